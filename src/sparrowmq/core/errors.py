@@ -1,0 +1,148 @@
+"""Every error SparrowMQ raises.
+
+SparrowError
+├── ClientError           the caller or the local client is at fault, or gave up waiting
+│   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError
+│   ├── NoRouteError, NoNameServerError
+│   └── TooManyRequestsError
+├── TransportError        bytes could not be exchanged; `retryable`
+│   ├── ConnectError, ConnectionLostError, RequestTimeoutError
+├── BrokerError           a broker or name server answered with an error code
+├── ProtocolError         bytes that cannot be understood
+│   └── FrameError, RecordError, JavaJsonError
+├── StoreError            the store cannot be opened, read or written
+│   └── StoreLockedError, StoreCorruptError, StoreFullError
+└── SettingsError         a setting is unknown, out of range or inconsistent
+"""
+
+from __future__ import annotations
+
+
+class SparrowError(Exception):
+    """Root of all SparrowMQ errors. `retryable` says whether the same call may succeed later."""
+
+    retryable = False
+
+
+class ClientError(SparrowError):
+    """The call could not be done by this client; `code` is RocketMQ's client-side error code or -1."""
+
+    def __init__(self, message: str, *, code: int = -1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InvalidMessageError(ClientError):
+    """A message breaks a limit: empty or oversized body, wrong properties (client:B-04 to B-10)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=13)
+
+
+class InvalidNameError(ClientError):
+    """A topic or group name is blank, too long, has illegal characters or is reserved."""
+
+
+class InvalidExpressionError(ClientError):
+    """A subscription expression cannot be parsed."""
+
+
+class InvalidStateError(ClientError):
+    """The object was not started, was started twice or is closed."""
+
+
+class NoNameServerError(ClientError):
+    """No name server address is configured (client code 10004)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=10004)
+
+
+class NoRouteError(ClientError):
+    """No broker serves the topic (client code 10005)."""
+
+    retryable = True
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=10005)
+
+
+class TooManyRequestsError(ClientError):
+    """A bound on requests in flight or the time budget of a call was used up before it could be sent."""
+
+    retryable = True
+
+
+class TransportError(SparrowError):
+    """Bytes could not be exchanged with `address`."""
+
+    retryable = True
+    code = 10001
+
+    def __init__(self, message: str, *, address: str = "") -> None:
+        super().__init__(message)
+        self.address = address
+
+
+class ConnectError(TransportError):
+    """No connection to the address could be made."""
+
+
+class ConnectionLostError(TransportError):
+    """The connection closed while an answer was outstanding; the request may or may not have been done."""
+
+
+class RequestTimeoutError(TransportError):
+    """No answer came in time; the request may or may not have been done."""
+
+    code = 10002
+
+
+class BrokerError(SparrowError):
+    """A broker or name server answered with error `code` (see `sparrowmq.protocol.codes.ResponseCode`)."""
+
+    def __init__(self, code: int, remark: str, *, address: str = "", request: str = "") -> None:
+        where = f" from {address}" if address else ""
+        what = f" to {request}" if request else ""
+        super().__init__(f"answer {code}{what}{where}: {remark or 'no remark'}")
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+
+class ProtocolError(SparrowError):
+    """Bytes that break the wire or file format."""
+
+
+class FrameError(ProtocolError):
+    """A frame that cannot be understood; the connection it came on must be closed."""
+
+
+class RecordError(ProtocolError):
+    """A stored record, batch body or property string that cannot be understood."""
+
+
+class JavaJsonError(ProtocolError):
+    """Text that is neither JSON nor the dialect Java peers write."""
+
+
+class StoreError(SparrowError):
+    """The store cannot be opened, read or written."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the store directory."""
+
+
+class StoreCorruptError(StoreError):
+    """A store directory whose files cannot belong to a valid store."""
+
+
+class StoreFullError(StoreError):
+    """No space is left on the device, or its use is above the configured limit."""
+
+    retryable = True
+
+
+class SettingsError(SparrowError):
+    """A setting is unknown, has the wrong type or is out of range; the text names it and the next step."""
