@@ -28,5 +28,5 @@ class SubscriptionData:
         return frozenset(java_hash(tag) for tag in self.tags)
 
     def matches(self, tags: str | None) -> bool:
-        """Whether a message with `tags` is wanted, by the text of the tag (the broker only compares codes)."""
+        """Whether a message with `tags` is wanted, by the tag's text (the broker compares only codes)."""
         return not self.tags or tags in self.tags

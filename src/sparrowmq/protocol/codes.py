@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 VERSION: Final = 475
-"""The release we present ourselves as (5.3.1): strict route JSON, SQL92 allowed, no GO_AWAY (remoting:1.5)."""
+"""The release we present ourselves as, 5.3.1: strict route JSON, SQL92, no GO_AWAY (remoting:1.5)."""
 
 
 class RequestCode(IntEnum):
