@@ -1,0 +1,409 @@
+# ruff: noqa: RUF009 - rows of frozen dataclasses are made by one function
+"""The settings of broker and name server: names, types, ranges, defaults, and how texts become them.
+
+Each field of `BrokerSettings` and `NameServerSettings` is one row of the table: the wire name is RocketMQ's
+own (broker:15), the attribute its snake_case form. `core.settings_names` lists the names that RocketMQ knows
+and that change nothing here. This module reads no file and no environment: callers hand in texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.settings_names import (
+    BROKER_WITHOUT_EFFECT,
+    LATER,
+    NAMESERVER_WITHOUT_EFFECT,
+    Later,
+)
+
+MIB: Final = 1024 * 1024
+INT_MAX: Final = 2**31 - 1
+DEFAULT_ADDRESS: Final = "127.0.0.1"
+ANY_ADDRESS: Final = "0.0.0.0"
+
+
+class Status(Enum):
+    """What a known name does in this release."""
+
+    IN_FORCE = "in force"
+    WITHOUT_EFFECT = "without effect"
+    LATER = "only its default is accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: the wire name, the attribute, the type and the bounds (both included) or choices."""
+
+    name: str
+    attribute: str
+    kind: str
+    default: Any
+    low: int | None
+    high: int | None
+    choices: tuple[Any, ...]
+    help: str
+
+    @property
+    def range_text(self) -> str:
+        """What values are allowed, in words."""
+        if self.choices:
+            return "one of " + ", ".join(str(choice) for choice in self.choices)
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "int":
+            return f"a whole number from {self.low} to {self.high}"
+        return "a path" if "Path" in self.kind else "a text"
+
+    def parse(self, text: str) -> Any:
+        """The typed value of `text`; raises ValueError when it has the wrong form."""
+        text = text.strip()
+        if self.kind == "int":
+            return int(text)
+        if self.kind == "bool":
+            return {"true": True, "false": False}[text.lower()]
+        if "Path" in self.kind:
+            return Path(text).expanduser() if text else self.default
+        return text
+
+    def allows(self, value: Any) -> bool:
+        """Whether `value` has the type and lies in the range."""
+        if self.choices:
+            return value in self.choices
+        if self.kind == "int":
+            number = isinstance(value, int) and not isinstance(value, bool)
+            return number and (self.low or 0) <= value <= (INT_MAX if self.high is None else self.high)
+        if self.kind == "bool":
+            return isinstance(value, bool)
+        return True
+
+
+def _row(
+    default: Any,
+    help_text: str,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    choices: tuple[Any, ...] = (),
+    name: str = "",
+) -> Any:
+    metadata = {"help": help_text, "low": low, "high": high, "choices": choices, "name": name}
+    return field(default=default, metadata=metadata)
+
+
+def _wire_name(attribute: str) -> str:
+    first, *rest = attribute.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+_tables: dict[type, dict[str, Setting]] = {}
+
+
+def table(settings_class: type) -> Mapping[str, Setting]:
+    """The rows of `BrokerSettings` or `NameServerSettings` by wire name."""
+    if settings_class not in _tables:
+        rows = {}
+        for item in fields(settings_class):
+            meta = item.metadata
+            name = meta["name"] or _wire_name(item.name)
+            rows[name] = Setting(
+                name,
+                item.name,
+                str(item.type),
+                item.default,
+                meta["low"],
+                meta["high"],
+                meta["choices"],
+                meta["help"],
+            )
+        _tables[settings_class] = rows
+    return _tables[settings_class]
+
+
+def _check_ranges(settings: object) -> None:
+    problems = [
+        f"{row.name}={value}: must be {row.range_text}"
+        for row in table(type(settings)).values()
+        if not row.allows(value := getattr(settings, row.attribute))
+    ]
+    if problems:
+        raise SettingsError("\n".join(problems))
+
+
+def split_addresses(text: str) -> tuple[str, ...]:
+    """`host:port;host:port` as a tuple; raises `SettingsError` naming a part without a valid port."""
+    parts = tuple(part.strip() for part in text.split(";") if part.strip())
+    for part in parts:
+        host, colon, port = part.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise SettingsError(
+                f"{part!r} is not an address; write host:port, several joined with ';', "
+                "for example 127.0.0.1:9876"
+            )
+    return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """A broker's settings; names and defaults as RocketMQ's except where the help says so."""
+
+    broker_name: str = _row("broker-a", "name of the master and its slaves; RocketMQ takes the host name")
+    broker_cluster_name: str = _row("DefaultCluster", "name of the cluster")
+    broker_id: int = _row(0, "0 is the master; slaves are not in this release", low=0, high=0)
+    broker_ip1: str = _row(DEFAULT_ADDRESS, "address clients are told; loopback by default", name="brokerIP1")
+    bind_address: str = _row(DEFAULT_ADDRESS, "address to listen on; loopback by default")
+    listen_port: int = _row(10911, "port; 0 takes any free one", low=0, high=65535)
+    namesrv_addr: str = _row("", "name servers, host:port;host:port")
+    store_path_root_dir: Path = _row(Path("sparrow-data"), "directory of the store; RocketMQ takes ~/store")
+    store_path_commit_log: Path | None = _row(None, "directory of the commit log; default root/commitlog")
+    mapped_file_size_commit_log: int = _row(
+        1024 * MIB, "bytes of one commit log file", low=4096, high=INT_MAX
+    )
+    mapped_file_size_consume_queue: int = _row(
+        6_000_000, "bytes of one consume queue file, rounded up to a multiple of 20", low=20, high=INT_MAX
+    )
+    flush_disk_type: str = _row(
+        "ASYNC_FLUSH", "whether sends wait for fsync", choices=("ASYNC_FLUSH", "SYNC_FLUSH")
+    )
+    flush_interval_commit_log: int = _row(500, "ms between flushes of the log", low=1, high=60_000)
+    flush_interval_consume_queue: int = _row(1000, "ms between flushes of the queues", low=1, high=600_000)
+    sync_flush_timeout: int = _row(5000, "ms a send waits for its fsync", low=1, high=600_000)
+    max_message_size: int = _row(4 * MIB, "bytes of a message's body", low=1, high=15 * MIB)
+    disk_max_used_space_ratio: int = _row(
+        75, "percent of the disk: above it the broker warns", low=1, high=99
+    )
+    disk_space_clean_forcibly_ratio: int = _row(
+        85, "percent: above it the broker warns again", low=1, high=99
+    )
+    disk_space_warning_level_ratio: int = _row(90, "percent: above it sends are refused", low=1, high=100)
+    max_transfer_bytes_on_message_in_memory: int = _row(
+        256 * 1024, "bytes of one pull's answer", low=1, high=8 * MIB
+    )
+    max_transfer_count_on_message_in_memory: int = _row(
+        32, "messages of one pull's answer", low=1, high=100_000
+    )
+    max_transfer_bytes_on_message_in_disk: int = _row(
+        64 * 1024, "the same for messages no longer in memory", low=1, high=8 * MIB
+    )
+    max_transfer_count_on_message_in_disk: int = _row(
+        8, "the same for messages no longer in memory", low=1, high=100_000
+    )
+    access_message_in_memory_max_ratio: int = _row(
+        40, "percent of memory that counts as cached log", low=0, high=100
+    )
+    max_filter_message_size: int = _row(
+        16_000, "bytes of queue entries one pull scans", low=20, high=16 * MIB
+    )
+    check_crc_on_recover: bool = _row(True, "whether recovery checks bodies", name="checkCRCOnRecover")
+    broker_permission: int = _row(6, "4 read, 2 write, 6 both; ANDed into every topic's", choices=(2, 4, 6))
+    default_topic_queue_nums: int = _row(8, "most queues of a topic made by a send", low=1, high=1024)
+    auto_create_topic_enable: bool = _row(True, "whether a send makes its topic")
+    auto_create_subscription_group: bool = _row(True, "whether a consumer makes its group")
+    cluster_topic_enable: bool = _row(True, "whether the cluster's name is a template topic")
+    broker_topic_enable: bool = _row(True, "whether the broker's name is a template topic")
+    trace_topic_enable: bool = _row(False, "whether the trace topic exists")
+    msg_trace_topic_name: str = _row("RMQ_SYS_TRACE_TOPIC", "name of the trace topic")
+    trace_on: bool = _row(True, "told to clients with each answer to a send")
+    region_id: str = _row("DefaultRegion", "told to clients with each answer to a send")
+    register_name_server_period: int = _row(30_000, "ms between registrations", low=1000, high=60_000)
+    register_broker_timeout_mills: int = _row(24_000, "ms one registration may take", low=100, high=60_000)
+    flush_consumer_offset_interval: int = _row(
+        5000, "ms between writes of the consumer offsets", low=10, high=600_000
+    )
+    long_polling_enable: bool = _row(True, "whether pulls are held; false holds them shortPollingTimeMills")
+    short_polling_time_mills: int = _row(1000, "ms a pull is held without long polling", low=1, high=60_000)
+    notify_consumer_ids_changed_enable: bool = _row(True, "whether consumers hear of changes in their group")
+    channel_expired_timeout: int = _row(
+        120_000, "ms without heartbeat after which a client is forgotten", low=100, high=INT_MAX
+    )
+    server_channel_max_idle_time_seconds: int = _row(
+        120, "seconds without traffic after which a connection is closed", low=1, high=86_400
+    )
+    start_accept_send_request_time_stamp: int = _row(
+        0, "epoch ms before which sends are refused", low=0, high=2**63 - 1
+    )
+    frame_bytes_max: int = _row(16 * MIB, "bytes of one request; ours", low=64 * 1024, high=256 * MIB)
+    connections_max: int = _row(10_000, "connections at one time; ours", low=1, high=1_000_000)
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        split_addresses(self.namesrv_addr)
+        if not self.broker_name or "@" in self.broker_name:
+            raise SettingsError(f"brokerName={self.broker_name}: must not be empty or have '@'")
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The name servers' addresses, each host:port."""
+        return split_addresses(self.namesrv_addr)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerSettings:
+    """A name server's settings (broker:15.4)."""
+
+    bind_address: str = _row(DEFAULT_ADDRESS, "address to listen on; loopback by default")
+    listen_port: int = _row(9876, "port; 0 takes any free one", low=0, high=65535)
+    kv_config_path: Path | None = _row(None, "file of the key-value table; kept in memory without it")
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+
+
+SettingsT = TypeVar("SettingsT", BrokerSettings, NameServerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Texts by wire name from one place; `source` names it in errors. Later layers win."""
+
+    source: str
+    values: Mapping[str, str]
+
+
+def without_effect(settings_class: type) -> frozenset[str]:
+    """The names RocketMQ knows for this server that change nothing here."""
+    return BROKER_WITHOUT_EFFECT if settings_class is BrokerSettings else NAMESERVER_WITHOUT_EFFECT
+
+
+def _later(settings_class: type) -> Mapping[str, Later]:
+    return LATER if settings_class is BrokerSettings else {}
+
+
+def status(settings_class: type, name: str) -> Status | None:
+    """What the name does in this release, or None when RocketMQ does not know it."""
+    if name in table(settings_class):
+        return Status.IN_FORCE
+    if name in _later(settings_class):
+        return Status.LATER
+    return Status.WITHOUT_EFFECT if name in without_effect(settings_class) else None
+
+
+def nearest(settings_class: type, name: str) -> str | None:
+    """The known name most like `name` (case and underscores do not count), or None."""
+    import difflib
+
+    rows, later = table(settings_class), _later(settings_class)
+    known = {known.lower(): known for known in (*without_effect(settings_class), *later, *rows)}
+    found = difflib.get_close_matches(name.replace("_", "").replace("-", "").lower(), known, 1, 0.75)
+    return known[found[0]] if found else None
+
+
+def _unknown(settings_class: type, source: str, name: str, value: str) -> str:
+    near = nearest(settings_class, name)
+    hint = f"did you mean {near}?" if near else "remove it"
+    return f"{source}: {name}={value}: there is no such setting; {hint}"
+
+
+def _typed(row: Setting, source: str, text: str) -> tuple[Any, str | None]:
+    try:
+        value = row.parse(text)
+    except (ValueError, KeyError):
+        value = None
+    if value is None and not (text.strip() == "" and row.default is None):
+        return None, f"{source}: {row.name}={text}: must be {row.range_text}"
+    if value is not None and not row.allows(value):
+        return None, f"{source}: {row.name}={text}: must be {row.range_text}"
+    return value, None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    values: dict[str, Any]
+    idle: list[str]
+    problems: list[str]
+
+
+def _sort(settings_class: type, layers: Iterable[Layer]) -> _Sorted:
+    rows, later = table(settings_class), _later(settings_class)
+    idle_names = without_effect(settings_class)
+    result = _Sorted({}, [], [])
+    for layer in layers:
+        for name, text in layer.values.items():
+            row = rows.get(name)
+            if row is not None:
+                value, problem = _typed(row, layer.source, text)
+                if problem:
+                    result.problems.append(problem)
+                else:
+                    result.values[row.attribute] = value
+            elif name in later:
+                if not later[name].allows(text):
+                    result.problems.append(
+                        f"{layer.source}: {name}={text}: {later[name].feature} is not in this release; "
+                        f"only {name}={later[name].accepted} is accepted"
+                    )
+            elif name in idle_names:
+                result.idle.append(name)
+            else:
+                result.problems.append(_unknown(settings_class, layer.source, name, text))
+    return result
+
+
+def _settle_addresses(values: dict[str, Any]) -> None:
+    """Fill in the one of brokerIP1 and bindAddress that was not given (broker:15.1)."""
+    told, bound = values.get("broker_ip1"), values.get("bind_address")
+    if told is not None and bound is None and not is_loopback(told):
+        values["bind_address"] = ANY_ADDRESS
+    elif told is None and bound is not None:
+        if bound in (ANY_ADDRESS, "::"):
+            raise SettingsError(
+                f"bindAddress={bound}: set brokerIP1 too, the address under which clients reach this broker"
+            )
+        values["broker_ip1"] = bound
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    return address == "localhost" or address.startswith("127.") or address == "::1"
+
+
+def load(settings_class: type[SettingsT], layers: Sequence[Layer]) -> tuple[SettingsT, list[str]]:
+    """Settings made of the layers, and warnings (at most one).
+
+    Raises `SettingsError` naming every unknown name, wrong type and value out of range at once. Given
+    `brokerIP1` alone, the broker listens on that machine's every address if it is not loopback; given
+    `bindAddress` alone, clients are told that address.
+    """
+    found = _sort(settings_class, layers)
+    if found.problems:
+        raise SettingsError("\n".join(found.problems))
+    if settings_class is BrokerSettings:
+        _settle_addresses(found.values)
+    warnings = []
+    if found.idle:
+        warnings.append(
+            "known to RocketMQ, without effect in this release: " + ", ".join(sorted(set(found.idle)))
+        )
+    return settings_class(**found.values), warnings
+
+
+def environment_name(name: str, prefix: str = "SPARROW_") -> str:
+    """The environment variable of a setting: `brokerIP1` is `SPARROW_BROKER_IP1`."""
+    out = [prefix]
+    for i, char in enumerate(name):
+        after_capital = i > 0 and name[i - 1].isupper()
+        if char.isupper() and i > 0 and not after_capital:
+            out.append("_")
+        out.append(char.upper())
+    return "".join(out)
+
+
+def from_environment(
+    settings_class: type, environment: Mapping[str, str], prefix: str = "SPARROW_"
+) -> dict[str, str]:
+    """The settings that stand in the environment, by wire name. Other variables are none of our business."""
+    names: Callable[[], Iterable[str]] = lambda: (  # noqa: E731
+        *table(settings_class),
+        *_later(settings_class),
+        *without_effect(settings_class),
+    )
+    if not any(variable.startswith(prefix) for variable in environment):
+        return {}
+    return {
+        name: environment[key] for name in names() if (key := environment_name(name, prefix)) in environment
+    }

@@ -1,0 +1,201 @@
+"""Names of RocketMQ's configuration classes that no setting here answers to (RocketMQ 5.5.0).
+
+`LATER` holds features that are not in this release: only the value that leaves them off is accepted, for a
+broker that silently ignores them would lose messages or let strangers in. The rest tunes thread pools, heaps,
+caches and Java's own machinery: accepted, without effect, named in one warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A name whose feature is missing: the one accepted value, and what the feature is called."""
+
+    accepted: str
+    feature: str
+
+    def allows(self, text: str) -> bool:
+        """Whether `text` leaves the feature off; case and blanks around do not count."""
+        return text.strip().lower() == self.accepted.lower()
+
+
+_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_OFF: Final = {
+    "aclEnable": "access control",
+    "allAckInSyncStateSet": "replication",
+    "authenticationEnabled": "access control",
+    "authorizationEnabled": "access control",
+    "coldDataFlowControlEnable": "flow control of cold reads",
+    "disableConsumeIfConsumerReadSlowly": "stopping of slow groups",
+    "duplicationEnable": "log duplication",
+    "enableBatchPush": "DLedger",
+    "enableCalcFilterBitMap": "filtering by SQL92",
+    "enableConsumeQueueExt": "the extended consume queue",
+    "enableControllerMode": "the controller",
+    "enableDLegerCommitLog": "DLedger",
+    "enableLmq": "light message queues",
+    "enableMultiDispatch": "light message queues",
+    "enablePropertyFilter": "filtering by SQL92",
+    "enableRetryTopicV2": "POP consumption",
+    "enableSlaveActingMaster": "replication",
+    "enabledAppendPropCRC": "the checksum over properties",
+    "fetchNameSrvAddrByDnsLookup": "the look-up of name servers",
+    "fetchNamesrvAddrByAddressServer": "the look-up of name servers",
+    "filterSupportRetry": "filtering by SQL92",
+    "indexRocksDBEnable": "RocksDB",
+    "isBrokerContainer": "the broker container",
+    "recallMessageEnable": "recall of timed messages",
+    "rejectPullConsumerEnable": "refusal of pull consumers",
+    "rocksdbCQDoubleWriteEnable": "RocksDB",
+    "timerRocksDBEnable": "RocksDB",
+    "transRocksDBEnable": "RocksDB",
+    "useTLS": "TLS",
+}
+
+LATER: Final[Mapping[str, Later]] = {
+    **{name: Later("false", feature) for name, feature in _OFF.items()},
+    "brokerRole": Later("ASYNC_MASTER", "replication"),
+    "defaultMessageRequestMode": Later("PULL", "POP consumption"),
+    "haMasterAddress": Later("", "replication"),
+    "inSyncReplicas": Later("1", "replication"),
+    "messageDelayLevel": Later(_DELAY_LEVELS, "delayed delivery"),
+    "messageStorePlugIn": Later("", "the store plug-in"),
+    "metricsExporterType": Later("DISABLE", "the metrics exporter"),
+    "minInSyncReplicas": Later("1", "replication"),
+    "readOnlyCommitLogStorePaths": Later("", "a commit log in several directories"),
+    "storeType": Later("default", "RocksDB"),
+    "totalReplicas": Later("1", "replication"),
+}
+
+_SERVER: Final = """
+enableShutdownGracefully serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable
+serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
+useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+
+_BROKER: Final = """
+accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
+ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
+adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+appendCkAsync appendTopicForTimerDeleteKey asyncLearner asyncSendEnable authConfigPath
+authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
+authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
+autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
+bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
+broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority brokerFastFailureEnable
+brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval
+checkCommitLogOffsetOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval
+cleanResourceInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
+clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+clientCloseSocketIfTimeout clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
+clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+clientWorkerThreads coldCtrStrategyEnable coldDataScanEnable combineAssignOffsetCQType
+combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+combineCQUseRocksdbForLmq commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages
+commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval commitLogRecoverMaxNum
+commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
+compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister configBlackList
+configManagerVersion connectTimeoutMillis consumerFallbehindThreshold consumerManagerThreadPoolQueueCapacity
+consumerManageThreadPoolNums consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
+correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable
+defaultPopShareQueueNum defaultQueryMaxNum delayOffsetUpdateVersionStep deleteCommitLogFilesInterval
+deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen destroyMapedFileIntervalForcibly
+disableCallbackExecutor disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum
+dispatchCqThreads dispatchFromSenderThread dLegerGroup dLegerPeers dLegerSelfId enableAcceleratedRecovery
+enableAsyncReput enableAutoInSyncReplicas enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
+enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableCreateSysGroup enableDetailStat
+enableFastChannelEventProcess enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog enableLmqQuota
+enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
+enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
+enablePopMessageThreshold enablePopMetrics enableReconnectForGoAway enableRegisterProducer enableRemoteEscape
+enableRemotingMetrics enableRequestMetrics enableRocksDBLog enableRunningFlagsInFlush
+enableScheduleAsyncDeliver enableScheduleMessageStats enableSingleTopicRegister enableSkipLongAwaitingAck
+enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics
+endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter
+fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNamesrvAddrInterval fileReservedTime
+filterDataCleanTimeSpan flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
+flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
+flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
+globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
+haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize heartbeatThreadPoolNums
+heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable indexFileWriteEnable
+initAuthenticationUser initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isInBrokerContainer
+isolateLogEnable isScanAvailableNameSrv iteratorWhenUseRocksdbConsumeQueue liteEventCheckInterval
+liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
+liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK litePullMessageEnable
+litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
+liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
+loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
+logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
+mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
+maxClientEventCount maxConsumeQueueScan maxErrorRateOfBloomFilter maxHashSlotNum maxHaTransferByteInSecond
+maxIndexNum maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxMsgsNumBatch
+maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
+maxRocksDBIndexQueryDays maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
+memTableFlushIntervalMs messageIndexEnable messageIndexSafe metricGrpcExporterIntervalInMills
+metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints
+metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minLiteTTl offsetCheckInSlave
+osPageCacheBusyTimeOutMills persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
+popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
+popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
+popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds
+popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
+popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent preferredLeaderId
+printChannelGroups printChannelGroupsMinNum priorityOrderAsc processReplyMessageThreadPoolNums
+pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
+putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity readUnCommitted
+realTimeNotifyConsumerChange realTimePersistRocksDBConfig recheckReputOffsetFromCq recoverConcurrently
+recoverThreadPoolNums redeleteHangedFileInterval rejectTransactionMessage replicasPerDiskPartition
+replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
+reviveQueueNum reviveScanTime rocketmqHome rocksdbCompressionType rocksdbFlushWalFrequency
+rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
+scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
+sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable sharedByteBufferNum
+skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
+spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
+statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum statRocksDBCQIntervalSec
+storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile storeReplyMessageEnable
+subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
+syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
+timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
+timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerReputServiceCorePoolSize
+timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBPrecisionMs
+timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
+timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
+timerWarmEnable timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs topicQueueLockNum
+transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads
+transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval
+transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
+transientStorePoolEnable transientStorePoolSize transWriteOriginTransHalfEnable travelCqFileNumWhenGetMessage
+updateNameServerAddrPeriod useABSLock useMessageFilterForNotification usePIDColdCtrStrategy
+userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond useReentrantLockWhenPutMessage
+useSeparateRetryQueue useSeparateStorePathForRocksdbCQ useServerSideResetOffset useSingleRocksDBForAllConfigs
+useStaticSubscription validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
+waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
+waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage
+wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap
+"""
+
+_NAMESERVER: Final = """
+clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configBlackList configStorePath
+defaultThreadPoolNums defaultThreadPoolQueueCapacity deleteTopicWithBrokerRegistration enableAllTopicList
+enableControllerInNamesrv enableTopicList needWaitForService notifyMinBrokerIdChanged orderMessageEnable
+productEnvName returnOrderTopicConfigToBroker rocketmqHome scanNotActiveBrokerInterval
+serverChannelMaxIdleTimeSeconds supportActingMaster unRegisterBrokerQueueCapacity waitSecondsForService
+"""
+
+BROKER_WITHOUT_EFFECT: Final = frozenset((_BROKER + _SERVER).split())
+NAMESERVER_WITHOUT_EFFECT: Final = frozenset((_NAMESERVER + _SERVER).split())

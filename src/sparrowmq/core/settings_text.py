@@ -1,0 +1,95 @@
+"""Where settings are written down: Java properties, flat TOML, and `name=value` on the command line.
+
+Texts in, texts out; `core.settings` gives them types. Nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sparrowmq.core.errors import SettingsError
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out, i = [], 0
+    while i < len(text):
+        char = text[i]
+        if char != "\\" or i + 1 == len(text):
+            out.append(char)
+            i += 1
+        elif text[i + 1] == "u":
+            out.append(chr(int(text[i + 2 : i + 6], 16)))
+            i += 6
+        else:
+            out.append(_ESCAPES.get(text[i + 1], text[i + 1]))
+            i += 2
+    return "".join(out)
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    pending = ""
+    for line in text.splitlines():
+        stripped = line.lstrip(" \t\f")
+        if not pending and (not stripped or stripped[0] in "#!"):
+            continue
+        joined = pending + stripped
+        backslashes = len(joined) - len(joined.rstrip("\\"))
+        if backslashes % 2:
+            pending = joined[:-1]
+        else:
+            pending = ""
+            yield joined
+    if pending:
+        yield pending
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The pairs of a Java properties file: comments, `=`, `:` or blanks, continued lines, escapes."""
+    found = {}
+    for line in _logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in "=: \t\f":
+            end += 2 if line[end] == "\\" else 1
+        rest = line[end:].lstrip(" \t\f")
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(" \t\f")
+        try:
+            found[_unescape(line[:end])] = _unescape(rest)
+        except ValueError:
+            raise SettingsError(f"{line!r}: \\u must be followed by four hexadecimal digits") from None
+    return found
+
+
+def parse_toml(text: str) -> dict[str, str]:
+    """The pairs of a flat TOML file, values as texts; raises `SettingsError` for tables and lists."""
+    import tomllib
+
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"this is not TOML: {error}") from error
+    found = {}
+    for name, value in document.items():
+        if isinstance(value, bool):
+            found[name] = "true" if value else "false"
+        elif isinstance(value, int | str):
+            found[name] = str(value)
+        else:
+            raise SettingsError(f"{name}: must be a text, a whole number or true/false, not {value!r}")
+    return found
+
+
+def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
+    """`name=value` texts (the command line's --set) as pairs."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise SettingsError(f"--set {pair}: write it as name=value")
+        found[name.strip()] = value
+    return found
