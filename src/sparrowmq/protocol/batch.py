@@ -1,0 +1,68 @@
+"""The body of a batch send: small records back to back, without a count (remoting:5.5).
+
+total size 4 | magic 4 (0) | CRC 4 (0) | flag 4 | body length 4 | body | properties length 2 | properties
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sparrowmq.core.errors import RecordError
+
+_HEAD = struct.Struct(">iiiii")
+_PROPERTIES_SIZE = struct.Struct(">h")
+_FIXED_BYTES: Final = _HEAD.size + _PROPERTIES_SIZE.size
+_HEAD_BYTES: Final = _HEAD.size
+
+BatchItem = tuple[int, bytes, bytes]
+"""(flag, body, properties)"""
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """The batch body of `items`. Raises `RecordError` when a flag or length does not fit its field."""
+    parts: list[bytes] = []
+    try:
+        for flag, body, properties in items:
+            size = _FIXED_BYTES + len(body) + len(properties)
+            parts += (
+                _HEAD.pack(size, 0, 0, flag, len(body)),
+                body,
+                _PROPERTIES_SIZE.pack(len(properties)),
+                properties,
+            )
+    except struct.error as error:
+        raise RecordError(f"a message does not fit a batch: {error}") from None
+    return b"".join(parts)
+
+
+def iter_batch(body: bytes) -> Iterator[BatchItem]:
+    """The messages of a batch body, in order.
+
+    Raises `RecordError`, possibly after some messages, when the body is empty or a length does not fit: take
+    all before storing any.
+    """
+    position, end = 0, len(body)
+    if not end:
+        raise RecordError("a batch without any message")
+    unpack_head, unpack_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
+    while position < end:
+        rest = end - position
+        if rest < _FIXED_BYTES:
+            raise RecordError(f"a batch ends with {rest} stray bytes at byte {position}")
+        size, _, _, flag, body_size = unpack_head(body, position)
+        if not _FIXED_BYTES <= size <= rest or not 0 <= body_size <= size - _FIXED_BYTES:
+            raise RecordError(
+                f"batch message at byte {position}: size {size}, body {body_size}, {rest} bytes left"
+            )
+        start = position + _HEAD_BYTES
+        properties_at = start + body_size
+        properties_size = unpack_size(body, properties_at)[0]
+        if size != _FIXED_BYTES + body_size + properties_size:
+            raise RecordError(
+                f"batch message at byte {position}: total size {size} is not 22 + body {body_size} + "
+                f"properties {properties_size}"
+            )
+        position += size
+        yield flag, body[start:properties_at], body[properties_at + 2 : position]

@@ -1,0 +1,81 @@
+"""Compressed bodies: zlib, LZ4 frames and Zstandard frames (remoting:5.2). Output is always bounded."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import lz4.frame
+import zstandard
+
+from sparrowmq.core.errors import RecordError
+from sparrowmq.protocol.sysflag import COMPRESSED, COMPRESSION_MASK, CompressionType
+
+DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A body may grow to this: 16 times the largest message by default, a stop for hostile ones."""
+
+_ZSTD_FEED_BYTES: Final = 256
+"""Input given at once: a block of 4 bytes makes at most 128 KiB, so at most 8 MiB overshoot the bound."""
+
+
+def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: int = 5) -> bytes:
+    """`body` compressed; `level` is the codec's own (Java producers use 5)."""
+    if kind is CompressionType.ZLIB:
+        return zlib.compress(body, level)
+    if kind is CompressionType.LZ4:
+        packed: bytes = lz4.frame.compress(body, compression_level=level)
+        return packed
+    return zstandard.ZstdCompressor(level=level).compress(body)
+
+
+def decompress(body: bytes, sys_flag: int, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The body as the producer gave it; unchanged when `sys_flag` does not say compressed.
+
+    Without type bits it is zlib, as older senders mean it. Raises `RecordError` on damaged, truncated or
+    trailing data, on an unknown type and on more than `bytes_max` bytes of output.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    kind = sys_flag & COMPRESSION_MASK
+    try:
+        if kind in (0, CompressionType.ZLIB):
+            data, whole = _inflate(body, bytes_max)
+        elif kind == CompressionType.LZ4:
+            data, whole = _decompress_lz4(body, bytes_max)
+        elif kind == CompressionType.ZSTD:
+            data, whole = _decompress_zstd(body, bytes_max)
+        else:
+            raise RecordError(f"compression type {kind:#x} in sysFlag {sys_flag:#x} is unknown")
+    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
+        raise RecordError(f"a compressed body of {len(body)} bytes cannot be read: {error}") from None
+    if len(data) > bytes_max:
+        raise RecordError(
+            f"a compressed body of {len(body)} bytes holds more than the limit of {bytes_max} bytes"
+        )
+    if not whole:
+        raise RecordError(f"a compressed body of {len(body)} bytes is cut short or has bytes after its end")
+    return data
+
+
+def _inflate(body: bytes, bytes_max: int) -> tuple[bytes, bool]:
+    codec = zlib.decompressobj()
+    data = codec.decompress(body, bytes_max + 1)
+    return data, codec.eof and not codec.unused_data
+
+
+def _decompress_lz4(body: bytes, bytes_max: int) -> tuple[bytes, bool]:
+    codec = lz4.frame.LZ4FrameDecompressor()
+    data: bytes = codec.decompress(body, max_length=bytes_max + 1)
+    return data, codec.eof and not codec.unused_data
+
+
+def _decompress_zstd(body: bytes, bytes_max: int) -> tuple[bytes, bool]:
+    codec = zstandard.ZstdDecompressor().decompressobj()
+    parts: list[bytes] = []
+    size = 0
+    position = 0
+    while position < len(body) and not codec.eof and size <= bytes_max:
+        parts.append(codec.decompress(body[position : position + _ZSTD_FEED_BYTES]))
+        size += len(parts[-1])
+        position += _ZSTD_FEED_BYTES
+    return b"".join(parts), codec.eof and not codec.unused_data and position >= len(body)
