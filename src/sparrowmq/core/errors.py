@@ -6,7 +6,7 @@ SparrowError
 │   ├── NoRouteError, NoNameServerError
 │   └── TooManyRequestsError
 ├── TransportError        bytes could not be exchanged; `retryable`
-│   ├── ConnectError, ConnectionLostError, RequestTimeoutError
+│   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
 ├── BrokerError           a broker or name server answered with an error code
 ├── ProtocolError         bytes that cannot be understood
 │   └── FrameError, RecordError, JavaJsonError
@@ -96,6 +96,12 @@ class RequestTimeoutError(TransportError):
     """No answer came in time; the request may or may not have been done."""
 
     code = 10002
+
+
+class ListenError(TransportError):
+    """A server cannot listen on its address."""
+
+    retryable = False
 
 
 class BrokerError(SparrowError):
