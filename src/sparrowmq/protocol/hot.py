@@ -8,7 +8,7 @@ Whatever looks different takes the general path; both end in the same handlers.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -18,16 +18,20 @@ SEND_PREFIXES: Final = (b'{"code":310,', b'{"code":320,')
 PULL_PREFIXES: Final = (b'{"code":11,', b'{"code":361,')
 
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class SendFields(msgspec.Struct, gc=False, rename={"topic": "b"}):
     """What the send path needs of a V2 header (remoting:2.3); the letters are those of the wire."""
 
     topic: str
     e: int
-    f: int
-    g: int
-    h: int
+    f: Int32
+    g: Int64
+    h: Int32
     i: str = ""
-    j: int = 0
+    j: Int32 = 0
     m: bool = False
 
 
@@ -105,7 +109,7 @@ class SendAnswers:
     def frame(
         self, code: int, opaque: int, queue_id: int, queue_offset: int, message_id: bytes, unique_key: bytes
     ) -> bytes:
-        """One whole frame. `unique_key` must be plain ASCII letters and digits, or empty."""
+        """One whole frame. `unique_key` is as it stands in JSON, or empty."""
         if unique_key:
             header = self._with_id % (code, queue_id, unique_key, message_id, queue_offset, opaque)
         else:
@@ -128,3 +132,8 @@ def pull_answer(
     header = _PULL_ANSWER % (code, next_offset, min_offset, max_offset, opaque, remark)
     size = len(header)
     return _PREFIX.pack(size + 4 + body_bytes, size) + header
+
+
+def json_text(value: bytes) -> bytes:
+    """`value` as it stands between the quotes of a JSON string; bytes that are not UTF-8 are replaced."""
+    return msgspec.json.encode(value.decode("utf-8", "replace"))[1:-1]

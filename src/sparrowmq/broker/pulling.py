@@ -1,0 +1,249 @@
+"""Pulls: checks, reading, holding and waking (broker:5)."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.broker.holds import HeldPull, HoldTable
+from sparrowmq.core.errors import InvalidExpressionError
+from sparrowmq.core.subscription import TAG, SubscriptionData
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+from sparrowmq.protocol.hot import PullFields, PullFrame, pull_answer
+from sparrowmq.store.reads import GetStatus
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.clients import ClientTable
+    from sparrowmq.broker.groups import GroupTable
+    from sparrowmq.broker.topics import TopicTable
+    from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.store.offsets import ConsumerOffsets
+    from sparrowmq.transport.connection import Connection
+
+COMMIT: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+
+BULK_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The largest answer a client of ours may ask for; it leaves room below the frame limit of Java peers."""
+BULK_COUNT_MAX: Final = 1 << 20
+HOLD_SECONDS_MAX: Final = 25.0
+"""Java gives up on a held pull after 30 s and closes the connection (remoting:8.14)."""
+
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_REMARKS: Final = {status: status.name.encode() for status in GetStatus}
+
+_parsed = lru_cache(maxsize=4096)(parse_tags)
+
+
+class Refused(Exception):
+    """A pull is answered with an error: code, remark and, for 16, why (broker:5.3)."""
+
+    def __init__(self, code: ResponseCode, remark: str, forbidden: int | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.ext = {} if forbidden is None else {"forbiddenType": str(forbidden)}
+
+
+class PullPath:
+    """Answers pulls, now or when a message comes."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: ConsumerOffsets,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._holds = HoldTable()
+        self._count_max = settings.max_transfer_count_on_message_in_memory
+        self._bytes_max = settings.max_transfer_bytes_on_message_in_memory
+
+    @property
+    def held(self) -> int:
+        """How many pulls wait."""
+        return self._holds.count
+
+    def pull(self, connection: Connection, frame: PullFrame) -> None:
+        """Answer one pull, or hold it."""
+        fields = frame.fields
+        try:
+            queue, codes = self._check(fields)
+        except Refused as refused:
+            connection.send(
+                Command(refused.code, frame.opaque, FLAG_RESPONSE, refused.ext, remark=refused.remark)
+            )
+            return
+        if fields.sys_flag & COMMIT:
+            self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
+        self._answer(connection, frame, queue, codes, may_hold=bool(fields.sys_flag & SUSPEND))
+
+    def wake(self, queues: set[ConsumeQueue]) -> None:
+        """Messages arrived in `queues`: answer the pulls that wait there and want one of them."""
+        if not self._holds.count:
+            return
+        for queue in queues:
+            for held in self._holds.take(queue):
+                self._retry(held, expired=False)
+
+    def expire(self) -> None:
+        """Answer the held pulls whose time is up; called about once a second."""
+        for held in self._holds.take_expired(time.monotonic()):
+            self._retry(held, expired=True)
+
+    def drop_connection(self, connection: Connection) -> None:
+        """Forget the held pulls of a connection that is gone."""
+        self._holds.drop_connection(connection)
+
+    def release(self, topic: str | None = None) -> None:
+        """Answer the held pulls of a topic, or all, because it goes or the broker stops."""
+        for held in self._holds.drop_topic(topic) if topic else self._holds.take_expired(float("inf")):
+            self._retry(held, expired=True)
+
+    def _retry(self, held: HeldPull, *, expired: bool) -> None:
+        if held.connection.closed:
+            return
+        if expired or self._wanted(held):
+            self._answer(held.connection, held.frame, held.queue, held.codes, may_hold=False)
+        else:
+            self._holds.park(held)
+
+    def _wanted(self, held: HeldPull) -> bool:
+        """Whether something the held pull wants lies at or after its offset."""
+        offset = held.frame.fields.queue_offset
+        if held.queue.max_offset <= offset:
+            return False
+        return held.codes is None or self._store.has_match(held.queue, offset, held.codes)
+
+    def _check(self, fields: PullFields) -> tuple[ConsumeQueue, frozenset[int] | None]:
+        """The queue and the tag codes of a pull, after the checks of broker:5.3 in their order."""
+        group = self._groups.get(fields.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{fields.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group.group_name}", 2
+            )
+        topic = self._topics.get(fields.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{fields.topic}] not exist, apply first please! create it with: sparrow topic create",
+            )
+        if not topic.readable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{fields.topic}] pulling is forbidden", 3)
+        if not 0 <= fields.queue_id < topic.config.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
+                f"topicConfig.readQueueNums:[{topic.config.read_queue_nums}]",
+            )
+        data = self._subscription(fields)
+        return topic.queues[fields.queue_id], data.codes if data.tags else None
+
+    def _subscription(self, fields: PullFields) -> SubscriptionData:
+        if (fields.expression_type or TAG) != TAG:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker does not support consumer to filter message by {fields.expression_type}",
+            )
+        if fields.sys_flag & SUBSCRIPTION:
+            try:
+                return _parsed(fields.topic, fields.subscription, 0)
+            except InvalidExpressionError as error:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        name = fields.consumer_group
+        online = self._clients.consumers.get(name)
+        if online is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {name}"
+            )
+        if self._groups.is_forbidden(name, fields.topic):
+            raise Refused(ResponseCode.NO_PERMISSION, f"group {name} may not pull {fields.topic}", 5)
+        data = online.subscriptions.get(fields.topic)
+        if data is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: {name} does not subscribe {fields.topic}",
+            )
+        if data.version < fields.sub_version:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return data
+
+    def _answer(
+        self,
+        connection: Connection,
+        frame: PullFrame,
+        queue: ConsumeQueue,
+        codes: frozenset[int] | None,
+        *,
+        may_hold: bool,
+    ) -> None:
+        fields = frame.fields
+        count, size = self._count_max, self._bytes_max
+        if fields.bulk_bytes > 0:
+            count, size = BULK_COUNT_MAX, min(fields.bulk_bytes, BULK_BYTES_MAX)
+        result = self._store.get_messages(
+            queue,
+            fields.queue_offset,
+            max_count=max(1, min(fields.max_msg_nums, count)),
+            max_bytes=size,
+            codes=codes,
+        )
+        status = result.status
+        code = _CODES[status]
+        if status in _EMPTY_QUEUE and fields.queue_offset != 0:
+            code = ResponseCode.PULL_OFFSET_MOVED
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and self._hold(connection, frame, queue, codes):
+            return
+        head = pull_answer(
+            code,
+            frame.opaque,
+            result.next_offset,
+            result.min_offset,
+            result.max_offset,
+            _REMARKS[status],
+            result.size,
+        )
+        connection.write(b"".join((head, *result.buffers)) if result.size else head)
+
+    def _hold(
+        self,
+        connection: Connection,
+        frame: PullFrame,
+        queue: ConsumeQueue,
+        codes: frozenset[int] | None,
+    ) -> bool:
+        seconds = frame.fields.suspend_timeout_millis / 1000
+        if not self._settings.long_polling_enable:
+            seconds = self._settings.short_polling_time_mills / 1000
+        deadline = time.monotonic() + min(max(0.0, seconds), HOLD_SECONDS_MAX)
+        return self._holds.park(HeldPull(connection, frame, queue, codes, deadline))

@@ -1,0 +1,425 @@
+"""Sends: from request to record, a chunk at a time (broker:6.3).
+
+`store_chunk` is the hot path: all clean sends of one read become one append to the log and one write to the
+socket. Whatever is not clean (unknown topic, odd header, a retry topic, a limit broken) is handed back and
+goes through `handle`, which does every check of the reference, in its order, and answers with its codes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError, StoreFullError
+from sparrowmq.core.hashing import java_hash
+from sparrowmq.core.ids import offset_message_id
+from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, check_topic
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.batch import BatchItem, iter_batch
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
+from sparrowmq.protocol.hot import SendAnswers, decode_send, json_text
+from sparrowmq.protocol.sysflag import TRANSACTION_MASK
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.flushing import Flusher
+    from sparrowmq.broker.groups import GroupTable
+    from sparrowmq.broker.topics import Topic, TopicTable
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.transport.connection import Connection
+
+FIXED_BYTES_V1: Final = 91
+HOSTS_EXTRA_BYTES: Final = 25
+"""IPv6 makes each host 12 bytes longer, record layout V2 the topic length one."""
+
+RECORD_EXTRA_BYTES: Final = 65_536
+"""A record may be this much larger than the largest body (broker:2.4)."""
+
+UNSUPPORTED: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
+"""Delayed and timed messages would be delivered at once by this release, so they are refused."""
+
+NEED_A_LOOK: Final = (b"DELAY\x01", b"TIMER_D", b"POP_CK")
+"""A property string with one of these in it is taken apart before it is stored."""
+
+TAG_CODES_KEPT: Final = 10_000
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+Stored = tuple[int, int, int, bytes, bytes]
+"""What an answer needs: opaque, queue id, queue offset, message id, unique key."""
+
+Wake = Callable[[set["ConsumeQueue"]], None]
+
+
+class Refused(Exception):
+    """A send is answered with an error: code and remark."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class SendPath:
+    """Takes sends of every form and stores them."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        flusher: Flusher,
+        clock: Clock,
+        *,
+        store_host: bytes,
+        wake: Wake,
+        topic_made: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._flusher = flusher
+        self._clock = clock
+        self._wake = wake
+        self._topic_made = topic_made
+        self._body_max = settings.max_message_size
+        trace_on = settings.trace_on
+        self._answers = SendAnswers(region=settings.region_id, trace_on=trace_on)
+        self._id_prefix = offset_message_id(store_host, 0)[:-16].encode()
+        self._added = properties.encode(
+            {
+                "MSG_REGION": settings.region_id,
+                "TRACE_ON": "true" if trace_on else "false",
+                "CLUSTER": settings.broker_cluster_name,
+            }
+        )
+        self._hook = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if trace_on else "false"}
+        self._tag_codes: dict[bytes, int] = {}
+
+    # The hot path
+
+    def store_chunk(
+        self, connection: Connection, sends: list[tuple[bytes, bytes]]
+    ) -> list[tuple[bytes, bytes]]:
+        """Store the clean ones of `sends` (header, body) and answer them; give back the others."""
+        if self._refusal() is not None:
+            return sends
+        now = self._clock.now_ms()
+        get_topic, append, tags_code = self._topics.get, self._store.append, self._tags_code
+        added, body_max, born_host = self._added, self._body_max, connection.born_host
+        id_prefix = self._id_prefix
+        stored: list[Stored] = []
+        touched: set[ConsumeQueue] = set()
+        others: list[tuple[bytes, bytes]] = []
+        for send in sends:
+            header, body = send
+            frame = decode_send(header)
+            if frame is None:
+                others.append(send)
+                continue
+            fields = frame.fields
+            topic = get_topic(fields.topic)
+            queue_id, text = fields.e, fields.i.encode()
+            if (
+                topic is None
+                or topic.special
+                or not 0 <= queue_id < len(topic.queues)
+                or fields.m
+                or not 0 < len(body) <= body_max
+                or fields.f & TRANSACTION_MASK
+                or len(text) > PROPERTIES_BYTES_MAX - len(added)
+                or (at := text.rfind(b"UNIQ_KEY\x01")) < 0
+                or text[-1] != 2
+                or b"DELAY\x01" in text
+                or b"TIMER_D" in text
+                or b"POP_CK" in text
+            ):
+                others.append(send)
+                continue
+            unique_key = text[at + 9 : text.find(b"\x02", at)]
+            if (at and text[at - 1] != 2) or not unique_key.isalnum():
+                others.append(send)
+                continue
+            queue = topic.queues[queue_id]
+            queue_offset = queue.next_offset
+            physical = append(
+                queue,
+                body,
+                text + added,
+                flag=fields.h,
+                sys_flag=fields.f | topic.sys_flag,
+                born_timestamp=fields.g,
+                born_host=born_host,
+                reconsume_times=fields.j,
+                prepared_offset=0,
+                tags_code=tags_code(text),
+                now_ms=now,
+            )
+            touched.add(queue)
+            if not frame.flag & FLAG_ONEWAY:
+                message_id = b"%b%016X" % (id_prefix, physical)
+                stored.append((frame.opaque, queue_id, queue_offset, message_id, unique_key))
+        if touched:
+            self._commit(connection, stored, touched)
+        return others
+
+    def _commit(self, connection: Connection, stored: list[Stored], touched: set[ConsumeQueue]) -> None:
+        """Write what was appended, answer, and wake the pulls that waited for it."""
+        try:
+            self._store.commit_chunk()
+        except StoreError as error:
+            code, remark = _store_refusal(error)
+            for opaque, *_ in stored:
+                connection.send(_error(opaque, code, remark, self._hook))
+            return
+        if not self._flusher.sync:
+            self._answer(connection, stored, ResponseCode.SUCCESS)
+            self._wake(touched)
+            return
+
+        def flushed(on_disk: bool) -> None:
+            code = ResponseCode.SUCCESS if on_disk else ResponseCode.FLUSH_DISK_TIMEOUT
+            self._answer(connection, stored, code)
+            self._wake(touched)
+
+        self._flusher.after(self._store.position, flushed)
+
+    def _answer(self, connection: Connection, stored: list[Stored], code: int) -> None:
+        frame = self._answers.frame
+        connection.write(
+            b"".join([frame(code, opaque, q, offset, mid, key) for opaque, q, offset, mid, key in stored])
+        )
+
+    def _tags_code(self, text: bytes) -> int:
+        """The tag code of a property string; codes of tags already seen are kept."""
+        at = text.rfind(b"TAGS\x01")
+        if at < 0:
+            return 0
+        if at and text[at - 1] != 2:
+            tags = properties.find(text, b"TAGS")
+            return 0 if tags is None else java_hash(tags.decode("utf-8", "replace"))
+        end = text.find(b"\x02", at)
+        tags = text[at + 5 : end if end >= 0 else None]
+        code = self._tag_codes.get(tags)
+        if code is None:
+            if len(self._tag_codes) >= TAG_CODES_KEPT:
+                self._tag_codes.clear()
+            code = self._tag_codes[tags] = java_hash(tags.decode("utf-8", "replace")) if tags else 0
+        return code
+
+    def _refusal(self) -> tuple[ResponseCode, str] | None:
+        """Why no message can be taken at all now, or None."""
+        if self._flusher.failed is not None:
+            return _store_refusal(StoreError(f"the disk failed: {self._flusher.failed}"))
+        if self._flusher.busy:
+            return ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
+        full = self._store.full
+        if full is not None:
+            return ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {full}"
+        return None
+
+    # The general path
+
+    def handle(self, connection: Connection, command: Command) -> Command | None:
+        """Store one send of any form (codes 10, 310, 320); None when its answer comes by itself."""
+        try:
+            request = self._request(command)
+            self._check_request(request)
+            self._store_request(connection, command, request)
+        except Refused as refused:
+            return _error(command.opaque, refused.code, refused.remark, self._hook)
+        return None
+
+    def _request(self, command: Command) -> SendMessageRequest:
+        try:
+            if command.code == RequestCode.SEND_MESSAGE:
+                request = from_ext(SendMessageRequest, command.ext)
+            else:
+                request = send_from_v2(command.ext)
+        except ProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the send header cannot be read: {error}") from None
+        for name in ("flag", "sys_flag", "reconsume_times", "queue_id"):
+            if abs(getattr(request, name)) > INT32_MAX:
+                raise Refused(ResponseCode.INVALID_PARAMETER, f"{name} takes a 32-bit integer")
+        if abs(request.born_timestamp) > INT64_MAX:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "born_timestamp takes a 64-bit integer")
+        return request
+
+    def _check_request(self, request: SendMessageRequest) -> None:
+        refusal = self._refusal()
+        if refusal is not None:
+            raise Refused(*refusal)
+        try:
+            check_topic(request.topic)
+        except InvalidNameError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if request.topic in SEND_FORBIDDEN_TOPICS:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{request.topic}] is RocketMQ's own; clients may not send to it",
+            )
+        if request.sys_flag & TRANSACTION_MASK:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "the broker does not take transactional messages in this release"
+            )
+
+    def _topic(self, request: SendMessageRequest) -> Topic:
+        topic = self._topics.get(request.topic)
+        if topic is not None:
+            return topic
+        made = self._topics.create_from_template(
+            request.topic, request.default_topic, request.default_topic_queue_nums
+        )
+        topic = self._topics.get(request.topic)
+        if made is None or topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{request.topic}] not exist, create it first (sparrow topic create), or switch "
+                f"autoCreateTopicEnable on",
+            )
+        self._topic_made()
+        return topic
+
+    def _store_request(self, connection: Connection, command: Command, request: SendMessageRequest) -> None:
+        topic = self._topic(request)
+        config = topic.config
+        queue_id = request.queue_id
+        if queue_id >= len(topic.queues):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic {request.topic} has "
+                f"{config.write_queue_nums} write and {config.read_queue_nums} read queues",
+            )
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, config.write_queue_nums))
+        text = (request.properties or "").encode()
+        unique_key = properties.find(text, b"UNIQ_KEY") or b""
+        items = self._items(command, request, text)
+        queue = topic.queues[queue_id]
+        first_offset = queue.next_offset
+        ids = self._append(connection, request, topic, queue, items)
+        self._commit_one(connection, command, queue, first_offset, ids, unique_key)
+
+    def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[BatchItem]:
+        """The messages of a request, checked against every limit before any is stored."""
+        if not request.batch:
+            return [(request.flag, command.body, self._checked(command.body, text))]
+        added, body_max, own_max = self._added, self._body_max, PROPERTIES_BYTES_MAX - len(self._added)
+        items: list[BatchItem] = []
+        total = 0
+        try:
+            for flag, body, own in iter_batch(command.body):
+                if (
+                    0 < len(body) <= body_max
+                    and 0 < len(own) <= own_max
+                    and own[-1] == 2
+                    and not any(name in own for name in NEED_A_LOOK)
+                ):
+                    full = own + added
+                else:
+                    full = self._checked(body, own)
+                total += len(body) + len(full)
+                items.append((flag, body, full))
+        except RecordError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
+        total += len(items) * (FIXED_BYTES_V1 + len(request.topic))
+        if total > body_max + RECORD_EXTRA_BYTES:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: a batch of {total} bytes, the limit is "
+                f"{body_max + RECORD_EXTRA_BYTES}; send fewer messages at once",
+            )
+        return items
+
+    def _checked(self, body: bytes, text: bytes) -> bytes:
+        """The property string to store: the message's own, without POP_CK, and what the broker adds."""
+        if not body:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: its body is empty")
+        if len(body) > self._body_max:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: its body has {len(body)} bytes, maxMessageSize is {self._body_max}",
+            )
+        own = properties.decode(text)
+        if any(name in own for name in UNSUPPORTED):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the broker does not take delayed or timed messages in this release",
+            )
+        if "POP_CK" in own:
+            del own["POP_CK"]
+            text = properties.encode(own)
+        if text and text[-1] != 2:
+            text += properties.VALUE_END
+        text += self._added
+        if len(text) > PROPERTIES_BYTES_MAX:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: its properties take {len(text)} bytes, "
+                f"the limit is {PROPERTIES_BYTES_MAX}",
+            )
+        return text
+
+    def _append(
+        self,
+        connection: Connection,
+        request: SendMessageRequest,
+        topic: Topic,
+        queue: ConsumeQueue,
+        items: list[BatchItem],
+    ) -> bytes:
+        """Append the messages contiguously; their ids, comma-joined."""
+        now = self._clock.now_ms()
+        fixed = FIXED_BYTES_V1 + HOSTS_EXTRA_BYTES + len(queue.topic.encode())
+        self._store.reserve(sum(fixed + len(body) + len(text) for _, body, text in items))
+        append, prefix, sys_flag = self._store.append, self._id_prefix, request.sys_flag | topic.sys_flag
+        ids = []
+        for flag, body, text in items:
+            physical = append(
+                queue,
+                body,
+                text,
+                flag=flag,
+                sys_flag=sys_flag,
+                born_timestamp=request.born_timestamp,
+                born_host=connection.born_host,
+                reconsume_times=request.reconsume_times,
+                prepared_offset=0,
+                tags_code=self._tags_code(text),
+                now_ms=now,
+            )
+            ids.append(b"%b%016X" % (prefix, physical))
+        return b",".join(ids)
+
+    def _commit_one(
+        self,
+        connection: Connection,
+        command: Command,
+        queue: ConsumeQueue,
+        first_offset: int,
+        ids: bytes,
+        unique_key: bytes,
+    ) -> None:
+        """Commit one request; its answer goes out now, or once it is flushed."""
+        if unique_key and not unique_key.isalnum():
+            unique_key = json_text(unique_key)
+        stored = (command.opaque, queue.queue_id, first_offset, ids, unique_key)
+        self._commit(connection, [] if command.is_oneway else [stored], {queue})
+
+
+def _store_refusal(error: StoreError) -> tuple[ResponseCode, str]:
+    if isinstance(error, StoreFullError):
+        return ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {error}"
+    return ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}"
+
+
+def _error(opaque: int, code: ResponseCode, remark: str, ext: dict[str, str]) -> Command:
+    return Command(code, opaque, FLAG_RESPONSE, ext, remark=remark)

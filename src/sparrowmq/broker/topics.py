@@ -1,0 +1,177 @@
+"""The broker's topics: what exists, how many queues, what is allowed (broker:6.1, 6.4).
+
+The table is kept in `config/topics.json`, saved on every change. System topics are put in before the file is
+read, so a stored entry of the same name wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, is_system_topic
+from sparrowmq.core.route import PERM_INHERIT, PERM_READ, PERM_WRITE
+from sparrowmq.protocol.bodies import DataVersion, TopicConfig
+from sparrowmq.protocol.sysflag import MULTI_TAGS
+
+if TYPE_CHECKING:
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.store.config_file import ConfigFile
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.message_store import MessageStore
+
+READ_WRITE = PERM_READ | PERM_WRITE
+MULTI_TAG = "MULTI_TAG"
+SYSTEM_TEMPLATE_QUEUES = 8
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """A topic with its queues opened: `queues[id]`, as many as the larger of its two queue numbers.
+
+    A send to a `special` topic needs the general path.
+    """
+
+    config: TopicConfig
+    queues: list[ConsumeQueue]
+    sys_flag: int
+    special: bool
+
+    @property
+    def readable(self) -> bool:
+        """Whether consumers may pull."""
+        return bool(self.config.perm & PERM_READ)
+
+
+def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
+    """The topics every broker has (broker:6.1)."""
+
+    def topic(name: str, queues: int = 1, perm: int = READ_WRITE) -> TopicConfig:
+        return TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+        )
+
+    inherited = READ_WRITE | PERM_INHERIT
+    cluster, broker = settings.broker_cluster_name, settings.broker_name
+    topics = [
+        topic("SELF_TEST_TOPIC"),
+        topic("BenchmarkTest", 1024),
+        topic(cluster, 16, inherited),
+        topic(broker, 1, inherited),
+        topic("OFFSET_MOVED_EVENT"),
+        topic("SCHEDULE_TOPIC_XXXX", 18),
+        topic("RMQ_SYS_TRANS_HALF_TOPIC"),
+        topic("RMQ_SYS_TRANS_OP_HALF_TOPIC"),
+        topic(f"{cluster}_REPLY_TOPIC"),
+    ]
+    if settings.auto_create_topic_enable:
+        topics.insert(1, topic(TEMPLATE_TOPIC, settings.default_topic_queue_nums, inherited))
+    return topics
+
+
+class TopicTable:
+    """All topics of one broker. `version` grows with every change; name servers compare it."""
+
+    def __init__(
+        self, settings: BrokerSettings, store: MessageStore, file: ConfigFile, clock: Clock
+    ) -> None:
+        self._store = store
+        self._file = file
+        self._clock = clock
+        self._open: dict[str, Topic] = {}
+        self.configs = {config.topic_name: config for config in system_topics(settings)}
+        self._reserved = frozenset(self.configs)
+        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
+        self._load(file.load())
+
+    def _load(self, data: dict[str, Any]) -> None:
+        stored = data.get("topicConfigTable") or {}
+        for name, raw in stored.items():
+            config = msgspec.convert(raw, TopicConfig, strict=False)
+            self.configs[name] = config
+        if data.get("dataVersion"):
+            self.version = msgspec.convert(data["dataVersion"], DataVersion, strict=False)
+
+    def get(self, name: str) -> Topic | None:
+        """The topic with its queues, or None. Opened topics are kept, so this is one dictionary look-up."""
+        found = self._open.get(name)
+        if found is not None:
+            return found
+        config = self.configs.get(name)
+        return None if config is None else self._opened(config)
+
+    def _opened(self, config: TopicConfig) -> Topic:
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        name = config.topic_name
+        topic = Topic(
+            config=config,
+            queues=[self._store.queue(name, queue_id) for queue_id in range(count)],
+            sys_flag=MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0,
+            special=name in SEND_FORBIDDEN_TOPICS,
+        )
+        self._open[name] = topic
+        return topic
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether RocketMQ or this broker keeps the name for itself."""
+        return name in self._reserved or is_system_topic(name)
+
+    def put(self, config: TopicConfig) -> bool:
+        """Create or change a topic; False when it already was like that."""
+        if self.configs.get(config.topic_name) == config:
+            return False
+        self.configs[config.topic_name] = config
+        self._open.pop(config.topic_name, None)
+        self._changed()
+        return True
+
+    def delete(self, name: str) -> bool:
+        """Forget a topic; False when it is unknown. Its queues are the store's to delete."""
+        self._open.pop(name, None)
+        if self.configs.pop(name, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def create_from_template(self, name: str, template: str, queues: int) -> TopicConfig | None:
+        """Auto-create `name` as `template` allows (broker:6.4); None when it does not."""
+        model = self.configs.get(template)
+        if model is None or not model.perm & PERM_INHERIT:
+            return None
+        count = max(1, min(queues, model.write_queue_nums))
+        config = TopicConfig(
+            topic_name=name,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=model.perm & ~PERM_INHERIT,
+            topic_filter_type=model.topic_filter_type,
+        )
+        self.put(config)
+        return config
+
+    def ensure(self, name: str, queues: int, perm: int = READ_WRITE) -> bool:
+        """Create an internal topic (retry, dead letters) unless it exists; True when it was made."""
+        if name in self.configs:
+            return False
+        return self.put(
+            TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+        )
+
+    def names(self) -> Iterable[str]:
+        """All topic names."""
+        return self.configs.keys()
+
+    def _changed(self) -> None:
+        self.version = DataVersion(
+            counter=self.version.counter + 1, state_version=0, timestamp=self._clock.now_ms()
+        )
+        self._file.save(
+            {
+                "dataVersion": msgspec.to_builtins(self.version),
+                "topicConfigTable": msgspec.to_builtins(self.configs),
+            }
+        )
