@@ -21,6 +21,7 @@ from sparrowmq.core.settings_names import (
     NAMESERVER_WITHOUT_EFFECT,
     Later,
 )
+from sparrowmq.core.settings_text import environment_name
 
 MIB: Final = 1024 * 1024
 INT_MAX: Final = 2**31 - 1
@@ -382,28 +383,12 @@ def load(settings_class: type[SettingsT], layers: Sequence[Layer]) -> tuple[Sett
     return settings_class(**found.values), warnings
 
 
-def environment_name(name: str, prefix: str = "SPARROW_") -> str:
-    """The environment variable of a setting: `brokerIP1` is `SPARROW_BROKER_IP1`."""
-    out = [prefix]
-    for i, char in enumerate(name):
-        after_capital = i > 0 and name[i - 1].isupper()
-        if char.isupper() and i > 0 and not after_capital:
-            out.append("_")
-        out.append(char.upper())
-    return "".join(out)
-
-
 def from_environment(
     settings_class: type, environment: Mapping[str, str], prefix: str = "SPARROW_"
 ) -> dict[str, str]:
     """The settings that stand in the environment, by wire name. Other variables are none of our business."""
-    names: Callable[[], Iterable[str]] = lambda: (  # noqa: E731
-        *table(settings_class),
-        *_later(settings_class),
-        *without_effect(settings_class),
-    )
     if not any(variable.startswith(prefix) for variable in environment):
         return {}
-    return {
-        name: environment[key] for name in names() if (key := environment_name(name, prefix)) in environment
-    }
+    names = (*table(settings_class), *_later(settings_class), *without_effect(settings_class))
+    pairs = ((name, environment_name(name, prefix)) for name in names)
+    return {name: environment[variable] for name, variable in pairs if variable in environment}

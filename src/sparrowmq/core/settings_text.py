@@ -5,11 +5,13 @@ Texts in, texts out; `core.settings` gives them types. Nothing here reads a file
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.core.errors import SettingsError
 
+_WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -93,3 +95,8 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
             raise SettingsError(f"--set {pair}: write it as name=value")
         found[name.strip()] = value
     return found
+
+
+def environment_name(name: str, prefix: str = "SPARROW_") -> str:
+    """The environment variable of a setting: `brokerIP1` is `SPARROW_BROKER_IP1`."""
+    return prefix + _WORD_START.sub("_", name).upper()

@@ -1,0 +1,275 @@
+"""Settings: RocketMQ's names, their types and ranges, and what the errors say."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.settings import (
+    BrokerSettings,
+    Layer,
+    NameServerSettings,
+    Status,
+    from_environment,
+    is_loopback,
+    load,
+    nearest,
+    status,
+    table,
+    without_effect,
+)
+from sparrowmq.core.settings_names import LATER
+
+ROCKETMQ_DEFAULTS = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerId": 0,
+    "listenPort": 10911,
+    "brokerPermission": 6,
+    "defaultTopicQueueNums": 8,
+    "autoCreateTopicEnable": True,
+    "autoCreateSubscriptionGroup": True,
+    "clusterTopicEnable": True,
+    "brokerTopicEnable": True,
+    "traceTopicEnable": False,
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "traceOn": True,
+    "regionId": "DefaultRegion",
+    "registerNameServerPeriod": 30_000,
+    "registerBrokerTimeoutMills": 24_000,
+    "flushConsumerOffsetInterval": 5000,
+    "longPollingEnable": True,
+    "shortPollingTimeMills": 1000,
+    "notifyConsumerIdsChangedEnable": True,
+    "channelExpiredTimeout": 120_000,
+    "startAcceptSendRequestTimeStamp": 0,
+    "mappedFileSizeCommitLog": 1 << 30,
+    "mappedFileSizeConsumeQueue": 6_000_000,
+    "flushDiskType": "ASYNC_FLUSH",
+    "flushIntervalCommitLog": 500,
+    "flushIntervalConsumeQueue": 1000,
+    "syncFlushTimeout": 5000,
+    "maxMessageSize": 4 << 20,
+    "diskMaxUsedSpaceRatio": 75,
+    "diskSpaceCleanForciblyRatio": 85,
+    "diskSpaceWarningLevelRatio": 90,
+    "maxTransferBytesOnMessageInMemory": 256 * 1024,
+    "maxTransferCountOnMessageInMemory": 32,
+    "maxTransferBytesOnMessageInDisk": 64 * 1024,
+    "maxTransferCountOnMessageInDisk": 8,
+    "accessMessageInMemoryMaxRatio": 40,
+    "maxFilterMessageSize": 16_000,
+    "checkCRCOnRecover": True,
+    "serverChannelMaxIdleTimeSeconds": 120,
+}
+"""broker:15.1 and 15.2."""
+
+OURS = {"brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"}
+"""Names whose default differs from RocketMQ's on purpose, and names of our own."""
+
+
+def broker(**values: str) -> BrokerSettings:
+    return load(BrokerSettings, [Layer("test", values)])[0]
+
+
+def problem(**values: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        broker(**values)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), ROCKETMQ_DEFAULTS.items())
+def test_defaults_are_rocketmqs(name: str, value: object) -> None:
+    row = table(BrokerSettings)[name]
+    assert getattr(BrokerSettings(), row.attribute) == value
+
+
+def test_every_row_is_accounted_for() -> None:
+    rows = set(table(BrokerSettings))
+    assert rows == set(ROCKETMQ_DEFAULTS) | OURS | {"namesrvAddr", "storePathCommitLog"}
+    assert all(row.help for row in table(BrokerSettings).values())
+
+
+def test_a_name_has_one_status() -> None:
+    rows = set(table(BrokerSettings))
+    idle = without_effect(BrokerSettings)
+    assert not rows & idle
+    assert not rows & set(LATER)
+    assert not idle & set(LATER)
+
+
+def test_addresses_are_loopback_by_default() -> None:
+    settings = BrokerSettings()
+    assert (settings.broker_ip1, settings.bind_address) == ("127.0.0.1", "127.0.0.1")
+    assert NameServerSettings().bind_address == "127.0.0.1"
+
+
+def test_every_default_lies_in_its_range() -> None:
+    for settings_class in (BrokerSettings, NameServerSettings):
+        for row in table(settings_class).values():
+            assert row.allows(row.default), row.name
+
+
+def test_texts_become_types() -> None:
+    settings = broker(
+        listenPort=" 20911 ",
+        autoCreateTopicEnable="FALSE",
+        flushDiskType="SYNC_FLUSH",
+        storePathRootDir="/data/store",
+        storePathCommitLog="",
+        namesrvAddr="10.0.0.1:9876; 10.0.0.2:9876",
+    )
+    assert settings.listen_port == 20911
+    assert settings.auto_create_topic_enable is False
+    assert settings.flush_disk_type == "SYNC_FLUSH"
+    assert settings.store_path_root_dir == Path("/data/store")
+    assert settings.store_path_commit_log is None
+    assert settings.name_servers == ("10.0.0.1:9876", "10.0.0.2:9876")
+
+
+def test_home_is_expanded() -> None:
+    assert broker(storePathRootDir="~/store").store_path_root_dir == Path.home() / "store"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("listenPort", "99999", "test: listenPort=99999: must be a whole number from 0 to 65535"),
+        ("listenPort", "-1", "from 0 to 65535"),
+        ("listenPort", "1e3", "test: listenPort=1e3: must be a whole number"),
+        ("listenPort", "", "test: listenPort=: must be a whole number"),
+        ("longPollingEnable", "yes", "test: longPollingEnable=yes: must be true or false"),
+        ("flushDiskType", "SYNC", "must be one of ASYNC_FLUSH, SYNC_FLUSH"),
+        ("brokerPermission", "3", "must be one of 2, 4, 6"),
+        ("brokerId", "1", "must be a whole number from 0 to 0"),
+        ("brokerRole", "SLAVE", "replication is not in this release; only brokerRole=ASYNC_MASTER"),
+        ("aclEnable", "true", "access control is not in this release; only aclEnable=false is accepted"),
+        ("enablePropertyFilter", "true", "SQL92"),
+        ("listenPrt", "1", "test: listenPrt=1: there is no such setting; did you mean listenPort?"),
+        ("broker_name", "x", "did you mean brokerName?"),
+        ("MAXMESSAGESIZE", "1", "did you mean maxMessageSize?"),
+        ("zzzz", "1", "there is no such setting; remove it"),
+        ("namesrvAddr", "localhost", "'localhost' is not an address; write host:port"),
+        ("namesrvAddr", "h:0", "'h:0' is not an address"),
+        ("namesrvAddr", "h:65536", "is not an address"),
+        ("brokerName", "", "brokerName=: must not be empty"),
+        ("brokerName", "a@b", "brokerName=a@b"),
+        ("bindAddress", "0.0.0.0", "set brokerIP1 too"),
+    ],
+)
+def test_bad_values_say_what_is_allowed(name: str, value: str, text: str) -> None:
+    assert text in problem(**{name: value})
+
+
+def test_all_problems_are_told_at_once() -> None:
+    text = problem(listenPort="x", listenPrt="1", brokerRole="SLAVE")
+    assert len(text.splitlines()) == 3
+
+
+def test_names_without_effect_are_one_warning() -> None:
+    conf = {"sendMessageThreadPoolNums": "4", "deleteWhen": "04", "fileReservedTime": "48", "brokerName": "b"}
+    settings, warnings = load(BrokerSettings, [Layer("a", conf), Layer("b", {"deleteWhen": "05"})])
+    assert settings.broker_name == "b"
+    names = "deleteWhen, fileReservedTime, sendMessageThreadPoolNums"
+    assert warnings == [f"known to RocketMQ, without effect in this release: {names}"]
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_features_of_later_releases_may_be_off(name: str) -> None:
+    assert load(BrokerSettings, [Layer("t", {name: LATER[name].accepted})])[1] == []
+    assert status(BrokerSettings, name) is Status.LATER
+
+
+def test_later_layers_win() -> None:
+    layers = [Layer("file", {"listenPort": "1", "brokerName": "x"}), Layer("--set", {"listenPort": "2"})]
+    settings, _ = load(BrokerSettings, layers)
+    assert (settings.listen_port, settings.broker_name) == (2, "x")
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "bound"),
+    [
+        ({}, "127.0.0.1", "127.0.0.1"),
+        ({"brokerIP1": "10.0.0.5"}, "10.0.0.5", "0.0.0.0"),
+        ({"brokerIP1": "localhost"}, "localhost", "127.0.0.1"),
+        ({"bindAddress": "10.0.0.5"}, "10.0.0.5", "10.0.0.5"),
+        ({"bindAddress": "0.0.0.0", "brokerIP1": "10.0.0.5"}, "10.0.0.5", "0.0.0.0"),
+        ({"bindAddress": "127.0.0.1", "brokerIP1": "10.0.0.5"}, "10.0.0.5", "127.0.0.1"),
+    ],
+)
+def test_the_address_that_is_not_given_follows_the_other(
+    values: dict[str, str], told: str, bound: str
+) -> None:
+    settings = broker(**values)
+    assert (settings.broker_ip1, settings.bind_address) == (told, bound)
+
+
+def test_ranges_hold_without_texts_too() -> None:
+    with pytest.raises(SettingsError, match="listenPort=70000"):
+        BrokerSettings(listen_port=70000)
+    with pytest.raises(SettingsError, match="listenPort=True"):
+        NameServerSettings(listen_port=True)
+    with pytest.raises(SettingsError, match="traceOn=1: must be true or false"):
+        BrokerSettings(trace_on=1)  # type: ignore[arg-type]
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        BrokerSettings().listen_port = 1  # type: ignore[misc]
+
+
+def test_name_server_has_its_own_names() -> None:
+    settings, warnings = load(
+        NameServerSettings,
+        [Layer("f", {"listenPort": "0", "serverWorkerThreads": "8", "kvConfigPath": "/k"})],
+    )
+    assert (settings.listen_port, settings.kv_config_path) == (0, Path("/k"))
+    assert len(warnings) == 1
+    with pytest.raises(SettingsError, match="brokerName=x: there is no such setting"):
+        load(NameServerSettings, [Layer("f", {"brokerName": "x"})])
+
+
+def test_environment_gives_known_names_only() -> None:
+    environment = {
+        "SPARROW_LISTEN_PORT": "1",
+        "SPARROW_BROKER_IP1": "10.0.0.1",
+        "SPARROW_CHECK_CRC_ON_RECOVER": "false",
+        "SPARROW_ACL_ENABLE": "true",
+        "SPARROW_PORT_9876_TCP": "tcp://10.0.0.1",
+        "PATH": "/bin",
+    }
+    assert from_environment(BrokerSettings, environment) == {
+        "listenPort": "1",
+        "brokerIP1": "10.0.0.1",
+        "checkCRCOnRecover": "false",
+        "aclEnable": "true",
+    }
+    assert from_environment(BrokerSettings, {"PATH": "/bin"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("listenPort", Status.IN_FORCE),
+        ("brokerRole", Status.LATER),
+        ("deleteWhen", Status.WITHOUT_EFFECT),
+        ("nonsense", None),
+    ],
+)
+def test_status(name: str, kind: Status | None) -> None:
+    assert status(BrokerSettings, name) is kind
+
+
+def test_nearest_is_none_for_far_names() -> None:
+    assert nearest(BrokerSettings, "qqqqqqqq") is None
+    assert nearest(NameServerSettings, "listenport") == "listenPort"
+
+
+@pytest.mark.parametrize(
+    ("address", "answer"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("localhost", True), ("::1", True), ("10.0.0.1", False)],
+)
+def test_is_loopback(address: str, answer: bool) -> None:
+    assert is_loopback(address) is answer
