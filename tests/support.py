@@ -1,0 +1,61 @@
+"""What tests share: running coroutines, waiting for conditions, free ports, child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+WAIT_SECONDS = 20.0
+"""How long a condition may take before a test fails: far above what it needs, so that only faults hit it."""
+POLL_SECONDS = 0.005
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, in a loop of its own."""
+    return asyncio.run(main)
+
+
+async def until(condition: Callable[[], object | Awaitable[object]], seconds: float = WAIT_SECONDS) -> Any:
+    """Wait until `condition()` (plain or async) is true; give its value. AssertionError at the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{_source(condition)} was not true within {seconds} s")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def until_sync(condition: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
+    """The same for plain tests."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{_source(condition)} was not true within {seconds} s")
+        time.sleep(POLL_SECONDS)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody listens on now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _source(condition: Callable[[], object]) -> str:
+    try:
+        return inspect.getsource(condition).strip()
+    except (OSError, TypeError):
+        return repr(condition)
