@@ -14,10 +14,11 @@ from sparrowmq.protocol.hot import PULL_PREFIXES, SEND_PREFIXES, decode_pull
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sparrowmq.transport.dispatch import CommandHandler
+
     from sparrowmq.broker.pulling import PullPath
     from sparrowmq.broker.sending import SendPath
     from sparrowmq.transport.connection import Connection
-    from sparrowmq.transport.dispatch import CommandHandler
 
 
 class ChunkHandler:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
 
 from sparrowmq.core.errors import InvalidNameError
 from sparrowmq.core.names import SYSTEM_GROUPS, check_group, is_system_group
-from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
 
 if TYPE_CHECKING:
-    from sparrowmq.core.clock import Clock
     from sparrowmq.store.config_file import ConfigFile
+
+    from sparrowmq.core.clock import Clock
 
 
 class GroupTable:

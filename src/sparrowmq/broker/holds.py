@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from sparrowmq.protocol.hot import PullFrame
     from sparrowmq.store.consume_queue import ConsumeQueue
+
+    from sparrowmq.protocol.hot import PullFrame
     from sparrowmq.transport.connection import Connection
 
 HELD_PULLS_MAX: Final = 100_000

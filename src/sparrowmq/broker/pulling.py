@@ -6,6 +6,8 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.store.reads import GetStatus
+
 from sparrowmq.broker.holds import HeldPull, HoldTable
 from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.core.subscription import TAG, SubscriptionData
@@ -13,16 +15,16 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.filter import parse_tags
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.hot import PullFields, PullFrame, pull_answer
-from sparrowmq.store.reads import GetStatus
 
 if TYPE_CHECKING:
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.store.offsets import ConsumerOffsets
+
     from sparrowmq.broker.clients import ClientTable
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.settings import BrokerSettings
-    from sparrowmq.store.consume_queue import ConsumeQueue
-    from sparrowmq.store.message_store import MessageStore
-    from sparrowmq.store.offsets import ConsumerOffsets
     from sparrowmq.transport.connection import Connection
 
 COMMIT: Final = 1
@@ -183,9 +185,7 @@ class PullPath:
         name = fields.consumer_group
         online = self._clients.consumers.get(name)
         if online is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {name}"
-            )
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {name}")
         if self._groups.is_forbidden(name, fields.topic):
             raise Refused(ResponseCode.NO_PERMISSION, f"group {name} may not pull {fields.topic}", 5)
         data = online.subscriptions.get(fields.topic)

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from sparrowmq.protocol.bodies import DataVersion, TopicConfig
 
 from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, is_system_topic
 from sparrowmq.core.route import PERM_INHERIT, PERM_READ, PERM_WRITE
-from sparrowmq.protocol.bodies import DataVersion, TopicConfig
 from sparrowmq.protocol.sysflag import MULTI_TAGS
 
 if TYPE_CHECKING:
-    from sparrowmq.core.clock import Clock
-    from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.store.config_file import ConfigFile
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
+
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.core.settings import BrokerSettings
 
 READ_WRITE = PERM_READ | PERM_WRITE
 MULTI_TAG = "MULTI_TAG"
@@ -51,9 +52,7 @@ def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
     """The topics every broker has (broker:6.1)."""
 
     def topic(name: str, queues: int = 1, perm: int = READ_WRITE) -> TopicConfig:
-        return TopicConfig(
-            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
-        )
+        return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
     inherited = READ_WRITE | PERM_INHERIT
     cluster, broker = settings.broker_cluster_name, settings.broker_name
@@ -76,9 +75,7 @@ def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
 class TopicTable:
     """All topics of one broker. `version` grows with every change; name servers compare it."""
 
-    def __init__(
-        self, settings: BrokerSettings, store: MessageStore, file: ConfigFile, clock: Clock
-    ) -> None:
+    def __init__(self, settings: BrokerSettings, store: MessageStore, file: ConfigFile, clock: Clock) -> None:
         self._store = store
         self._file = file
         self._clock = clock

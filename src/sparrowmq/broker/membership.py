@@ -1,0 +1,120 @@
+"""Heartbeats, leaving, member lists and their change notices (broker:10.1 to 10.3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.protocol.bodies import ConsumerList, HeartbeatData
+from sparrowmq.protocol.headers import (
+    GetConsumerListByGroupRequest,
+    NotifyConsumerIdsChangedRequest,
+    UnregisterClientRequest,
+    from_ext,
+    to_ext,
+)
+
+from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
+from sparrowmq.core.errors import InvalidNameError
+from sparrowmq.core.names import check_topic, retry_topic
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.groups import GroupTable
+    from sparrowmq.broker.topics import TopicTable
+    from sparrowmq.transport.connection import Connection
+
+SILENT_SECONDS_MAX: Final = 120.0
+BROADCASTING: Final = "BROADCASTING"
+
+
+class Membership:
+    """Keeps `ClientTable` true and tells members when their group changes."""
+
+    def __init__(
+        self,
+        clients: ClientTable,
+        groups: GroupTable,
+        topics: TopicTable,
+        *,
+        topic_made: Callable[[], None],
+    ) -> None:
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        self._topic_made = topic_made
+
+    def heartbeat(self, connection: Connection, command: Command) -> Command:
+        """34: register a client's producers and consumers; makes groups and retry topics on demand."""
+        data = HeartbeatData.decode(command.body)
+        member = Member(data.client_id, command.language, command.version, time.monotonic())
+        for producer in data.producers:
+            self._clients.add_producer(producer, connection, member)
+        for consumer in data.consumers:
+            config = self._groups.get(consumer.group_name)
+            if config is None:
+                continue
+            if self._make_retry_topic(consumer.group_name, config.retry_queue_nums):
+                self._topic_made()
+            incoming = ConsumerGroup(
+                consumer.group_name,
+                consumer.consume_type,
+                consumer.message_model,
+                consumer.consume_from_where,
+                {data.topic: data for data in consumer.subscriptions},
+            )
+            changed = self._clients.add_consumer(
+                incoming, connection, member, keep_subscriptions=data.without_sub
+            )
+            if changed and config.notify_consumer_ids_changed_enable:
+                self._notify([self._clients.consumers[consumer.group_name]])
+        ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+        return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, ext)
+
+    def unregister(self, connection: Connection, command: Command) -> Command:
+        """35: a client leaves the named groups."""
+        request = from_ext(UnregisterClientRequest, command.ext)
+        left = self._clients.remove(
+            connection, producer_group=request.producer_group, consumer_group=request.consumer_group
+        )
+        if left is not None:
+            self._notify([left])
+        return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE)
+
+    def members(self, connection: Connection, command: Command) -> Command:
+        """38: the client ids of a consumer group."""
+        name = from_ext(GetConsumerListByGroupRequest, command.ext).consumer_group
+        group = self._clients.consumers.get(name)
+        if group is None:
+            remark = f"no consumer for this group, {name}"
+            return Command(ResponseCode.SYSTEM_ERROR, command.opaque, FLAG_RESPONSE, remark=remark)
+        body = ConsumerList(consumer_id_list=group.client_ids).encode()
+        return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, body=body)
+
+    def connection_gone(self, connection: Connection) -> None:
+        """A connection closed: its members are gone, the others are told."""
+        self._notify(self._clients.remove_connection(connection))
+
+    def drop_silent(self) -> None:
+        """Close the connections whose clients sent no heartbeat for 120 s; called every 10 s."""
+        for connection in list(self._clients.silent_since(time.monotonic() - SILENT_SECONDS_MAX)):
+            connection.close(f"no heartbeat for {SILENT_SECONDS_MAX:.0f} s")
+
+    def _make_retry_topic(self, group: str, queues: int) -> bool:
+        topic = retry_topic(group)
+        try:
+            check_topic(topic)
+        except InvalidNameError:
+            return False
+        return queues > 0 and self._topics.ensure(topic, queues)
+
+    def _notify(self, groups: Iterable[ConsumerGroup]) -> None:
+        for group in groups:
+            if group.message_model == BROADCASTING:
+                continue
+            ext = to_ext(NotifyConsumerIdsChangedRequest(consumer_group=group.name))
+            for connection in list(group.members):
+                if not connection.closed:
+                    connection.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext=ext))

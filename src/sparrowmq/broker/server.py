@@ -1,0 +1,283 @@
+"""One broker: store, tables, handlers, listener and registration, wired together and run on one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrowmq.protocol.bodies import RegisterBrokerBody
+from sparrowmq.protocol.headers import RegisterBrokerRequest, from_ext
+from sparrowmq.store.config_file import ConfigFile
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.offsets import ConsumerOffsets
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.transport.client import RemotingClient
+from sparrowmq.transport.dispatch import CommandHandler
+
+from sparrowmq.broker.admin import GroupAdmin, TopicAdmin
+from sparrowmq.broker.chunk import ChunkHandler
+from sparrowmq.broker.clients import ClientTable
+from sparrowmq.broker.flushing import Flusher
+from sparrowmq.broker.groups import GroupTable
+from sparrowmq.broker.membership import Membership
+from sparrowmq.broker.progress import Progress
+from sparrowmq.broker.pulling import PullPath
+from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.sending import SendPath
+from sparrowmq.broker.topics import TopicTable
+from sparrowmq.core.clock import Clock, SystemClock
+from sparrowmq.core.errors import StoreError
+from sparrowmq.core.ids import pack_host
+from sparrowmq.core.settings import BrokerSettings, split_addresses
+from sparrowmq.protocol.codes import RequestCode as Code
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.hot import PullFields, PullFrame
+from sparrowmq.transport.server import Server
+
+if TYPE_CHECKING:
+    from sparrowmq.transport.connection import Connection
+
+log = logging.getLogger("sparrowmq.broker")
+HOUSEKEEPING_SECONDS: Final = 1.0
+MEMBER_CHECK_SECONDS: Final = 10.0
+
+
+def store_settings(settings: BrokerSettings) -> StoreSettings:
+    """The store's share of the broker's settings."""
+    return StoreSettings(
+        root=settings.store_path_root_dir,
+        commit_log_path=settings.store_path_commit_log,
+        mapped_file_size_commit_log=settings.mapped_file_size_commit_log,
+        mapped_file_size_consume_queue=settings.mapped_file_size_consume_queue,
+        flush_disk_type=settings.flush_disk_type,
+        max_message_size=settings.max_message_size,
+        max_filter_message_size=settings.max_filter_message_size,
+        disk_space_warning_level_ratio=settings.disk_space_warning_level_ratio,
+    )
+
+
+class Broker:
+    """A RocketMQ broker. `start` opens the store, listens and registers; `close` undoes it in order."""
+
+    def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self._clock = clock or SystemClock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: Server | None = None
+        self._store: MessageStore | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._server is None else f"listening on {self.address}"
+        return f"<Broker {self.settings.broker_name} {state}>"
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 while it does not."""
+        return 0 if self._server is None else self._server.port
+
+    @property
+    def address(self) -> str:
+        """`host:port` that clients are told."""
+        return f"{self.settings.broker_ip1}:{self.port}"
+
+    async def start(self) -> None:
+        """Open the store, take the port, register at the name servers.
+
+        Raises the `StoreError` family for a directory that cannot be used, the `TransportError` family for a
+        port that cannot be taken; nothing is left behind then.
+        """
+        settings = self.settings
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="sparrow-disk")
+        handler = _HandlerSlot()
+        self._server = Server(handler, host=settings.bind_address, port=settings.listen_port)
+        try:
+            await self._server.start()
+            store_host = pack_host(settings.broker_ip1, self._server.port)
+            self._store = MessageStore.open(store_settings(settings), self._clock, store_host=store_host)
+            handler.target = self._wire(self._store, store_host)
+        except BaseException:
+            await self._server.close()
+            self._server = None
+            if self._store is not None:
+                self._store.close()
+            self._pool.shutdown()
+            raise
+        self._flusher.start()
+        self._tasks = [
+            asyncio.create_task(self._housekeeping()),
+            asyncio.create_task(self._save_offsets()),
+        ]
+        await self._registration.start()
+
+    def _wire(self, store: MessageStore, store_host: bytes) -> ChunkHandler:
+        settings, clock = self.settings, self._clock
+        config = settings.store_path_root_dir / "config"
+        self._topics = TopicTable(settings, store, ConfigFile(config / "topics.json"), clock)
+        self._groups = GroupTable(
+            ConfigFile(config / "subscriptionGroup.json"),
+            clock,
+            auto_create=settings.auto_create_subscription_group,
+        )
+        self._offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"))
+        for warning in self._offsets.clamp(store):
+            log.warning("%s", warning)
+        self._clients = ClientTable()
+        self._flusher = Flusher(
+            store,
+            self._pool,
+            sync=settings.flush_disk_type == "SYNC_FLUSH",
+            interval=settings.flush_interval_commit_log / 1000,
+            timeout=settings.sync_flush_timeout / 1000,
+            queue_interval=settings.flush_interval_consume_queue / 1000,
+        )
+        self._client = RemotingClient()
+        self._registration = Registration(
+            self._client,
+            split_addresses(settings.namesrv_addr),
+            identity=RegisterBrokerRequest(
+                broker_name=settings.broker_name,
+                broker_addr=self.address,
+                cluster_name=settings.broker_cluster_name,
+                ha_server_addr=f"{settings.broker_ip1}:{self.port + 1}",
+                broker_id=settings.broker_id,
+            ),
+            body=self._register_body,
+            period=settings.register_name_server_period / 1000,
+            timeout=settings.register_broker_timeout_mills / 1000,
+        )
+        self._pulling = PullPath(settings, store, self._topics, self._groups, self._clients, self._offsets)
+        self._sending = SendPath(
+            settings,
+            store,
+            self._topics,
+            self._flusher,
+            clock,
+            store_host=store_host,
+            wake=self._pulling.wake,
+            topic_made=self._registration.changed_soon,
+        )
+        self._membership = Membership(
+            self._clients, self._groups, self._topics, topic_made=self._registration.changed_soon
+        )
+        return ChunkHandler(
+            self._sending,
+            self._pulling,
+            CommandHandler(self._handlers(store)),
+            connection_gone=self._membership.connection_gone,
+        )
+
+    def _handlers(self, store: MessageStore) -> dict[int, Any]:
+        settings = self.settings
+        progress = Progress(
+            store,
+            self._topics,
+            self._groups,
+            self._offsets,
+            cached_ratio=settings.access_message_in_memory_max_ratio,
+        )
+        topics = TopicAdmin(settings, store, self._topics, self._offsets, self._pulling, self._registration)
+        groups = GroupAdmin(
+            settings, store, self._topics, self._groups, self._clients, self._offsets, self._registration
+        )
+        return {
+            Code.SEND_MESSAGE: self._sending.handle,
+            Code.SEND_MESSAGE_V2: self._sending.handle,
+            Code.SEND_BATCH_MESSAGE: self._sending.handle,
+            Code.PULL_MESSAGE: self._pull,
+            Code.LITE_PULL_MESSAGE: self._pull,
+            Code.QUERY_CONSUMER_OFFSET: progress.query,
+            Code.UPDATE_CONSUMER_OFFSET: progress.update,
+            Code.SEARCH_OFFSET_BY_TIMESTAMP: progress.search,
+            Code.GET_MAX_OFFSET: progress.max_offset,
+            Code.GET_MIN_OFFSET: progress.min_offset,
+            Code.GET_EARLIEST_MSG_STORETIME: progress.earliest,
+            Code.HEART_BEAT: self._membership.heartbeat,
+            Code.UNREGISTER_CLIENT: self._membership.unregister,
+            Code.GET_CONSUMER_LIST_BY_GROUP: self._membership.members,
+            Code.UPDATE_AND_CREATE_TOPIC: topics.create,
+            Code.DELETE_TOPIC_IN_BROKER: topics.delete,
+            Code.GET_TOPIC_CONFIG: topics.config,
+            Code.GET_ALL_TOPIC_CONFIG: topics.all_configs,
+            Code.GET_TOPIC_STATS_INFO: topics.stats,
+            Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system_topics,
+            Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.put,
+            Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_configs,
+            Code.GET_SUBSCRIPTIONGROUP_CONFIG: groups.config,
+            Code.DELETE_SUBSCRIPTIONGROUP: groups.delete,
+            Code.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
+            Code.GET_PRODUCER_CONNECTION_LIST: groups.producer_connections,
+            Code.GET_CONSUME_STATS: groups.consume_stats,
+            Code.QUERY_TOPIC_CONSUME_BY_WHO: groups.groups_of_topic,
+            Code.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
+        }
+
+    def _pull(self, connection: Connection, command: Command) -> None:
+        """A pull whose header is not written as Java writes it; answers by itself."""
+        fields = from_ext(PullFields, command.ext)
+        self._pulling.pull(connection, PullFrame(command.opaque, command.flag, fields))
+
+    def _register_body(self) -> bytes:
+        permission = self.settings.broker_permission
+        return RegisterBrokerBody.of(self._topics.configs, self._topics.version, permission).encode()
+
+    async def _housekeeping(self) -> None:
+        assert self._store is not None
+        members_checked = time.monotonic()
+        while True:  # until cancelled by close
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            self._pulling.expire()
+            self._store.check_disk()
+            if time.monotonic() - members_checked >= MEMBER_CHECK_SECONDS:
+                members_checked = time.monotonic()
+                self._membership.drop_silent()
+
+    async def _save_offsets(self) -> None:
+        while True:  # until cancelled by close
+            await asyncio.sleep(self.settings.flush_consumer_offset_interval / 1000)
+            self._save_offsets_now()
+
+    def _save_offsets_now(self) -> None:
+        try:
+            self._offsets.save()
+        except (OSError, StoreError) as error:
+            log.error("consumer offsets cannot be saved: %s", error)
+
+    async def close(self) -> None:
+        """Stop taking requests, release held pulls, leave the name servers, close the store. Idempotent."""
+        server, self._server = self._server, None
+        if server is None or self._store is None:
+            return
+        await self._registration.close()
+        self._pulling.release()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._flusher.close()
+        await server.close()
+        await self._client.close()
+        self._save_offsets_now()
+        self._store.close()
+        self._pool.shutdown()
+
+
+class _HandlerSlot:
+    """Stands in for the handler until the store is open: the port is taken first, so its number is known."""
+
+    target: ChunkHandler | None = None
+
+    def connection_made(self, conn: Connection) -> None:
+        if self.target is None:
+            conn.close("the broker is starting; connect again")
+        else:
+            self.target.connection_made(conn)
+
+    def connection_lost(self, conn: Connection) -> None:
+        if self.target is not None:
+            self.target.connection_lost(conn)
+
+    def frames_received(self, conn: Connection, frames: list[Any]) -> None:
+        if self.target is not None:
+            self.target.frames_received(conn, frames)
