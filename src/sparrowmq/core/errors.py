@@ -9,7 +9,7 @@ SparrowError
 │   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
 ├── BrokerError           a broker or name server answered with an error code
 ├── ProtocolError         bytes that cannot be understood
-│   └── FrameError, RecordError, JavaJsonError
+│   └── FrameError, HeaderError, RecordError, JavaJsonError, BodyError
 ├── StoreError            the store cannot be opened, read or written
 │   └── StoreLockedError, StoreCorruptError, StoreFullError
 └── SettingsError         a setting is unknown, out of range or inconsistent
@@ -124,12 +124,20 @@ class FrameError(ProtocolError):
     """A frame that cannot be understood; the connection it came on must be closed."""
 
 
+class HeaderError(ProtocolError):
+    """A header field that is missing or has a value that cannot be read; the frame around it was fine."""
+
+
 class RecordError(ProtocolError):
     """A stored record, batch body or property string that cannot be understood."""
 
 
 class JavaJsonError(ProtocolError):
     """Text that is neither JSON nor the dialect Java peers write."""
+
+
+class BodyError(ProtocolError):
+    """Well-formed JSON whose members are not what the request or answer needs."""
 
 
 class StoreError(SparrowError):
