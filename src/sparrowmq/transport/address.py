@@ -1,0 +1,42 @@
+"""Addresses: `host:port` text, and the packed form that stored records carry."""
+
+from __future__ import annotations
+
+import socket
+
+from sparrowmq.core.errors import ConnectError
+
+PORT_MAX = 65535
+_MAPPED = "::ffff:"
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 host may stand in brackets. Raises `ConnectError`."""
+    host, colon, digits = address.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if colon and host and digits.isdecimal() and 0 < int(digits) <= PORT_MAX:
+        return host, int(digits)
+    raise ConnectError(
+        f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876", address=address
+    )
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port`, with an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_of(name: object) -> tuple[str, int]:
+    """Host and port of a socket name; an IPv4 address mapped into IPv6 comes out as IPv4."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "0.0.0.0", 0
+    host = str(name[0]).partition("%")[0]
+    if host.startswith(_MAPPED) and "." in host:
+        host = host[len(_MAPPED) :]
+    return host, int(name[1])
+
+
+def pack_host(host: str, port: int) -> bytes:
+    """A numeric host and its port as records store them: 8 bytes for IPv4, 20 for IPv6 (broker:2.1)."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.inet_pton(family, host) + port.to_bytes(4, "big")

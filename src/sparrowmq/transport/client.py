@@ -1,0 +1,259 @@
+"""The client's end: one connection per address, shared by all calls to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from sparrowmq.core.errors import (
+    ConnectError,
+    ConnectionLostError,
+    InvalidStateError,
+    RequestTimeoutError,
+)
+from sparrowmq.protocol.codes import request_name
+from sparrowmq.protocol.frame import FLAG_ONEWAY, FRAME_BYTES_MAX, Command, encode
+from sparrowmq.transport.address import parse_address
+from sparrowmq.transport.client_connection import ClientConnection
+from sparrowmq.transport.correlation import InFlight, OpaqueCounter
+from sparrowmq.transport.dispatch import Dispatcher, Handler
+
+CONNECT_SECONDS_MAX: Final = 3.0
+IN_FLIGHT_MAX: Final = 65535
+"""Calls whose answers are outstanding, as in RocketMQ's client (client:A-77)."""
+IDLE_SECONDS: Final = 110.0
+"""Shorter than the 120 s of servers, so that a call does not meet a connection that is being closed."""
+SWEEP_SECONDS: Final = 10.0
+PEER_REQUESTS_MAX: Final = 1000
+"""Requests of brokers that may be worked on at once."""
+
+logger = logging.getLogger("sparrowmq.transport")
+
+
+class RemotingClient:
+    """Calls to servers by address (`host:port`), answers matched to calls by their opaque.
+
+    Connections are made when first needed and shared; what is written in one turn of the loop leaves in one
+    write. `on_request` holds the handlers, by request code, for what brokers ask this client: they get the
+    broker's address and its request. All methods belong to one event loop. No call is repeated here: a caller
+    knows whether doing it twice is right.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: float = CONNECT_SECONDS_MAX,
+        on_request: Mapping[int, Handler[str]] | None = None,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._connect_timeout = connect_timeout
+        self._frame_bytes_max = frame_bytes_max
+        self._idle_seconds = idle_seconds
+        self._dispatcher: Dispatcher[str] = Dispatcher(
+            {} if on_request is None else on_request, running_max=PEER_REQUESTS_MAX
+        )
+        self._in_flight = InFlight(in_flight_max)
+        self._opaques = OpaqueCounter()
+        self._connections: dict[str, ClientConnection] = {}
+        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        addresses = ", ".join(self._connections) or "no connections"
+        return f"<RemotingClient {state}, {addresses}, {self._in_flight.used} in flight>"
+
+    @property
+    def in_flight(self) -> int:
+        """Calls whose answers are outstanding."""
+        return self._in_flight.used
+
+    def is_connected(self, addr: str) -> bool:
+        """Whether a connection to the address is open."""
+        return addr in self._connections
+
+    def next_opaque(self) -> int:
+        """A correlation number for a request that the caller encodes itself."""
+        return self._opaques.take()
+
+    async def call(self, addr: str, command: Command, timeout: float) -> Command:
+        """The answer to a request, whatever its code. `timeout` in seconds covers connecting, too.
+
+        Sets the command's opaque. Raises `ConnectError`, `ConnectionLostError`, `RequestTimeoutError`, and
+        `TooManyRequestsError` when no room came within the time. After the last two but one the request may
+        have been done. Cancelling gives up waiting; the request may still be done.
+        """
+        opaque = command.opaque = self._opaques.take()
+        return await self.call_encoded(addr, opaque, encode(command), timeout, command.code)
+
+    async def call_encoded(
+        self, addr: str, opaque: int, data: bytes, timeout: float, code: int = 0
+    ) -> Command:
+        """`call` for a frame already encoded with `opaque` from `next_opaque`; `code` is for error texts."""
+        future = self.call_encoded_nowait(addr, opaque, data, timeout, code)
+        if future is None:
+            future = await self._call_later(addr, opaque, data, timeout, code)
+        return await future
+
+    def call_nowait(self, addr: str, command: Command, timeout: float) -> asyncio.Future[Command] | None:
+        """The future of an answer, or None when `call` would have to wait before sending.
+
+        That is while the address is not connected, its connection takes no more bytes, or too many calls are
+        in flight.
+        """
+        opaque = command.opaque = self._opaques.take()
+        return self.call_encoded_nowait(addr, opaque, encode(command), timeout, command.code)
+
+    def call_encoded_nowait(
+        self, addr: str, opaque: int, data: bytes, timeout: float, code: int = 0
+    ) -> asyncio.Future[Command] | None:
+        """`call_nowait` for a frame already encoded with `opaque` from `next_opaque`."""
+        connection = self._connections.get(addr)
+        if connection is None or connection.paused or not self._in_flight.try_acquire():
+            return None
+        return connection.start_call(opaque, data, timeout, code)
+
+    async def notify(self, addr: str, command: Command, timeout: float = CONNECT_SECONDS_MAX) -> None:
+        """Send a one-way request; returns when it is queued. `timeout` covers connecting and back-pressure.
+
+        Raises `ConnectError`, and `RequestTimeoutError` when the connection takes no bytes in time.
+        """
+        command.opaque = self._opaques.take()
+        command.flag = FLAG_ONEWAY
+        deadline = asyncio.get_running_loop().time() + timeout
+        connection = await self._ready(addr, deadline, timeout, command.code)
+        connection.write(encode(command))
+
+    def disconnect(self, addr: str, reason: str = "it is no longer needed") -> None:
+        """Close the connection to the address, if there is one; its calls fail."""
+        connection = self._connections.get(addr)
+        if connection is not None:
+            connection.close(reason)
+
+    async def close(self, timeout: float = 3.0) -> None:
+        """Close all connections; outstanding calls fail with `ConnectionLostError`. Idempotent.
+
+        What was written is handed over within `timeout` seconds.
+        """
+        self._closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        for task in list(self._connecting.values()):
+            task.cancel()
+        self._connecting.clear()
+        connections = list(self._connections.values())
+        for connection in connections:
+            connection.close("this client was closed")
+        await asyncio.gather(*(connection.wait_closed(timeout) for connection in connections))
+        await self._dispatcher.close(timeout)
+
+    # What connections call
+
+    def serve(self, connection: ClientConnection, request: Command) -> None:
+        """A broker asks this client something."""
+        self._dispatcher.serve(connection.address, request, connection.write)
+
+    def forget(self, connection: ClientConnection) -> None:
+        """A connection is gone or going."""
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+
+    # Inside
+
+    async def _call_later(
+        self, addr: str, opaque: int, data: bytes, timeout: float, code: int
+    ) -> asyncio.Future[Command]:
+        """Send as soon as there is room, a connection, and the connection takes bytes."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        await self._in_flight.acquire(deadline)
+        try:
+            connection = await self._ready(addr, deadline, timeout, code)
+        except BaseException:
+            self._in_flight.release()
+            raise
+        return connection.start_call(opaque, data, max(0.0, deadline - loop.time()), code)
+
+    async def _ready(self, addr: str, deadline: float, timeout: float, code: int) -> ClientConnection:
+        """An open connection that takes bytes, by the deadline (loop time)."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = self._connections.get(addr) or await self._connect(addr)
+                while connection.paused:
+                    await connection.resumed()
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"request {request_name(code)} could not be sent to {addr} within {timeout:.3g} s: "
+                f"{'it takes no bytes' if addr in self._connections else 'no connection yet'}",
+                address=addr,
+            ) from None
+        if connection.closed:
+            raise ConnectionLostError(
+                f"the connection to {addr} closed before request {request_name(code)} could be sent",
+                address=addr,
+            )
+        return connection
+
+    async def _connect(self, addr: str) -> ClientConnection:
+        """A new connection; those who ask meanwhile share it, and one who gives up does not end it."""
+        if self._closed:
+            raise InvalidStateError("this client was closed; make a new one")
+        task = self._connecting.get(addr)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open(addr))
+            self._connecting[addr] = task
+            # Looked at here, for the case that everybody stopped waiting.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if task.cancelled() and waiting is not None and not waiting.cancelling():
+                raise ConnectionLostError("this client was closed while connecting", address=addr) from None
+            raise
+
+    async def _open(self, addr: str) -> ClientConnection:
+        try:
+            connection = await self._open_socket(addr)
+        finally:
+            self._connecting.pop(addr, None)
+        if not connection.closed:
+            self._connections[addr] = connection
+            if self._sweep_timer is None:
+                loop = asyncio.get_running_loop()
+                self._sweep_timer = loop.call_later(SWEEP_SECONDS, self._sweep, loop)
+        return connection
+
+    async def _open_socket(self, addr: str) -> ClientConnection:
+        host, port = parse_address(addr)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await loop.create_connection(
+                    lambda: ClientConnection(self, addr, loop, self._in_flight, self._frame_bytes_max),
+                    host,
+                    port,
+                )
+        except TimeoutError:
+            raise ConnectError(
+                f"no connection to {addr} within {self._connect_timeout:g} s; "
+                "is the address right and reachable?",
+                address=addr,
+            ) from None
+        except OSError as error:
+            raise ConnectError(
+                f"no connection to {addr}: {error.strerror or error}; is it running there?", address=addr
+            ) from None
+        return connection
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        for connection in list(self._connections.values()):
+            if connection.sweep(loop.time()) > self._idle_seconds:
+                connection.close("idle")
+        self._sweep_timer = loop.call_later(SWEEP_SECONDS, self._sweep, loop) if self._connections else None

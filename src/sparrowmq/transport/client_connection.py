@@ -1,0 +1,187 @@
+"""One connection of a client: calls written in one go per turn of the loop, answers matched, loss noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Final, Protocol, cast
+
+from sparrowmq.core.errors import FrameError
+from sparrowmq.protocol.frame import Command, FrameReader, decode
+from sparrowmq.transport.correlation import InFlight, PendingCalls
+
+SILENCE_SECONDS_MAX: Final = 3.0
+"""When a call expires and the server has been silent this long with calls waiting, the connection is dead."""
+CLOSE_SECONDS_MAX: Final = 3.0
+WRITE_HIGH_WATER: Final = 4 * 1024 * 1024
+"""Unsent bytes above which new calls wait; below a quarter they go on."""
+GATHER_BYTES_MAX: Final = 256 * 1024
+"""More than this is written before the loop's turn ends, so that the high-water mark is noticed in time."""
+
+logger = logging.getLogger("sparrowmq.transport")
+
+
+class ClientOwner(Protocol):
+    """The client's side of a connection."""
+
+    def serve(self, connection: ClientConnection, request: Command) -> None:
+        """The server asks something."""
+
+    def forget(self, connection: ClientConnection) -> None:
+        """The connection is gone or going."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """A connection to `address`. `paused`: it takes no more bytes for now; `closed`: nothing can be sent."""
+
+    _transport: asyncio.Transport
+
+    def __init__(
+        self,
+        owner: ClientOwner,
+        address: str,
+        loop: asyncio.AbstractEventLoop,
+        in_flight: InFlight,
+        frame_bytes_max: int,
+    ) -> None:
+        self.address = address
+        self.paused = False
+        self.closed = False
+        self._owner = owner
+        self._loop = loop
+        self._pending = PendingCalls(address, in_flight, loop, self._call_expired)
+        self._reader = FrameReader(frame_bytes_max)
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._resumed: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self._active = True
+        self._used_at = loop.time()
+        self._unanswered_since = 0.0
+        self._reason = ""
+        self._close_timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "paused" if self.paused else "open"
+        return f"<ClientConnection to {self.address} {state}, {len(self._pending)} outstanding>"
+
+    def start_call(self, opaque: int, data: bytes, timeout: float, code: int) -> asyncio.Future[Command]:
+        """Write an encoded request; room in flight has been taken for it."""
+        future = self._pending.start(opaque, timeout, code)
+        if not self._unanswered_since:
+            self._unanswered_since = self._loop.time()
+        self.write(data)
+        return future
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for the loop's next turn. Dropped when the connection is closed."""
+        if self.closed:
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > GATHER_BYTES_MAX:
+            self._flush()
+
+    async def resumed(self) -> None:
+        """Wait until the connection takes bytes again or is closed."""
+        if self._resumed is None:
+            self._resumed = self._loop.create_future()
+        await asyncio.shield(self._resumed)
+
+    def sweep(self, now: float) -> float:
+        """Seconds without traffic or outstanding calls, counted from the sweep that first found none."""
+        if self._active or self._pending:
+            self._active = False
+            self._used_at = now
+        return now - self._used_at
+
+    def close(self, reason: str) -> None:
+        """Hand over what was written and close; outstanding calls fail now. Idempotent."""
+        if self.closed:
+            return
+        self._flush()
+        self._leave(reason)
+        self._transport.close()
+        self._close_timer = self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
+
+    async def wait_closed(self, timeout: float) -> None:
+        """Wait until the socket is closed; after `timeout` seconds it is closed at once, losing bytes."""
+        await asyncio.wait({self._gone}, timeout=timeout)
+        if not self._gone.done():
+            self._transport.abort()
+            await asyncio.wait({self._gone}, timeout=timeout)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+
+    def data_received(self, data: bytes) -> None:
+        self._active = True
+        self._unanswered_since = 0.0
+        try:
+            for kind, header, body in self._reader.feed(data):
+                command = decode(kind, header, body)
+                if command.flag & 1:
+                    self._pending.resolve(command)
+                else:
+                    self._owner.serve(self, command)
+        except FrameError as error:
+            logger.warning("closing the connection to %s: %s", self.address, error)
+            self.close(str(error))
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._active = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        if not self.closed:
+            self._leave("the server closed it" if exc is None else str(exc))
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    # Inside
+
+    def _flush(self) -> None:
+        out = self._out
+        if not out or self.closed:
+            return
+        self._active = True
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self._out_bytes = 0
+        self._transport.write(data)
+
+    def _leave(self, reason: str) -> None:
+        """No longer usable: gone from the client's table, calls failed, waiting callers told."""
+        self.closed = True
+        self.paused = False
+        logger.debug("the connection to %s is closed: %s", self.address, reason)
+        self._out.clear()
+        self._owner.forget(self)
+        self._pending.fail(reason)
+        self._wake()
+
+    def _wake(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_result(None)
+
+    def _call_expired(self) -> None:
+        since = self._unanswered_since
+        if since and self._loop.time() - since >= SILENCE_SECONDS_MAX and not self.closed:
+            self._leave(f"it was silent for {SILENCE_SECONDS_MAX:g} s")
+            self._transport.abort()

@@ -1,0 +1,168 @@
+"""Calls that wait for answers: matching by opaque, deadlines, and the bound on how many are in flight.
+
+Deadlines share timers: calls whose time ends within the same slot of 50 ms are kept in one list with one
+timer, so a call costs no timer of its own and ends at most one slot late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.core.errors import (
+    ConnectionLostError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
+from sparrowmq.protocol.codes import request_name
+from sparrowmq.protocol.frame import Command
+
+SLOTS_PER_SECOND: Final = 20
+OPAQUE_MAX: Final = 0x7FFFFFFF
+
+
+class OpaqueCounter:
+    """Correlation numbers: 0 to 2^31 - 1, then from 0 again."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self) -> int:
+        """The next number."""
+        opaque = self._next
+        self._next = (opaque + 1) & OPAQUE_MAX
+        return opaque
+
+
+class InFlight:
+    """The bound on calls in flight, and the callers that wait for room in the order they came."""
+
+    __slots__ = ("_waiters", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def try_acquire(self) -> bool:
+        """Take room if there is some."""
+        if self.used >= self.limit:
+            return False
+        self.used += 1
+        return True
+
+    async def acquire(self, deadline: float) -> None:
+        """Take room, waiting until `deadline` (loop time). Raises `TooManyRequestsError` after it."""
+        if self.try_acquire():
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except BaseException as error:
+            if waiter.done() and not waiter.cancelled():
+                self.release()
+            if isinstance(error, TimeoutError):
+                raise TooManyRequestsError(
+                    f"{self.limit} requests are in flight already and none ended in time; send slower"
+                ) from None
+            raise
+
+    def release(self) -> None:
+        """Give room back: to the first caller that still waits, else to all."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self.used -= 1
+
+
+class PendingCalls:
+    """The calls of one connection whose answers are outstanding.
+
+    A cancelled call leaves when its answer or deadline comes; until then it counts as in flight: it is.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        in_flight: InFlight,
+        loop: asyncio.AbstractEventLoop,
+        on_expired: Callable[[], None] | None = None,
+    ) -> None:
+        self._peer = peer
+        self._in_flight = in_flight
+        self._loop = loop
+        self._on_expired = on_expired
+        self._waiting: dict[int, tuple[asyncio.Future[Command], int, float]] = {}
+        self._slots: dict[int, tuple[list[int], asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def start(self, opaque: int, timeout: float, code: int) -> asyncio.Future[Command]:
+        """A future for the answer to `opaque`; the caller has taken room. `timeout` in seconds."""
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self._waiting[opaque] = (future, code, timeout)
+        slot = int((self._loop.time() + timeout) * SLOTS_PER_SECOND) + 1
+        held = self._slots.get(slot)
+        if held is None:
+            timer = self._loop.call_at(slot / SLOTS_PER_SECOND, self._expire, slot)
+            self._slots[slot] = ([opaque], timer)
+        else:
+            held[0].append(opaque)
+        return future
+
+    def resolve(self, answer: Command) -> bool:
+        """Give an answer to its call. False when nobody waits for it (any more)."""
+        entry = self._waiting.pop(answer.opaque, None)
+        if entry is None:
+            return False
+        self._in_flight.release()
+        if not entry[0].done():
+            entry[0].set_result(answer)
+        return True
+
+    def fail(self, reason: str) -> None:
+        """End every call with `ConnectionLostError`."""
+        for _, timer in self._slots.values():
+            timer.cancel()
+        self._slots.clear()
+        waiting, self._waiting = self._waiting, {}
+        for future, code, _ in waiting.values():
+            self._in_flight.release()
+            if not future.done():
+                future.set_exception(
+                    ConnectionLostError(
+                        f"the connection to {self._peer} closed ({reason}) before request "
+                        f"{request_name(code)} was answered; it may or may not have been done",
+                        address=self._peer,
+                    )
+                )
+
+    def _expire(self, slot: int) -> None:
+        opaques, _ = self._slots.pop(slot)
+        expired = False
+        for opaque in opaques:
+            entry = self._waiting.pop(opaque, None)
+            if entry is None:
+                continue
+            expired = True
+            future, code, timeout = entry
+            self._in_flight.release()
+            if not future.done():
+                future.set_exception(
+                    RequestTimeoutError(
+                        f"no answer from {self._peer} to request {request_name(code)} within {timeout:.3g} s"
+                        "; it may or may not have been done",
+                        address=self._peer,
+                    )
+                )
+        if expired and self._on_expired is not None:
+            self._on_expired()
