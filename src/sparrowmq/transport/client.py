@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sparrowmq.core.errors import (
@@ -37,7 +37,7 @@ class RemotingClient:
 
     Connections are made when first needed and shared; what is written in one turn of the loop leaves in one
     write. `on_request` holds the handlers, by request code, for what brokers ask this client: they get the
-    broker's address and its request. All methods belong to one event loop. No call is repeated here: a caller
+    broker's address and its request. `on_connected` is told the address of every new connection. All methods belong to one event loop. No call is repeated here: a caller
     knows whether doing it twice is right.
     """
 
@@ -49,7 +49,9 @@ class RemotingClient:
         in_flight_max: int = IN_FLIGHT_MAX,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds: float = IDLE_SECONDS,
+        on_connected: Callable[[str], None] | None = None,
     ) -> None:
+        self._on_connected = on_connected
         self._connect_timeout = connect_timeout
         self._frame_bytes_max = frame_bytes_max
         self._idle_seconds = idle_seconds
@@ -125,9 +127,13 @@ class RemotingClient:
         """
         command.opaque = self._opaques.take()
         command.flag = FLAG_ONEWAY
+        await self.notify_encoded(addr, encode(command), timeout, command.code)
+
+    async def notify_encoded(self, addr: str, data: bytes, timeout: float, code: int = 0) -> None:
+        """`notify` for a frame already encoded with the one-way flag and an opaque from `next_opaque`."""
         deadline = asyncio.get_running_loop().time() + timeout
-        connection = await self._ready(addr, deadline, timeout, command.code)
-        connection.write(encode(command))
+        connection = await self._ready(addr, deadline, timeout, code)
+        connection.write(data)
 
     def disconnect(self, addr: str, reason: str = "it is no longer needed") -> None:
         """Close the connection to the address, if there is one; its calls fail."""
@@ -228,6 +234,8 @@ class RemotingClient:
             if self._sweep_timer is None:
                 loop = asyncio.get_running_loop()
                 self._sweep_timer = loop.call_later(SWEEP_SECONDS, self._sweep, loop)
+            if self._on_connected is not None:
+                self._on_connected(addr)
         return connection
 
     async def _open_socket(self, addr: str) -> ClientConnection:
