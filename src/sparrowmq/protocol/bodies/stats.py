@@ -1,0 +1,78 @@
+"""Offsets and rates, in tables keyed by queue (remoting:4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
+
+import msgspec
+from msgspec import field
+
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.bodies.base import Body, Int64, convert
+from sparrowmq.protocol.java_json import dumps, dumps_object_keys, queue_of_key
+
+T = TypeVar("T")
+
+
+class OffsetWrapper(Body, frozen=True):
+    """A group's place in one queue; lag is `broker_offset - consumer_offset`."""
+
+    broker_offset: Int64 = 0
+    consumer_offset: Int64 = 0
+    last_timestamp: Int64 = 0
+    pull_offset: Int64 = 0
+
+
+class TopicOffset(Body, frozen=True):
+    """First and next offset of one queue, and when its last message was stored."""
+
+    last_update_timestamp: Int64 = 0
+    max_offset: Int64 = 0
+    min_offset: Int64 = 0
+
+
+class _WireTable(Body, frozen=True):
+    consume_tps: float = 0.0
+    offset_table: dict[str, dict[str, Any]] = field(default_factory=dict)
+    topic_put_tps: float = 0.0
+
+
+def _queue_table(table: Mapping[str, Any], type_: type[T]) -> dict[MessageQueue, T]:
+    return {queue_of_key(key): convert(value, type_) for key, value in table.items()}
+
+
+class ConsumeStats(msgspec.Struct, frozen=True):
+    """A group's place in every queue (208)."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`."""
+        wire = _WireTable.decode(data)
+        return cls(_queue_table(wire.offset_table, OffsetWrapper), wire.consume_tps)
+
+    def encode(self) -> bytes:
+        """Compact JSON with object keys."""
+        table = msgspec.Raw(dumps_object_keys(self.offset_table))
+        return dumps({"consumeTps": self.consume_tps, "offsetTable": table})
+
+
+class TopicStatsTable(msgspec.Struct, frozen=True):
+    """Offsets of every queue of a topic (202)."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float = 0.0
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`."""
+        wire = _WireTable.decode(data)
+        return cls(_queue_table(wire.offset_table, TopicOffset), wire.topic_put_tps)
+
+    def encode(self) -> bytes:
+        """Compact JSON with object keys."""
+        table = msgspec.Raw(dumps_object_keys(self.offset_table))
+        return dumps({"offsetTable": table, "topicPutTps": self.topic_put_tps})
