@@ -37,8 +37,8 @@ class RemotingClient:
 
     Connections are made when first needed and shared; what is written in one turn of the loop leaves in one
     write. `on_request` holds the handlers, by request code, for what brokers ask this client: they get the
-    broker's address and its request. `on_connected` is told the address of every new connection. All methods belong to one event loop. No call is repeated here: a caller
-    knows whether doing it twice is right.
+    broker's address and its request. `on_connected` is told the address of every new connection. All methods
+    belong to one event loop. No call is repeated here: a caller knows whether doing it twice is right.
     """
 
     def __init__(
