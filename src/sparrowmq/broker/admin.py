@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparrowmq.broker.progress import answer, refusal
+from sparrowmq.core.errors import InvalidNameError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import check_group, check_topic, retry_topic
+from sparrowmq.protocol.bodies import Connection as ConnectionBody
 from sparrowmq.protocol.bodies import (
-    ConnectionData,
     ConsumerConnection,
     ConsumeStats,
     GroupList,
@@ -19,6 +23,7 @@ from sparrowmq.protocol.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.headers import (
     CreateTopicRequest,
     DeleteSubscriptionGroupRequest,
@@ -33,12 +38,6 @@ from sparrowmq.protocol.headers import (
     QueryTopicsByConsumerRequest,
     from_ext,
 )
-
-from sparrowmq.broker.progress import answer, refusal
-from sparrowmq.core.errors import InvalidNameError
-from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.names import check_group, check_topic, retry_topic
-from sparrowmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from sparrowmq.store.message_store import MessageStore
@@ -57,9 +56,9 @@ QUEUES_MAX = 65_536
 PERM_MAX = 7
 
 
-def _connections(members: dict[Connection, Member]) -> list[ConnectionData]:
+def _connections(members: dict[Connection, Member]) -> list[ConnectionBody]:
     return [
-        ConnectionData(
+        ConnectionBody(
             client_id=member.client_id,
             client_addr=connection.address,
             language=member.language,
@@ -239,8 +238,8 @@ class GroupAdmin:
             remark = f"the consumer group[{name}] not online"
             return refusal(command, ResponseCode.CONSUMER_NOT_ONLINE, remark)
         body = ConsumerConnection(
-            connection_set=_connections(group.members),
-            subscription_table=group.subscriptions,
+            connections=_connections(group.members),
+            subscriptions=group.subscriptions,
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,

@@ -1,7 +1,8 @@
 """What one read from a socket brought: sorted into sends, pulls and the rest.
 
-The clean sends are stored together; pulls are answered as they are met; everything else goes to the handler
-of its request code afterwards. So a connection's requests may be answered out of order, as the protocol allows.
+The clean sends are stored together; pulls are answered as they are met; everything else goes to the
+handler of its request code afterwards. So a connection's requests may be answered out of order, as the
+protocol allows.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from sparrowmq.protocol.hot import PULL_PREFIXES, SEND_PREFIXES, decode_pull
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparrowmq.transport.dispatch import CommandHandler
-
     from sparrowmq.broker.pulling import PullPath
     from sparrowmq.broker.sending import SendPath
     from sparrowmq.transport.connection import Connection
+    from sparrowmq.transport.dispatch import CommandHandler
 
 
 class ChunkHandler:
@@ -37,17 +37,17 @@ class ChunkHandler:
         self._general = general
         self._connection_gone = connection_gone
 
-    def connection_made(self, connection: Connection) -> None:
+    def connection_made(self, conn: Connection) -> None:
         """A client connected."""
-        self._general.connection_made(connection)
+        self._general.connection_made(conn)
 
-    def connection_lost(self, connection: Connection) -> None:
+    def connection_lost(self, conn: Connection) -> None:
         """A client is gone: its held pulls and its memberships end."""
-        self._pulling.drop_connection(connection)
-        self._general.connection_lost(connection)
-        self._connection_gone(connection)
+        self._pulling.drop_connection(conn)
+        self._general.connection_lost(conn)
+        self._connection_gone(conn)
 
-    def frames_received(self, connection: Connection, frames: list[RawFrame]) -> None:
+    def frames_received(self, conn: Connection, frames: list[RawFrame]) -> None:
         """Handle all requests of one read."""
         sends: list[tuple[bytes, bytes]] = []
         others: list[RawFrame] = []
@@ -60,11 +60,11 @@ class ChunkHandler:
                 if header.startswith(PULL_PREFIXES):
                     pull = decode_pull(header)
                     if pull is not None:
-                        self._pulling.pull(connection, pull)
+                        self._pulling.pull(conn, pull)
                         continue
             others.append(frame)
         if sends:
-            odd = self._sending.store_chunk(connection, sends)
+            odd = self._sending.store_chunk(conn, sends)
             others += [(JSON_HEADER, header, body) for header, body in odd]
         if others:
-            self._general.frames_received(connection, others)
+            self._general.frames_received(conn, others)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sparrowmq.core.subscription import SubscriptionData
 
 if TYPE_CHECKING:
+    from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumeType, MessageModel
     from sparrowmq.transport.connection import Connection
 
 
@@ -27,9 +28,9 @@ class ConsumerGroup:
     """A consumer group with members: what it subscribes and who they are."""
 
     name: str
-    consume_type: str
-    message_model: str
-    consume_from_where: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[Connection, Member] = field(default_factory=dict)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
 
 from sparrowmq.core.errors import InvalidNameError
 from sparrowmq.core.names import SYSTEM_GROUPS, check_group, is_system_group
+from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from sparrowmq.store.config_file import ConfigFile
@@ -28,7 +28,7 @@ class GroupTable:
         self._auto_create = auto_create
         self.configs = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
-        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
+        self.version = DataVersion(timestamp=clock.now_ms())
         self._load(file.load())
 
     def _load(self, data: dict[str, Any]) -> None:
@@ -68,9 +68,7 @@ class GroupTable:
         return True
 
     def _changed(self) -> None:
-        self.version = DataVersion(
-            counter=self.version.counter + 1, state_version=0, timestamp=self._clock.now_ms()
-        )
+        self.version = self.version.bumped(self._clock.now_ms())
         self._file.save(
             {
                 "dataVersion": msgspec.to_builtins(self.version),

@@ -6,7 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.protocol.bodies import ConsumerList, HeartbeatData
+from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
+from sparrowmq.core.errors import InvalidNameError
+from sparrowmq.core.names import check_topic, retry_topic
+from sparrowmq.protocol.bodies import ConsumerList, HeartbeatData, MessageModel
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import (
     GetConsumerListByGroupRequest,
     NotifyConsumerIdsChangedRequest,
@@ -15,19 +20,12 @@ from sparrowmq.protocol.headers import (
     to_ext,
 )
 
-from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
-from sparrowmq.core.errors import InvalidNameError
-from sparrowmq.core.names import check_topic, retry_topic
-from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
-
 if TYPE_CHECKING:
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.transport.connection import Connection
 
 SILENT_SECONDS_MAX: Final = 120.0
-BROADCASTING: Final = "BROADCASTING"
 
 
 class Membership:
@@ -51,25 +49,25 @@ class Membership:
         data = HeartbeatData.decode(command.body)
         member = Member(data.client_id, command.language, command.version, time.monotonic())
         for producer in data.producers:
-            self._clients.add_producer(producer, connection, member)
+            self._clients.add_producer(producer.group, connection, member)
         for consumer in data.consumers:
-            config = self._groups.get(consumer.group_name)
+            config = self._groups.get(consumer.group)
             if config is None:
                 continue
-            if self._make_retry_topic(consumer.group_name, config.retry_queue_nums):
+            if self._make_retry_topic(consumer.group, config.retry_queue_nums):
                 self._topic_made()
             incoming = ConsumerGroup(
-                consumer.group_name,
+                consumer.group,
                 consumer.consume_type,
                 consumer.message_model,
                 consumer.consume_from_where,
-                {data.topic: data for data in consumer.subscriptions},
+                {wanted.topic: wanted for wanted in consumer.subscriptions},
             )
             changed = self._clients.add_consumer(
                 incoming, connection, member, keep_subscriptions=data.without_sub
             )
             if changed and config.notify_consumer_ids_changed_enable:
-                self._notify([self._clients.consumers[consumer.group_name]])
+                self._notify([self._clients.consumers[consumer.group]])
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
         return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, ext)
 
@@ -112,7 +110,7 @@ class Membership:
 
     def _notify(self, groups: Iterable[ConsumerGroup]) -> None:
         for group in groups:
-            if group.message_model == BROADCASTING:
+            if group.message_model == MessageModel.BROADCASTING:
                 continue
             ext = to_ext(NotifyConsumerIdsChangedRequest(consumer_group=group.name))
             for connection in list(group.members):

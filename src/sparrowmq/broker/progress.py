@@ -1,10 +1,12 @@
-"""Offsets: what groups have consumed and what queues hold (codes 14, 15, 29 to 32; broker:5.5, remoting:2.4)."""
+"""Offsets: what groups have consumed and what queues hold (codes 14, 15, 29 to 32; remoting:2.4)."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import (
     GetEarliestMsgStoretimeRequest,
     GetEarliestMsgStoretimeResponse,
@@ -12,6 +14,7 @@ from sparrowmq.protocol.headers import (
     GetMaxOffsetResponse,
     GetMinOffsetRequest,
     GetMinOffsetResponse,
+    Header,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
     SearchOffsetRequest,
@@ -21,11 +24,7 @@ from sparrowmq.protocol.headers import (
     to_ext,
 )
 
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
-
 if TYPE_CHECKING:
-    import msgspec
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.offsets import ConsumerOffsets
@@ -42,7 +41,7 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def answer(command: Command, header: msgspec.Struct | None = None, body: bytes = b"") -> Command:
+def answer(command: Command, header: Header | None = None, body: bytes = b"") -> Command:
     """A successful answer with typed header fields and a body."""
     ext = {} if header is None else to_ext(header)
     return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, ext, body)

@@ -8,14 +8,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.protocol.bodies import RegisterBrokerBody
-from sparrowmq.protocol.headers import RegisterBrokerRequest, from_ext
+from msgspec import convert
+from msgspec.structs import replace
 from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.offsets import ConsumerOffsets
 from sparrowmq.store.settings import StoreSettings
-from sparrowmq.transport.client import RemotingClient
-from sparrowmq.transport.dispatch import CommandHandler
 
 from sparrowmq.broker.admin import GroupAdmin, TopicAdmin
 from sparrowmq.broker.chunk import ChunkHandler
@@ -27,14 +25,18 @@ from sparrowmq.broker.progress import Progress
 from sparrowmq.broker.pulling import PullPath
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.sending import SendPath
-from sparrowmq.broker.topics import TopicTable
+from sparrowmq.broker.topics import READ_WRITE, TopicTable
 from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import StoreError
 from sparrowmq.core.ids import pack_host
 from sparrowmq.core.settings import BrokerSettings, split_addresses
+from sparrowmq.protocol.bodies import RegisterBrokerBody, TopicConfigTable
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.headers import PullMessageRequest, RegisterBrokerRequest, from_ext
 from sparrowmq.protocol.hot import PullFields, PullFrame
+from sparrowmq.transport.client import RemotingClient
+from sparrowmq.transport.dispatch import CommandHandler
 from sparrowmq.transport.server import Server
 
 if TYPE_CHECKING:
@@ -162,10 +164,11 @@ class Broker:
         self._membership = Membership(
             self._clients, self._groups, self._topics, topic_made=self._registration.changed_soon
         )
+        self._general = CommandHandler(self._handlers(store))
         return ChunkHandler(
             self._sending,
             self._pulling,
-            CommandHandler(self._handlers(store)),
+            self._general,
             connection_gone=self._membership.connection_gone,
         )
 
@@ -216,12 +219,16 @@ class Broker:
 
     def _pull(self, connection: Connection, command: Command) -> None:
         """A pull whose header is not written as Java writes it; answers by itself."""
-        fields = from_ext(PullFields, command.ext)
+        request = from_ext(PullMessageRequest, command.ext)
+        fields = convert(request, PullFields, from_attributes=True)
         self._pulling.pull(connection, PullFrame(command.opaque, command.flag, fields))
 
     def _register_body(self) -> bytes:
-        permission = self.settings.broker_permission
-        return RegisterBrokerBody.of(self._topics.configs, self._topics.version, permission).encode()
+        topics, permitted = self._topics.configs, self.settings.broker_permission
+        if permitted & READ_WRITE != READ_WRITE:
+            topics = {name: replace(config, perm=config.perm & permitted) for name, config in topics.items()}
+        table = TopicConfigTable(data_version=self._topics.version, topic_config_table=topics)
+        return RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
 
     async def _housekeeping(self) -> None:
         assert self._store is not None
@@ -255,6 +262,7 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._general.close()
         await self._flusher.close()
         await server.close()
         await self._client.close()

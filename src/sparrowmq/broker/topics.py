@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sparrowmq.protocol.bodies import DataVersion, TopicConfig
 
 from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, is_system_topic
 from sparrowmq.core.route import PERM_INHERIT, PERM_READ, PERM_WRITE
+from sparrowmq.protocol.bodies import DataVersion, TopicConfig
 from sparrowmq.protocol.sysflag import MULTI_TAGS
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class TopicTable:
         self._open: dict[str, Topic] = {}
         self.configs = {config.topic_name: config for config in system_topics(settings)}
         self._reserved = frozenset(self.configs)
-        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
+        self.version = DataVersion(timestamp=clock.now_ms())
         self._load(file.load())
 
     def _load(self, data: dict[str, Any]) -> None:
@@ -163,9 +163,7 @@ class TopicTable:
         return self.configs.keys()
 
     def _changed(self) -> None:
-        self.version = DataVersion(
-            counter=self.version.counter + 1, state_version=0, timestamp=self._clock.now_ms()
-        )
+        self.version = self.version.bumped(self._clock.now_ms())
         self._file.save(
             {
                 "dataVersion": msgspec.to_builtins(self.version),

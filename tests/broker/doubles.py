@@ -1,0 +1,50 @@
+"""Stand-ins for what a handler talks to: a connection that keeps what was written, a clock that stands."""
+
+from __future__ import annotations
+
+from sparrowmq.core.ids import pack_host
+from sparrowmq.protocol.frame import Command, FrameReader, decode, encode
+
+
+class FakeConnection:
+    """A client's connection; `written` holds the bytes, `answers()` the frames in them."""
+
+    def __init__(self, port: int = 50_000) -> None:
+        self.peer = ("127.0.0.1", port)
+        self.address = f"127.0.0.1:{port}"
+        self.born_host = pack_host("127.0.0.1", port)
+        self.closed = False
+        self.close_reason = ""
+        self.written = b""
+        self.notices: list[Command] = []
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def send(self, command: Command) -> None:
+        self.write(encode(command))
+
+    def notify(self, command: Command) -> None:
+        self.notices.append(command)
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+        self.close_reason = reason
+
+    def answers(self) -> list[Command]:
+        """The frames written since the last call."""
+        data, self.written = self.written, b""
+        return [decode(*frame) for frame in FrameReader().feed(data)]
+
+
+class FakeClock:
+    """A clock that moves when told."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
