@@ -14,6 +14,7 @@ from sparrowmq.core.subscription import TAG, SubscriptionData
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.filter import parse_tags
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+from sparrowmq.protocol.headers import BULK_BYTES_MAX
 from sparrowmq.protocol.hot import PullFields, PullFrame, pull_answer
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ COMMIT: Final = 1
 SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
 
-BULK_BYTES_MAX: Final = 8 * 1024 * 1024
-"""The largest answer a client of ours may ask for; it leaves room below the frame limit of Java peers."""
 BULK_COUNT_MAX: Final = 1 << 20
 HOLD_SECONDS_MAX: Final = 25.0
 """Java gives up on a held pull after 30 s and closes the connection (remoting:8.14)."""
@@ -209,8 +208,8 @@ class PullPath:
     ) -> None:
         fields = frame.fields
         count, size = self._count_max, self._bytes_max
-        if fields.bulk_bytes > 0:
-            count, size = BULK_COUNT_MAX, min(fields.bulk_bytes, BULK_BYTES_MAX)
+        if fields.bulk_bytes:
+            count, size = BULK_COUNT_MAX, max(1, min(fields.bulk_bytes, BULK_BYTES_MAX))
         result = self._store.get_messages(
             queue,
             fields.queue_offset,

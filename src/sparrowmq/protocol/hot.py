@@ -57,7 +57,7 @@ class PullFields(msgspec.Struct, gc=False, rename="camel"):
     subscription: str | None = None
     sub_version: int = 0
     expression_type: str | None = None
-    bulk_bytes: int = 0
+    bulk_bytes: int | None = None
 
 
 class PullFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
