@@ -28,16 +28,16 @@ class Header(msgspec.Struct, gc=False, rename="camel"):
     """Base of all typed headers."""
 
 
-H = TypeVar("H", bound=Header)
+H = TypeVar("H", bound=msgspec.Struct)
 
 
 @lru_cache(maxsize=512)
-def _wire_fields(type_: type[Header]) -> tuple[tuple[str, str], ...]:
+def _wire_fields(type_: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
     return tuple((info.name, info.encode_name) for info in msgspec.structs.fields(type_))
 
 
 @lru_cache(maxsize=512)
-def _booleans(type_: type[Header]) -> tuple[str, ...]:
+def _booleans(type_: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(
         info.encode_name for info in msgspec.structs.fields(type_) if info.type in (bool, bool | None)
     )
@@ -60,7 +60,7 @@ def from_ext(type_: type[H], ext: Mapping[str, str]) -> H:
         raise _refusal(type_, fields) from None
 
 
-def _refusal(type_: type[Header], fields: Mapping[str, object]) -> HeaderError:
+def _refusal(type_: type[msgspec.Struct], fields: Mapping[str, object]) -> HeaderError:
     """Say which field was refused: the first one that is missing or does not convert alone."""
     for info in msgspec.structs.fields(type_):
         if info.encode_name not in fields:
@@ -75,7 +75,7 @@ def _refusal(type_: type[Header], fields: Mapping[str, object]) -> HeaderError:
     raise AssertionError(f"{type_.__name__} refuses fields that convert one by one")
 
 
-def to_ext(header: Header) -> dict[str, str]:
+def to_ext(header: msgspec.Struct) -> dict[str, str]:
     """The header's fields as they go on the wire: wire names, text; None is left out."""
     ext = {}
     for name, wire_name in _wire_fields(type(header)):
