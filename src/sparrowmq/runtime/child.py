@@ -1,0 +1,182 @@
+"""Name server and broker in a child process, for the demo and for tests that kill.
+
+The child prints one line of JSON when it listens and stops cleanly when its standard input closes, so it
+never outlives its parent. It is not in the terminal's process group: Ctrl-C reaches the parent alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.core.errors import InvalidStateError, SparrowError
+
+START_SECONDS: Final = 60.0
+"""Recovery of a big store after a kill takes long; a normal start well under a second."""
+STOP_SECONDS: Final = 30.0
+LINE_BYTES_MAX: Final = 64 * 1024
+
+
+@dataclass(slots=True)
+class ChildServers:
+    """Servers in a child process. `broker` and `nameserver` are texts by RocketMQ's names.
+
+    `nameserver=None` starts a broker alone. Addresses are known after `start`.
+    """
+
+    broker: Mapping[str, str]
+    nameserver: Mapping[str, str] | None = None
+    log: Path | None = None
+    """File the child's warnings are appended to; None lets them go to this process's standard error."""
+    nameserver_address: str = field(default="", init=False)
+    broker_address: str = field(default="", init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def pid(self) -> int:
+        """The child's process id; 0 when it does not run."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def running(self) -> bool:
+        """Whether the child runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the child and wait until it listens. Raises `SparrowError` with its own error's text."""
+        if self._process is not None:
+            raise InvalidStateError("the servers have been started")
+        request = json.dumps(
+            {"broker": dict(self.broker), "nameserver": self.nameserver and dict(self.nameserver)}
+        )
+        process = self._spawn(request)
+        self._process = process
+        try:
+            answer = json.loads(_first_line(process))
+        except BaseException:
+            self.kill()
+            raise
+        if "error" in answer:
+            self.kill()
+            raise SparrowError(answer["error"])
+        self.nameserver_address = answer["nameserver"] or ""
+        self.broker_address = answer["broker"] or ""
+
+    def _spawn(self, request: str) -> subprocess.Popen[bytes]:
+        errors = self.log.open("ab") if self.log is not None else None
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "sparrowmq.runtime.child", request],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        finally:
+            if errors is not None:
+                errors.close()
+
+    def stop(self) -> int:
+        """Stop cleanly and give the exit status; killed after 30 s. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            return process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+        finally:
+            _close_pipes(process)
+
+    def kill(self) -> None:
+        """End the child with SIGKILL, as a crash would. Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            _close_pipes(process)
+
+    def __enter__(self) -> ChildServers:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> bytes:
+    """What the child says when it listens or fails."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + START_SECONDS
+    handle, line = process.stdout.fileno(), b""
+    while not line.endswith(b"\n"):
+        wait = deadline - time.monotonic()
+        if wait <= 0 or len(line) > LINE_BYTES_MAX:
+            raise SparrowError(
+                f"the servers' process {process.pid} did not listen within {START_SECONDS:g} s"
+            )
+        if not select.select([handle], [], [], min(wait, 1.0))[0]:
+            continue
+        part = os.read(handle, 4096)
+        if not part:
+            raise SparrowError(f"the servers' process ended with status {process.wait()} before it listened")
+        line += part
+    return line
+
+
+def _main(request: str) -> int:
+    from sparrowmq.core.settings import BrokerSettings, Layer, NameServerSettings, load
+    from sparrowmq.runtime.process import serve
+    from sparrowmq.runtime.servers import Listening, Servers
+    from sparrowmq.transport.loop import run
+
+    def ready(where: Listening) -> None:
+        print(json.dumps({"nameserver": where.nameserver, "broker": where.broker}), flush=True)  # noqa: T201
+
+    async def main() -> None:
+        wanted = json.loads(request)
+        broker, _ = load(BrokerSettings, [Layer("broker", wanted["broker"])])
+        nameserver = None
+        if wanted["nameserver"] is not None:
+            nameserver, _ = load(NameServerSettings, [Layer("nameserver", wanted["nameserver"])])
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def watch() -> None:
+            sys.stdin.buffer.read()
+            loop.call_soon_threadsafe(stop.set)
+
+        threading.Thread(target=watch, daemon=True, name="sparrow-parent").start()
+        await serve(Servers(nameserver, broker), stop, ready)
+
+    try:
+        run(main())
+    except SparrowError as error:
+        print(json.dumps({"error": str(error)}), flush=True)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    import logging
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.exit(_main(sys.argv[1]))

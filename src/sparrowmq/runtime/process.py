@@ -1,0 +1,58 @@
+"""Running servers in this process until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Callable
+
+from sparrowmq.core.settings import BrokerSettings, NameServerSettings
+from sparrowmq.runtime.servers import Listening, Servers
+from sparrowmq.transport.loop import run
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+async def serve(servers: Servers, stop: asyncio.Event, ready: Callable[[Listening], None]) -> None:
+    """Start the servers, tell `ready` where they are, and stop them when `stop` is set."""
+    ready(await servers.start())
+    # What lives until the end need not be looked at by the collector again.
+    gc.freeze()
+    try:
+        await stop.wait()
+    finally:
+        await servers.close()
+
+
+def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Let SIGINT and SIGTERM set `stop`; a second one of them ends the process at once."""
+
+    def told(number: int) -> None:
+        stop.set()
+        for each in STOP_SIGNALS:
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, told, number)
+
+
+def run_servers(
+    nameserver: NameServerSettings | None,
+    broker: BrokerSettings | None,
+    *,
+    ready: Callable[[Listening], None],
+) -> None:
+    """Run a name server, a broker or both until SIGINT or SIGTERM, then stop them cleanly.
+
+    `ready` is called once, when clients may connect. Raises what a start raises (`ListenError`, the
+    `StoreError` family) and TimeoutError when the clean stop takes too long.
+    """
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        on_stop_signals(asyncio.get_running_loop(), stop)
+        await serve(Servers(nameserver, broker), stop, ready)
+
+    run(main())
