@@ -144,7 +144,7 @@ def _language(value: str | int | None) -> str:
 def _from_json(header: bytes, body: bytes) -> Command:
     try:
         head = _decode_json(header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"a JSON header of {len(header)} bytes cannot be read: {error}") from None
     fields = head.extFields or {}
     ext = {name: _text(value) for name, value in fields.items() if value is not None}

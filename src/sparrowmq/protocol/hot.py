@@ -76,7 +76,7 @@ def decode_send(header: bytes) -> SendFrame | None:
     """The send in a JSON header, or None when it needs the general path (missing or odd fields)."""
     try:
         return _send(header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -84,7 +84,7 @@ def decode_pull(header: bytes) -> PullFrame | None:
     """The pull in a JSON header, or None when it needs the general path."""
     try:
         return _pull(header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
