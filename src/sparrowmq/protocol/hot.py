@@ -26,7 +26,7 @@ class SendFields(msgspec.Struct, gc=False, rename={"topic": "b"}):
     """What the send path needs of a V2 header (remoting:2.3); the letters are those of the wire."""
 
     topic: str
-    e: int
+    e: Int32
     f: Int32
     g: Int64
     h: Int32
@@ -48,16 +48,16 @@ class PullFields(msgspec.Struct, gc=False, rename="camel"):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int
-    sys_flag: int
-    commit_offset: int = 0
-    suspend_timeout_millis: int = 0
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64 = 0
+    suspend_timeout_millis: Int64 = 0
     subscription: str | None = None
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = None
-    bulk_bytes: int | None = None
+    bulk_bytes: Int32 | None = None
 
 
 class PullFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
