@@ -1,0 +1,124 @@
+"""Heartbeats, leaving and change notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.rig import Rig, connection
+
+from sparrowmq.broker import membership as module
+from sparrowmq.broker.membership import Membership
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import (
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+)
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+
+
+class Members:
+    """The handlers over a rig's tables."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.made = 0
+        self.handlers = Membership(rig.clients, rig.groups, rig.topics, topic_made=self._topic_made)
+
+    def _topic_made(self) -> None:
+        self.made += 1
+
+    def beat(
+        self, client: Any, client_id: str, *consumers: ConsumerData, producers: tuple[str, ...] = ()
+    ) -> Command:
+        data = HeartbeatData(
+            client_id=client_id,
+            producers=tuple(ProducerData(group=name) for name in producers),
+            consumers=consumers,
+        )
+        return self.handlers.heartbeat(client, Command(RequestCode.HEART_BEAT, 1, body=data.encode()))
+
+    def list(self, group: str) -> Command:
+        ext = {"consumerGroup": group}
+        return self.handlers.members(
+            connection(), Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, 2, ext=ext)
+        )
+
+
+def consumer(group: str, *topics: str, model: MessageModel = MessageModel.CLUSTERING) -> ConsumerData:
+    return ConsumerData(
+        group=group,
+        message_model=model,
+        subscriptions=tuple(SubscriptionData(topic, version=1) for topic in topics),
+    )
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Members]:
+    rig = Rig(tmp_path / "store")
+    yield Members(rig)
+    rig.close()
+
+
+def test_a_heartbeat_registers_group_client_and_retry_topic(members: Members) -> None:
+    answer = members.beat(connection(), "c1", consumer("g", "A"), producers=("p",))
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    assert "g" in members.rig.groups.configs
+    assert members.rig.topics.configs["%RETRY%g"].read_queue_nums == 1
+    assert members.made == 1
+    assert list(members.rig.clients.producers) == ["p"]
+    assert ConsumerList.decode(members.list("g").body).consumer_id_list == ["c1"]
+
+
+def test_an_unknown_group_has_no_members(members: Members) -> None:
+    answer = members.list("nobody")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "no consumer for this group" in (answer.remark or "")
+
+
+def test_every_member_is_told_when_one_joins_and_nobody_when_nothing_changes(members: Members) -> None:
+    first, second = connection(1), connection(2)
+    members.beat(first, "c1", consumer("g", "A"))
+    first.notices.clear()
+    members.beat(second, "c2", consumer("g", "A"))
+    assert [n.code for n in first.notices] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    assert first.notices[0].ext == {"consumerGroup": "g"}
+    members.beat(second, "c2", consumer("g", "A"))
+    assert len(first.notices) == 1
+
+
+def test_broadcasting_groups_are_not_told(members: Members) -> None:
+    first = connection(1)
+    members.beat(first, "c1", consumer("g", "A", model=MessageModel.BROADCASTING))
+    members.beat(connection(2), "c2", consumer("g", "A", model=MessageModel.BROADCASTING))
+    assert first.notices == []
+
+
+def test_leaving_by_request_and_by_lost_connection_is_told(members: Members) -> None:
+    clients = [connection(n) for n in (1, 2, 3)]
+    for n, client in enumerate(clients):
+        members.beat(client, f"c{n}", consumer("g", "A"))
+    staying = clients[0]
+    staying.notices.clear()
+    leave = Command(RequestCode.UNREGISTER_CLIENT, 1, ext={"clientID": "c1", "consumerGroup": "g"})
+    assert members.handlers.unregister(clients[1], leave).code == ResponseCode.SUCCESS
+    members.handlers.connection_gone(clients[2])
+    assert len(staying.notices) == 2
+    assert ConsumerList.decode(members.list("g").body).consumer_id_list == ["c0"]
+
+
+def test_a_silent_client_is_closed(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = connection()
+    members.beat(client, "c1", consumer("g", "A"))
+    members.handlers.drop_silent()
+    assert not client.closed
+    monkeypatch.setattr(module, "SILENT_SECONDS_MAX", -1.0)
+    members.handlers.drop_silent()
+    assert client.closed and "heartbeat" in client.close_reason

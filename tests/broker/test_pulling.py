@@ -1,0 +1,233 @@
+"""Pulls: the reference's checks and codes, holding, waking, and bulk answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.rig import Rig, connection, pull_ext, send_command
+
+from sparrowmq.broker.clients import ConsumerGroup, Member
+from sparrowmq.core.route import PERM_WRITE
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command, FrameReader, encode
+from sparrowmq.protocol.hot import PullFrame, decode_pull
+from sparrowmq.protocol.record import decode_records
+
+HOLD = 2
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path / "store")
+    made.topics.ensure("TopicTest", 2)
+    yield made
+    made.close()
+
+
+def frame(opaque: int = 1, **fields: Any) -> PullFrame:
+    command = Command(RequestCode.PULL_MESSAGE, opaque, 0, dict(pull_ext(**fields)))
+    _, header, _ = FrameReader().feed(encode(command))[0]
+    decoded = decode_pull(header)
+    assert decoded is not None
+    return decoded
+
+
+def pull(rig: Rig, client: Any = None, **fields: Any) -> Command:
+    """The answer to one pull that is answered at once."""
+    client = client or connection()
+    rig.pulling.pull(client, frame(**fields))
+    (answer,) = client.answers()
+    return answer
+
+
+def fill(rig: Rig, count: int, tags: str = "TagA", size: int = 5) -> None:
+    for n in range(count):
+        text = f"UNIQ_KEY\x01K{n}\x02TAGS\x01{tags}\x02"
+        rig.sending.handle(connection(), send_command(b"%05d" % n + bytes(size - 5), properties=text))
+
+
+def bodies(answer: Command) -> list[bytes]:
+    return [record.body for record in decode_records(answer.body)]
+
+
+def test_found_messages_come_as_stored_with_all_offsets(rig: Rig) -> None:
+    fill(rig, 3)
+    answer = pull(rig, opaque=5, queueOffset=1)
+    assert (answer.code, answer.opaque, answer.remark) == (ResponseCode.SUCCESS, 5, "FOUND")
+    assert bodies(answer) == [b"00001", b"00002"]
+    assert answer.ext["nextBeginOffset"] == "3" and answer.ext["maxOffset"] == "3"
+    assert answer.ext["minOffset"] == "0" and answer.ext["suggestWhichBrokerId"] == "0"
+
+
+def test_an_answer_holds_at_most_32_messages_whatever_is_asked(rig: Rig) -> None:
+    fill(rig, 40)
+    assert len(bodies(pull(rig, maxMsgNums=1000))) == 32
+    assert len(bodies(pull(rig, maxMsgNums=7))) == 7
+
+
+def test_a_bulk_answer_holds_as_much_as_its_bytes_allow(rig: Rig) -> None:
+    fill(rig, 200)
+    answer = pull(rig, maxMsgNums=1_000_000, bulkBytes=8 << 20)
+    assert len(bodies(answer)) == 200 and answer.ext["nextBeginOffset"] == "200"
+    small = pull(rig, maxMsgNums=1_000_000, bulkBytes=2000)
+    assert 1 <= len(bodies(small)) < 20 and len(small.body) <= 2000
+
+
+@pytest.mark.parametrize(
+    ("offset", "code", "next_offset"),
+    [
+        (3, ResponseCode.PULL_NOT_FOUND, "3"),
+        (99, ResponseCode.PULL_OFFSET_MOVED, "3"),
+        (-1, ResponseCode.PULL_OFFSET_MOVED, "0"),
+    ],
+)
+def test_offsets_outside_the_queue_are_corrected(
+    rig: Rig, offset: int, code: ResponseCode, next_offset: str
+) -> None:
+    fill(rig, 3)
+    answer = pull(rig, queueOffset=offset)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (code, next_offset)
+    assert set(answer.ext) >= {"suggestWhichBrokerId", "minOffset", "maxOffset"}
+
+
+def test_an_empty_queue_is_not_found_at_zero_and_moved_elsewhere(rig: Rig) -> None:
+    assert pull(rig, queueId=1).code == ResponseCode.PULL_NOT_FOUND
+    moved = pull(rig, queueId=1, queueOffset=7)
+    assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+
+
+def test_tags_filter_by_code_and_the_offset_passes_what_was_skipped(rig: Rig) -> None:
+    fill(rig, 2, tags="TagA")
+    fill(rig, 2, tags="TagB")
+    answer = pull(rig, subscription="TagB || TagC")
+    assert len(bodies(answer)) == 2 and answer.ext["nextBeginOffset"] == "4"
+    none = pull(rig, subscription="TagX")
+    assert (none.code, none.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "4")
+
+
+def refuse_writes_only(rig: Rig) -> None:
+    config = TopicConfig(topic_name="TopicTest", read_queue_nums=2, write_queue_nums=2, perm=PERM_WRITE)
+    rig.topics.put(config)
+
+
+def refuse_group(rig: Rig) -> None:
+    rig.groups.put(SubscriptionGroupConfig(group_name="g", consume_enable=False))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "fields", "code", "word"),
+    [
+        (None, {"topic": "Nope"}, ResponseCode.TOPIC_NOT_EXIST, "Nope"),
+        (None, {"queueId": 2}, ResponseCode.INVALID_PARAMETER, "queueId[2]"),
+        (None, {"queueId": -1}, ResponseCode.INVALID_PARAMETER, "queueId[-1]"),
+        (None, {"consumerGroup": "bad group"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "bad group"),
+        (None, {"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "||"),
+        (None, {"sysFlag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "g"),
+        (None, {"expressionType": "SQL92"}, ResponseCode.SYSTEM_ERROR, "SQL92"),
+        (refuse_writes_only, {}, ResponseCode.NO_PERMISSION, "TopicTest"),
+        (refuse_group, {}, ResponseCode.NO_PERMISSION, "g"),
+    ],
+)
+def test_each_check_answers_with_its_code(
+    rig: Rig, prepare: Any, fields: dict[str, Any], code: ResponseCode, word: str
+) -> None:
+    if prepare is not None:
+        prepare(rig)
+    answer = pull(rig, opaque=3, **fields)
+    assert (answer.code, answer.opaque) == (code, 3)
+    assert word in (answer.remark or "")
+
+
+def subscribe(rig: Rig, *data: SubscriptionData) -> None:
+    group = ConsumerGroup(
+        "g",
+        ConsumeType.CONSUME_PASSIVELY,
+        MessageModel.CLUSTERING,
+        ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        {one.topic: one for one in data},
+    )
+    rig.clients.add_consumer(group, connection(), Member("c", "JAVA", 513, 0.0))
+
+
+def test_the_heartbeats_subscription_serves_pulls_without_one(rig: Rig) -> None:
+    fill(rig, 1, tags="TagA")
+    fill(rig, 1, tags="TagB")
+    subscribe(rig, SubscriptionData("TopicTest", "TagB", frozenset({"TagB"}), version=5))
+    answer = pull(rig, sysFlag=0, subVersion=5)
+    assert len(bodies(answer)) == 1
+    assert pull(rig, sysFlag=0, subVersion=6).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+
+def test_a_topic_the_group_does_not_subscribe_is_refused(rig: Rig) -> None:
+    subscribe(rig, SubscriptionData("Other"))
+    assert pull(rig, sysFlag=0).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+def test_a_pull_commits_the_offset_it_carries(rig: Rig) -> None:
+    fill(rig, 3)
+    pull(rig, sysFlag=5, commitOffset=2)
+    assert rig.offsets.query("TopicTest", "g", 0) == 2
+
+
+def test_a_held_pull_is_answered_by_the_chunk_that_brings_its_message(rig: Rig) -> None:
+    client = connection()
+    rig.pulling.pull(client, frame(opaque=11, sysFlag=4 | HOLD))
+    assert client.written == b"" and rig.pulling.held == 1
+    fill(rig, 1)
+    (answer,) = client.answers()
+    assert answer.opaque == 11 and len(bodies(answer)) == 1
+    assert rig.pulling.held == 0
+
+
+def test_a_held_pull_sleeps_on_when_only_other_tags_come(rig: Rig) -> None:
+    client = connection()
+    rig.pulling.pull(client, frame(sysFlag=4 | HOLD, subscription="TagB"))
+    fill(rig, 1, tags="TagA")
+    assert client.written == b"" and rig.pulling.held == 1
+    fill(rig, 1, tags="TagB")
+    (answer,) = client.answers()
+    assert len(bodies(answer)) == 1 and answer.ext["nextBeginOffset"] == "2"
+
+
+def test_a_hold_ends_after_its_time(rig: Rig) -> None:
+    client = connection()
+    rig.pulling.pull(client, frame(sysFlag=4 | HOLD, suspendTimeoutMillis=0))
+    assert client.written == b""
+    rig.pulling.expire()
+    (answer,) = client.answers()
+    assert answer.code == ResponseCode.PULL_NOT_FOUND and rig.pulling.held == 0
+
+
+def test_a_hold_in_time_is_kept(rig: Rig) -> None:
+    client = connection()
+    rig.pulling.pull(client, frame(sysFlag=4 | HOLD, suspendTimeoutMillis=20_000))
+    rig.pulling.expire()
+    assert client.written == b"" and rig.pulling.held == 1
+
+
+def test_a_client_that_is_gone_gets_nothing_and_holds_nothing(rig: Rig) -> None:
+    client = connection()
+    rig.pulling.pull(client, frame(sysFlag=4 | HOLD))
+    client.closed = True
+    rig.pulling.drop_connection(client)
+    fill(rig, 1)
+    assert client.written == b"" and rig.pulling.held == 0
+
+
+def test_stopping_answers_everybody_who_waits(rig: Rig) -> None:
+    clients = [connection(n) for n in range(1, 4)]
+    for client in clients:
+        rig.pulling.pull(client, frame(sysFlag=4 | HOLD))
+    rig.pulling.release()
+    assert [client.answers()[0].code for client in clients] == [ResponseCode.PULL_NOT_FOUND] * 3

@@ -1,0 +1,302 @@
+"""Sends: the hot path and the general path store the same and answer as the reference does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.rig import Rig, connection, hot_send, send_command, send_header
+from tests.support import run, until
+
+from sparrowmq.core.errors import StoreFullError
+from sparrowmq.core.hashing import java_hash
+from sparrowmq.core.ids import parse_offset_message_id
+from sparrowmq.core.message import BODY_BYTES_MAX
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.batch import encode_batch
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
+from sparrowmq.protocol.headers import to_ext
+from sparrowmq.protocol.record import decode_records
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path / "store")
+    made.topics.ensure("TopicTest", 4)
+    yield made
+    made.close()
+
+
+def stored(rig: Rig, queue_id: int = 0, topic: str = "TopicTest") -> list[Any]:
+    queue = rig.store.queue(topic, queue_id)
+    result = rig.store.get_messages(queue, 0, max_count=10_000, max_bytes=1 << 24, codes=None)
+    return decode_records(b"".join(result.buffers))
+
+
+def test_a_clean_send_is_stored_and_answered_in_one_write(rig: Rig) -> None:
+    client = connection(50_123)
+    assert rig.sending.store_chunk(client, [hot_send(send_command(b"one", opaque=7, flag=0))]) == []
+    (answer,) = client.answers()
+    (record,) = stored(rig)
+    assert (answer.code, answer.opaque) == (ResponseCode.SUCCESS, 7)
+    assert answer.ext["transactionId"] == "AB12"
+    assert answer.ext["queueId"] == "0" and answer.ext["queueOffset"] == "0"
+    assert parse_offset_message_id(answer.ext["msgId"]) == ("127.0.0.1", 10911, record.physical_offset)
+    assert record.body == b"one" and record.topic == "TopicTest"
+    assert record.born_timestamp == 1_700_000_000_000 and record.store_timestamp == rig.clock.ms
+
+
+def test_the_broker_adds_region_trace_and_cluster(rig: Rig) -> None:
+    rig.sending.store_chunk(connection(), [hot_send(send_command())])
+    (record,) = stored(rig)
+    assert properties.decode(record.properties) == {
+        "UNIQ_KEY": "AB12",
+        "WAIT": "true",
+        "TAGS": "TagA",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "DefaultCluster",
+    }
+
+
+def test_a_chunk_keeps_the_order_of_each_queue(rig: Rig) -> None:
+    client = connection()
+    chunk = [hot_send(send_command(b"%d" % n, opaque=n, queue_id=n % 2)) for n in range(64)]
+    assert rig.sending.store_chunk(client, chunk) == []
+    assert [record.body for record in stored(rig, 0)] == [b"%d" % n for n in range(0, 64, 2)]
+    assert [record.body for record in stored(rig, 1)] == [b"%d" % n for n in range(1, 64, 2)]
+    assert [answer.opaque for answer in client.answers()] == list(range(64))
+
+
+def test_a_one_way_send_is_stored_and_not_answered(rig: Rig) -> None:
+    client = connection()
+    rig.sending.store_chunk(client, [hot_send(send_command(flag=FLAG_ONEWAY))])
+    assert len(stored(rig)) == 1
+    assert client.answers() == []
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"topic": "Unknown"},
+        {"topic": "SCHEDULE_TOPIC_XXXX"},
+        {"queue_id": 4},
+        {"queue_id": -1},
+        {"batch": True},
+        {"body": b""},
+        {"properties": "WAIT\x01true\x02"},
+        {"properties": "UNIQ_KEY\x01AB"},
+        {"properties": 'UNIQ_KEY\x01A"B\x02'},
+        {"properties": "XUNIQ_KEY\x01AB\x02"},
+        {"properties": "UNIQ_KEY\x01AB\x02DELAY\x013\x02"},
+        {"properties": "UNIQ_KEY\x01AB\x02POP_CK\x01x\x02"},
+        {"sys_flag": 4},
+    ],
+)
+def test_what_is_not_clean_is_handed_back_untouched(rig: Rig, odd: dict[str, Any]) -> None:
+    body = odd.pop("body", b"hello")
+    client, send = connection(), hot_send(send_command(body, **odd))
+    assert rig.sending.store_chunk(client, [send]) == [send]
+    assert client.written == b"" and rig.store.position == 0
+
+
+def test_long_and_short_headers_store_the_same(rig: Rig) -> None:
+    client = connection()
+    assert rig.sending.handle(client, send_command(b"short")) is None
+    long_form = Command(RequestCode.SEND_MESSAGE, 2, 0, dict(to_ext(send_header())), b"long")
+    assert rig.sending.handle(client, long_form) is None
+    assert [answer.ext["queueOffset"] for answer in client.answers()] == ["0", "1"]
+    first, second = stored(rig)
+    assert first.properties == second.properties
+    assert (first.body, second.body) == (b"short", b"long")
+
+
+def test_the_hot_and_the_general_path_write_the_same_record(rig: Rig) -> None:
+    client = connection()
+    rig.sending.store_chunk(client, [hot_send(send_command())])
+    rig.sending.handle(client, send_command())
+    first, second = stored(rig)
+    assert first.properties == second.properties and first.body == second.body
+    assert first.sys_flag == second.sys_flag and first.born_host == second.born_host
+
+
+def test_tag_codes_stand_in_the_queue(rig: Rig) -> None:
+    for tags in ("TagA", "中文"):
+        text = f"UNIQ_KEY\x01A\x02TAGS\x01{tags}\x02"
+        rig.sending.handle(connection(), send_command(properties=text))
+    queue = rig.store.queue("TopicTest", 0)
+    for tags, wanted in (("TagA", 1), ("中文", 1), ("none", 0)):
+        codes = frozenset({java_hash(tags)})
+        result = rig.store.get_messages(queue, 0, max_count=32, max_bytes=1 << 20, codes=codes)
+        assert result.count == wanted
+
+
+def test_an_unknown_topic_is_made_from_the_template(rig: Rig) -> None:
+    client = connection()
+    rig.sending.handle(client, send_command(topic="Fresh", default_topic_queue_nums=3))
+    assert client.answers()[0].code == ResponseCode.SUCCESS
+    assert rig.topics.configs["Fresh"].write_queue_nums == 3
+    assert rig.topics.configs["Fresh"].perm == 6
+    assert rig.topics_made == 1
+
+
+def test_without_auto_creation_an_unknown_topic_is_refused(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "store", auto_create_topic_enable=False)
+    answer = rig.sending.handle(connection(), send_command(topic="Fresh"))
+    rig.close()
+    assert answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert "Fresh" in (answer.remark or "") and "create" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "word"),
+    [
+        ({"topic": "bad topic!"}, ResponseCode.INVALID_PARAMETER, "bad topic!"),
+        ({"topic": "x" * 128}, ResponseCode.INVALID_PARAMETER, "127"),
+        ({"topic": "SELF_TEST_TOPIC"}, ResponseCode.NO_PERMISSION, "SELF_TEST_TOPIC"),
+        ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, "queueId[4]"),
+        ({"body": b""}, ResponseCode.MESSAGE_ILLEGAL, "empty"),
+        ({"body": bytes(BODY_BYTES_MAX + 1)}, ResponseCode.MESSAGE_ILLEGAL, "4194304"),
+        ({"properties": "K\x01" + "v" * 32_760 + "\x02"}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
+        ({"properties": "DELAY\x013\x02"}, ResponseCode.MESSAGE_ILLEGAL, "delayed"),
+        ({"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
+        ({"batch": True, "body": b"\0" * 21}, ResponseCode.MESSAGE_ILLEGAL, "batch"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_by_name_and_nothing_is_stored(
+    rig: Rig, change: dict[str, Any], code: ResponseCode, word: str
+) -> None:
+    body = change.pop("body", b"hello")
+    answer = rig.sending.handle(connection(), send_command(body, opaque=9, **change))
+    assert answer is not None
+    assert answer.code == code and answer.opaque == 9
+    assert word in (answer.remark or "")
+    assert answer.ext["MSG_REGION"] == "DefaultRegion"
+    assert rig.store.position == 0
+
+
+def test_a_header_without_its_fields_is_refused(rig: Rig) -> None:
+    command = Command(RequestCode.SEND_MESSAGE_V2, 1, 0, {"a": "p", "b": "TopicTest"}, b"x")
+    answer = rig.sending.handle(connection(), command)
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_negative_queue_id_takes_any_queue(rig: Rig) -> None:
+    client = connection()
+    rig.sending.handle(client, send_command(queue_id=-1))
+    assert 0 <= int(client.answers()[0].ext["queueId"]) < 4
+
+
+def test_a_clients_pop_receipt_is_not_stored(rig: Rig) -> None:
+    rig.sending.handle(connection(), send_command(properties="POP_CK\x01x\x02UNIQ_KEY\x01A\x02"))
+    assert "POP_CK" not in properties.decode(stored(rig)[0].properties)
+
+
+def test_a_batch_gives_each_message_its_offset_and_id(rig: Rig) -> None:
+    client = connection()
+    members = [(n, b"body %d" % n, b"UNIQ_KEY\x01M%d\x02TAGS\x01T%d\x02" % (n, n)) for n in range(3)]
+    command = send_command(encode_batch(members), batch=True, properties="UNIQ_KEY\x01B0\x02")
+    assert rig.sending.handle(client, command) is None
+    (answer,) = client.answers()
+    records = stored(rig)
+    assert [record.body for record in records] == [b"body 0", b"body 1", b"body 2"]
+    assert [record.flag for record in records] == [0, 1, 2]
+    assert [properties.find(record.properties, b"UNIQ_KEY") for record in records] == [b"M0", b"M1", b"M2"]
+    ids = answer.ext["msgId"].split(",")
+    assert [parse_offset_message_id(text)[2] for text in ids] == [r.physical_offset for r in records]
+    assert answer.ext["transactionId"] == "B0" and answer.ext["queueOffset"] == "0"
+
+
+def test_a_batch_without_a_key_of_its_own_has_no_transaction_id(rig: Rig) -> None:
+    client = connection()
+    command = send_command(
+        encode_batch([(0, b"x", b"K\x01v\x02")]), batch=True, properties="WAIT\x01true\x02"
+    )
+    rig.sending.handle(client, command)
+    assert "transactionId" not in client.answers()[0].ext
+
+
+def test_a_batch_with_one_bad_message_stores_none(rig: Rig) -> None:
+    members = [(0, b"good", b""), (0, b"", b"")]
+    answer = rig.sending.handle(connection(), send_command(encode_batch(members), batch=True))
+    assert answer is not None and answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert rig.store.position == 0
+
+
+def test_a_unique_key_with_quotes_comes_back_whole(rig: Rig) -> None:
+    client = connection()
+    rig.sending.handle(client, send_command(properties='UNIQ_KEY\x01a"b\\\x02'))
+    assert client.answers()[0].ext["transactionId"] == 'a"b\\'
+
+
+def test_a_full_disk_refuses_the_chunk_and_keeps_the_broker_up(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise StoreFullError("no space left on the disk of the store; free some")
+
+    client = connection()
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "commit_chunk", full)
+        rig.sending.store_chunk(client, [hot_send(send_command())])
+    (answer,) = client.answers()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "no space" in (answer.remark or "")
+
+
+def test_sync_flush_answers_only_after_the_flush(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "store", flush_disk_type="SYNC_FLUSH")
+    rig.topics.ensure("TopicTest", 1)
+
+    async def scenario() -> None:
+        rig.flusher.start()
+        client = connection()
+        rig.sending.store_chunk(client, [hot_send(send_command())])
+        assert client.written == b""
+        await until(lambda: client.written)
+        assert client.answers()[0].code == ResponseCode.SUCCESS
+        assert rig.store.flushed_position == rig.store.position
+        await rig.flusher.close()
+
+    try:
+        run(scenario())
+    finally:
+        rig.close()
+
+
+def test_sync_flush_that_fails_says_so_and_refuses_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path / "store", flush_disk_type="SYNC_FLUSH")
+    rig.topics.ensure("TopicTest", 1)
+
+    def broken() -> int:
+        raise OSError(5, "Input/output error")
+
+    async def scenario() -> None:
+        rig.flusher.start()
+        client = connection()
+        rig.sending.store_chunk(client, [hot_send(send_command())])
+        await until(lambda: client.written)
+        assert client.answers()[0].code == ResponseCode.FLUSH_DISK_TIMEOUT
+        answer = rig.sending.handle(client, send_command())
+        assert answer is not None and "Input/output error" in (answer.remark or "")
+        await rig.flusher.close()
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.store, "flush", broken)
+            run(scenario())
+    finally:
+        rig.close()
+
+
+def test_the_loop_is_needed_only_for_sync_flush(rig: Rig) -> None:
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()
+    rig.sending.store_chunk(connection(), [hot_send(send_command())])
+    assert rig.store.position > 0

@@ -1,0 +1,296 @@
+"""A whole broker over sockets: start, serve, restart, refuse; alone and with a name server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.rig import pull_ext, send_command
+from tests.support import run, until
+
+from sparrowmq.broker.server import Broker
+from sparrowmq.core.errors import SparrowError, StoreLockedError
+from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.nameserver import NameServer
+from sparrowmq.protocol.bodies import ConsumeStats, TopicStatsTable, route_from_json
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.headers import CreateTopicRequest, to_ext
+from sparrowmq.protocol.record import decode_records
+from sparrowmq.transport.client import RemotingClient
+
+
+def settings(root: Path, **changes: Any) -> BrokerSettings:
+    return BrokerSettings(store_path_root_dir=root, listen_port=0, **changes)
+
+
+class Caller:
+    """A client of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.client = RemotingClient()
+
+    async def __call__(self, command: Command, *, to: str | None = None) -> Command:
+        return await self.client.call(to or self.broker.address, command, 5.0)
+
+    async def create(self, topic: str, queues: int = 2) -> Command:
+        request = CreateTopicRequest(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=6,
+            topic_filter_type="SINGLE_TAG",
+        )
+        return await self(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=to_ext(request)))
+
+
+@asynccontextmanager
+async def serving(root: Path, **changes: Any) -> AsyncIterator[Caller]:
+    broker = Broker(settings(root, **changes))
+    await broker.start()
+    caller = Caller(broker)
+    try:
+        yield caller
+    finally:
+        await caller.client.close()
+        await broker.close()
+
+
+def ask(code: RequestCode, **ext: Any) -> Command:
+    return Command(code, ext={name: str(value) for name, value in ext.items()})
+
+
+def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with serving(tmp_path) as call:
+            assert (await call.create("TopicTest")).code == ResponseCode.SUCCESS
+            for n in range(10):
+                reply = await call(send_command(b"%d" % n, queue_id=n % 2))
+                assert reply.code == ResponseCode.SUCCESS
+            update = ask(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                consumerGroup="g",
+                topic="TopicTest",
+                queueId=0,
+                commitOffset=3,
+            )
+            assert (await call(update)).code == ResponseCode.SUCCESS
+
+    async def second() -> None:
+        async with serving(tmp_path) as call:
+            pulled = await call(Command(RequestCode.PULL_MESSAGE, ext=dict(pull_ext())))
+            assert [record.body for record in decode_records(pulled.body)] == [b"0", b"2", b"4", b"6", b"8"]
+            query = ask(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="g", topic="TopicTest", queueId=0)
+            assert (await call(query)).ext["offset"] == "3"
+            reply = await call(send_command(b"10"))
+            assert reply.ext["queueOffset"] == "5"
+
+    run(first())
+    run(second())
+
+
+def test_offsets_of_a_queue_and_of_groups(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("TopicTest")
+            place = {"topic": "TopicTest", "queueId": 0}
+            group = {"consumerGroup": "g", **place}
+            empty = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **group))
+            assert empty.code == ResponseCode.QUERY_NOT_FOUND
+            assert (await call(ask(RequestCode.GET_MAX_OFFSET, **place))).ext["offset"] == "0"
+            earliest = await call(ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **place))
+            assert earliest.ext["timestamp"] == "-1"
+            await call(send_command())
+            young = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **group))
+            assert (young.code, young.ext["offset"]) == (ResponseCode.SUCCESS, "0")
+            strict = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, setZeroIfNotFound="false", **group))
+            assert strict.code == ResponseCode.QUERY_NOT_FOUND
+            assert (await call(ask(RequestCode.GET_MAX_OFFSET, **place))).ext["offset"] == "1"
+            assert (await call(ask(RequestCode.GET_MIN_OFFSET, **place))).ext["offset"] == "0"
+            stored = await call(ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **place))
+            before = int(stored.ext["timestamp"])
+            for moment, wanted in ((before, "0"), (before + 1, "1"), (0, "0")):
+                found = await call(ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=moment, **place))
+                assert found.ext["offset"] == wanted
+            wrong = ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=1, boundaryType="MIDDLE", **place)
+            assert (await call(wrong)).code == ResponseCode.INVALID_PARAMETER
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"topic": "no good"}, "no good"),
+        ({"topic": "TBW102"}, "system topic"),
+        ({"readQueueNums": "-1"}, "queues"),
+        ({"perm": "9"}, "perm"),
+    ],
+)
+def test_a_topic_that_breaks_a_rule_is_not_made(tmp_path: Path, change: dict[str, str], word: str) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            request = CreateTopicRequest(
+                topic="Good",
+                default_topic="TBW102",
+                read_queue_nums=1,
+                write_queue_nums=1,
+                perm=6,
+                topic_filter_type="SINGLE_TAG",
+            )
+            ext = to_ext(request) | change
+            reply = await call(Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=ext))
+            assert reply.code == ResponseCode.INVALID_PARAMETER
+            assert word in (reply.remark or "")
+
+    run(scenario())
+
+
+def test_deleting_a_topic_deletes_its_messages_and_offsets(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("TopicTest")
+            await call(send_command())
+            reply = await call(ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="TopicTest"))
+            assert reply.code == ResponseCode.SUCCESS
+            gone = await call(ask(RequestCode.GET_TOPIC_STATS_INFO, topic="TopicTest"))
+            assert gone.code == ResponseCode.TOPIC_NOT_EXIST
+            await call.create("TopicTest")
+            table = TopicStatsTable.decode(
+                (await call(ask(RequestCode.GET_TOPIC_STATS_INFO, topic="TopicTest"))).body
+            )
+            assert {offset.max_offset for offset in table.offset_table.values()} == {0}
+            refused = await call(ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="TBW102"))
+            assert refused.code == ResponseCode.INVALID_PARAMETER
+
+    run(scenario())
+
+
+def test_consume_stats_show_what_a_group_lacks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("TopicTest", 1)
+            for _ in range(5):
+                await call(send_command())
+            commit = ask(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                consumerGroup="g",
+                topic="TopicTest",
+                queueId=0,
+                commitOffset=2,
+            )
+            await call(commit)
+            reply = await call(ask(RequestCode.GET_CONSUME_STATS, consumerGroup="g"))
+            (entry,) = ConsumeStats.decode(reply.body).offset_table.values()
+            assert (entry.broker_offset, entry.consumer_offset) == (5, 2)
+            assert entry.last_timestamp > 0
+
+    run(scenario())
+
+
+def test_unknown_codes_and_garbage_do_no_harm(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            unknown = await call(Command(9999))
+            assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            reader, writer = await asyncio.open_connection("127.0.0.1", call.broker.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+            await writer.wait_closed()
+            bad = Command(RequestCode.HEART_BEAT, body=b"{not json")
+            assert (await call(bad)).code == ResponseCode.SYSTEM_ERROR
+            assert (await call(send_command(topic="Made"))).code == ResponseCode.SUCCESS
+
+    run(scenario())
+
+
+def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            second = Broker(settings(tmp_path))
+            with pytest.raises(StoreLockedError) as caught:
+                await second.start()
+            assert str(tmp_path) in str(caught.value)
+            assert (await call(send_command(topic="Still"))).code == ResponseCode.SUCCESS
+
+    run(scenario())
+
+
+def test_a_port_in_use_is_refused_by_name_and_the_directory_is_free_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path / "one") as call:
+            port = call.broker.port
+            other = Broker(BrokerSettings(store_path_root_dir=tmp_path / "two", listen_port=port))
+            with pytest.raises(SparrowError) as caught:
+                await other.start()
+            assert str(port) in str(caught.value)
+            async with serving(tmp_path / "two") as again:
+                assert again.broker.port != port
+
+    run(scenario())
+
+
+def test_topics_reach_the_name_server_at_once_and_leave_with_the_broker(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        names = NameServer(port=0)
+        await names.start()
+        try:
+            async with serving(tmp_path, namesrv_addr=names.address) as call:
+                await call.create("TopicTest", 3)
+                route = ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TopicTest")
+                reply = await call(route, to=names.address)
+                found = route_from_json(reply.body)
+                assert [q.write_queue_nums for q in found.queues] == [3]
+                assert found.brokers[0].master == call.broker.address
+                template = await call(
+                    ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102"), to=names.address
+                )
+                assert route_from_json(template.body).queues[0].perm == 7
+                await call(send_command(topic="Auto"))
+
+                async def routed() -> bool:
+                    auto = ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Auto")
+                    return (await call(auto, to=names.address)).code == ResponseCode.SUCCESS
+
+                await until(routed)
+            client = RemotingClient()
+            gone = await client.call(
+                names.address, ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TopicTest"), 5.0
+            )
+            assert gone.code == ResponseCode.TOPIC_NOT_EXIST
+            await client.close()
+        finally:
+            await names.close()
+
+    run(scenario())
+
+
+def test_a_missing_name_server_is_reported_once_and_the_broker_serves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, namesrv_addr="127.0.0.1:1") as call:
+            assert (await call(send_command(topic="Alone"))).code == ResponseCode.SUCCESS
+
+    with caplog.at_level("WARNING", logger="sparrowmq.broker"):
+        run(scenario())
+    told = [record for record in caplog.records if "127.0.0.1:1" in record.getMessage()]
+    assert len(told) == 1
+
+
+def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = Broker(settings(tmp_path))
+        await broker.start()
+        await broker.close()
+        await broker.close()
+        assert "closed" in repr(broker)
+
+    run(scenario())
