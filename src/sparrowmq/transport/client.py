@@ -177,14 +177,15 @@ class RemotingClient:
     ) -> asyncio.Future[Command]:
         """Send as soon as there is room, a connection, and the connection takes bytes."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+        started = loop.time()
+        deadline = started + timeout
         await self._in_flight.acquire(deadline)
         try:
             connection = await self._ready(addr, deadline, timeout, code)
         except BaseException:
             self._in_flight.release()
             raise
-        return connection.start_call(opaque, data, max(0.0, deadline - loop.time()), code)
+        return connection.start_call(opaque, data, timeout, code, loop.time() - started)
 
     async def _ready(self, addr: str, deadline: float, timeout: float, code: int) -> ClientConnection:
         """An open connection that takes bytes, by the deadline (loop time)."""

@@ -66,9 +66,14 @@ class ClientConnection(asyncio.Protocol):
         state = "closed" if self.closed else "paused" if self.paused else "open"
         return f"<ClientConnection to {self.address} {state}, {len(self._pending)} outstanding>"
 
-    def start_call(self, opaque: int, data: bytes, timeout: float, code: int) -> asyncio.Future[Command]:
-        """Write an encoded request; room in flight has been taken for it."""
-        future = self._pending.start(opaque, timeout, code)
+    def start_call(
+        self, opaque: int, data: bytes, timeout: float, code: int, waited: float = 0.0
+    ) -> asyncio.Future[Command]:
+        """Write an encoded request; room in flight has been taken for it.
+
+        `timeout` in seconds, of which `waited` are over already.
+        """
+        future = self._pending.start(opaque, timeout, code, waited)
         if not self._unanswered_since:
             self._unanswered_since = self._loop.time()
         self.write(data)

@@ -106,11 +106,14 @@ class PendingCalls:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def start(self, opaque: int, timeout: float, code: int) -> asyncio.Future[Command]:
-        """A future for the answer to `opaque`; the caller has taken room. `timeout` in seconds."""
+    def start(self, opaque: int, timeout: float, code: int, waited: float = 0.0) -> asyncio.Future[Command]:
+        """A future for the answer to `opaque`; the caller has taken room.
+
+        `timeout` in seconds, of which `waited` are over already.
+        """
         future: asyncio.Future[Command] = self._loop.create_future()
         self._waiting[opaque] = (future, code, timeout)
-        slot = int((self._loop.time() + timeout) * SLOTS_PER_SECOND) + 1
+        slot = int((self._loop.time() + timeout - waited) * SLOTS_PER_SECOND) + 1
         held = self._slots.get(slot)
         if held is None:
             timer = self._loop.call_at(slot / SLOTS_PER_SECOND, self._expire, slot)

@@ -74,7 +74,7 @@ class Server:
         return format_address(self.host, self.port)
 
     async def start(self) -> None:
-        """Listen. Raises `ListenError` when the address cannot be had, `InvalidStateError` the second time."""
+        """Listen. Raises `ListenError` if the address cannot be had, `InvalidStateError` the second time."""
         if self._listener is not None or self._stopping:
             raise InvalidStateError(f"the server on {self.address} was started before; make a new one")
         loop = asyncio.get_running_loop()

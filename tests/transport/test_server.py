@@ -1,0 +1,213 @@
+"""Listening, limits, idle connections, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from tests.support import until
+from tests.transport.conftest import Run
+from tests.transport.helpers import EchoHandler, peer_of_server, serving
+
+from sparrowmq.core.errors import InvalidStateError, ListenError
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.server import Server
+
+
+def test_port_0_takes_a_free_port_and_the_address_tells_it(run: Run) -> None:
+    async def main() -> None:
+        async with serving(EchoHandler()) as first, serving(EchoHandler()) as second:
+            assert 0 < first.port != second.port > 0
+            assert first.address == f"127.0.0.1:{first.port}"
+
+    run(main())
+
+
+def test_a_port_in_use_is_named_with_the_next_step(run: Run) -> None:
+    async def main() -> None:
+        async with serving(EchoHandler()) as server:
+            second = Server(EchoHandler(), port=server.port)
+            with pytest.raises(
+                ListenError, match=rf"127\.0\.0\.1:{server.port} is in use .* another port"
+            ) as error:
+                await second.start()
+            assert error.value.address == server.address
+            assert not error.value.retryable
+            await second.close()
+
+    run(main())
+
+
+def test_two_servers_cannot_share_a_port_through_the_wildcard_address(run: Run) -> None:
+    async def main() -> None:
+        async with serving(EchoHandler()) as server:
+            with pytest.raises(ListenError, match="is in use"):
+                await Server(EchoHandler(), host="0.0.0.0", port=server.port).start()
+
+    run(main())
+
+
+def test_a_port_with_lingering_connections_can_be_had_again(run: Run) -> None:
+    async def main() -> None:
+        async with serving(EchoHandler()) as server, peer_of_server(server) as peer:
+            await peer.send(Command(10))
+            await peer.command()
+            await server.close()  # the server closes first, so its side lingers
+            assert await peer.closed_with() == b""
+            async with serving(EchoHandler(), port=server.port) as again:
+                assert again.port == server.port
+
+    run(main())
+
+
+@pytest.mark.parametrize("host", ["203.0.113.77", "no-such-host.invalid"])
+def test_an_address_of_another_machine_is_refused(run: Run, host: str) -> None:
+    async def main() -> None:
+        with pytest.raises(ListenError, match=rf"{host}:0 is not an address of this machine"):
+            await Server(EchoHandler(), host=host).start()
+
+    run(main())
+
+
+def test_a_server_starts_once(run: Run) -> None:
+    async def main() -> None:
+        async with serving(EchoHandler()) as server:
+            with pytest.raises(InvalidStateError, match="started before"):
+                await server.start()
+        with pytest.raises(InvalidStateError):
+            await server.start()
+
+    run(main())
+
+
+def test_a_server_that_never_started_closes(run: Run) -> None:
+    run(Server(EchoHandler()).close())
+
+
+def test_ipv6_is_served(run: Run) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with serving(handler, host="::1") as server, peer_of_server(server) as peer:
+            await peer.send(Command(10))
+            await peer.command()
+            assert handler.made[0].peer[0] == "::1"
+            assert len(handler.made[0].born_host) == 20
+            assert server.address == f"[::1]:{server.port}"
+
+    if not socket.has_ipv6:
+        pytest.fail("these tests need IPv6 on the loopback interface")
+    run(main())
+
+
+def test_one_connection_too_many_is_closed_and_the_others_stay(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with serving(handler, connections_max=1) as server, peer_of_server(server) as first:
+            await first.send(Command(10))
+            await first.command()
+            async with peer_of_server(server) as second:
+                assert await second.closed_with() == b""
+            await first.send(Command(10))
+            assert (await first.command()).code == 0
+            assert len(handler.made) == len(server.connections) == 1
+            await first.close()
+            await until(lambda: not server.connections)
+            async with peer_of_server(server) as third:
+                await third.send(Command(10))
+                assert (await third.command()).code == 0
+            await until(lambda: len(handler.lost) == 2)
+
+    run(main())
+    assert "1 connections are open, which is the limit" in caplog.text
+
+
+def test_a_silent_connection_is_closed_and_a_busy_one_is_not(run: Run) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with (
+            serving(handler, idle_seconds=0.4) as server,
+            peer_of_server(server) as silent,
+            peer_of_server(server) as busy,
+        ):
+            closed = asyncio.create_task(silent.closed_with())
+            while not closed.done():
+                await busy.send(Command(10))
+                assert (await busy.command()).code == 0
+                await asyncio.sleep(0.01)
+            assert await closed == b""
+            await busy.send(Command(10))
+            assert (await busy.command()).code == 0
+
+    run(main())
+
+
+def test_a_connection_that_is_only_written_to_is_not_idle(run: Run) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with (
+            serving(handler, idle_seconds=0.4) as server,
+            peer_of_server(server) as told,
+            peer_of_server(server) as silent,
+        ):
+            await until(lambda: len(handler.made) == 2)
+            conns = {conn.peer[1]: conn for conn in handler.made}
+            conn = conns[told.writer.get_extra_info("sockname")[1]]
+            closed = asyncio.create_task(silent.closed_with())
+            while not closed.done():
+                conn.notify(Command(40))
+                assert (await told.command()).code == 40
+                await asyncio.sleep(0.01)
+            assert not conn.closed
+
+    run(main())
+
+
+def test_close_hands_over_the_answers_and_closes_all(run: Run) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with serving(handler) as server, peer_of_server(server) as peer:
+            handler.on_request = lambda conn, command: None
+            await peer.send(Command(10))
+            await until(lambda: handler.chunks)
+            conn = handler.made[0]
+            body = bytes(3_000_000)
+            conn.send(Command(0, flag=1, body=body))  # not flushed yet: it leaves in the loop's next turn
+            closing = asyncio.create_task(server.close())
+            assert (await peer.command()).body == body
+            assert await peer.closed_with() == b""
+            await closing
+            assert handler.lost == [conn]
+            assert conn.closed
+            with pytest.raises(OSError):
+                await asyncio.open_connection(server.host, server.port)
+            await server.close()
+
+    run(main())
+
+
+def test_close_does_not_wait_for_a_client_that_does_not_read(run: Run) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        handler.on_request = lambda conn, command: None
+        async with serving(handler) as server, peer_of_server(server) as peer:
+            await peer.send(Command(10))
+            await until(lambda: handler.chunks)
+            handler.made[0].write(bytes(60_000_000))
+            await server.close(timeout=0.05)
+            assert handler.lost == handler.made
+            assert not server.connections
+
+    run(main())
+
+
+def test_repr_tells_address_and_state(run: Run) -> None:
+    async def main() -> None:
+        async with serving(EchoHandler()) as server:
+            assert repr(server) == f"<Server 127.0.0.1:{server.port} listening, 0 connections>"
+        assert "stopped" in repr(server)
+        assert "new" in repr(Server(EchoHandler()))
+
+    run(main())
