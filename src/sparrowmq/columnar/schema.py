@@ -1,0 +1,52 @@
+"""The columns a stored record has in Arrow: names, types, order, and which belong to the default set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from sparrowmq.core.errors import SettingsError
+
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+
+TYPES: Final[dict[str, pa.DataType]] = {
+    "topic": pa.string(),
+    "broker": pa.string(),
+    "queue_id": pa.int32(),
+    "queue_offset": pa.int64(),
+    "msg_id": pa.string(),
+    "tags": pa.string(),
+    "keys": pa.string(),
+    "born_timestamp": TIMESTAMP,
+    "store_timestamp": TIMESTAMP,
+    "reconsume_times": pa.int32(),
+    "properties": PROPERTIES,
+    "body": pa.binary(),
+    "flag": pa.int32(),
+    "sys_flag": pa.int32(),
+    "physical_offset": pa.int64(),
+    "store_size": pa.int32(),
+    "born_host": pa.string(),
+    "store_host": pa.string(),
+}
+"""Every column. Times are microseconds in UTC; `sys_flag` is as stored, `body` is decompressed."""
+
+DEFAULT_COLUMNS: Final = tuple(TYPES)[:12]
+"""`topic` to `body`: what a reader gets when it names no columns."""
+
+
+@lru_cache(maxsize=64)
+def _schema(columns: tuple[str, ...]) -> pa.Schema:
+    unknown = [name for name in columns if name not in TYPES]
+    if unknown:
+        raise SettingsError(f"column {unknown[0]!r} is unknown; known are {', '.join(TYPES)}")
+    return pa.schema([pa.field(name, TYPES[name]) for name in columns])
+
+
+def arrow_schema(columns: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
+    """The Arrow schema of `columns`, all nullable. Raises `SettingsError` on an unknown name."""
+    return _schema(tuple(columns))
