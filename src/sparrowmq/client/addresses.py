@@ -1,0 +1,53 @@
+"""Addresses a client starts from: the list of name servers, and the address it presents itself with."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from sparrowmq.core.errors import NoNameServerError, SettingsError
+
+NAMESRV_VARIABLES = ("SPARROW_NAMESRV", "NAMESRV_ADDR")
+
+
+def parse_namesrv(text: str) -> tuple[str, ...]:
+    """The `host:port` addresses in `text`, separated by `;` or `,`; `http://host:port` is cut down (client:A-69).
+
+    Raises `SettingsError` on a part without a port number.
+    """
+    found = []
+    for part in text.replace(",", ";").split(";"):
+        address = part.strip().rstrip("/").rsplit("/", 1)[-1]
+        if not address:
+            continue
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise SettingsError(
+                f"the name server address {part.strip()!r} is not host:port; write it like 127.0.0.1:9876"
+            )
+        found.append(address)
+    return tuple(dict.fromkeys(found))
+
+
+def resolve_namesrv(text: str | None, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Name servers from the setting, else from the environment (client:A-68).
+
+    Raises `NoNameServerError` when neither names one.
+    """
+    environment = os.environ if environment is None else environment
+    candidates = [text] if text is not None else [environment.get(name) for name in NAMESRV_VARIABLES]
+    for candidate in candidates:
+        if candidate and (addresses := parse_namesrv(candidate)):
+            return addresses
+    raise NoNameServerError("no name server is known: give namesrv='host:port' or set SPARROW_NAMESRV to it")
+
+
+def local_address() -> str:
+    """The address this machine would use towards the outside, else 127.0.0.1. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation: only the routing table is asked
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,0 +1,364 @@
+"""The asyncio admin client: topics, clusters, groups (client:F). Works against ours and Apache's servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from sparrowmq.client.admin_types import (
+    BrokerStatus,
+    GroupConnections,
+    GroupMemberInfo,
+    QueueProgress,
+    QueueStatus,
+)
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.lifecycle import Lifecycle, State
+from sparrowmq.client.requests import check, command, need_address
+from sparrowmq.client.settings import ClientSettings, check_range
+from sparrowmq.core.backoff import Backoff
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    InvalidNameError,
+    NoRouteError,
+    RequestTimeoutError,
+    SparrowError,
+)
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    check_group,
+    check_topic,
+    is_system_group,
+    is_system_topic,
+    retry_topic,
+)
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.protocol import bodies, headers
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+
+PERM_READ_WRITE: Final = 6
+TIMEOUT: Final = 5.0
+"""Seconds for one admin request (client:F-01)."""
+_ROUTE_WAIT: Final = 10.0
+"""Seconds a new topic may take to show at the name server."""
+
+
+class Admin:
+    """Asks and changes clusters.
+
+        async with Admin(namesrv="127.0.0.1:9876") as admin:
+            await admin.create_topic("TopicTest", queues=8)
+
+    Errors: `BrokerError` with the code a server answered, `TransportError`, `NoRouteError` for unknown topics.
+    """
+
+    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
+        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment."""
+        self.settings = settings or ClientSettings()
+        if namesrv is not None:
+            self.settings = replace(self.settings, namesrv=namesrv)
+        self._life = Lifecycle("admin client")
+        self._instance: ClientInstance | None = None
+
+    def __repr__(self) -> str:
+        return f"<Admin {self.state.value} {self._instance.name_servers if self._instance else ''!r}>"
+
+    @property
+    def state(self) -> State:
+        """Where the client is in its life."""
+        return self._life.state
+
+    async def start(self) -> None:
+        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        self._life.to(State.STARTING)
+        try:
+            self._instance = ClientInstance(self.settings)
+        except BaseException:
+            self._life.to(State.FAILED)
+            raise
+        self._life.to(State.RUNNING)
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        if self.state is State.CREATED:
+            self._life.to(State.CLOSED)
+        if self.state in (State.RUNNING, State.FAILED):
+            self._life.to(State.CLOSING)
+            if self._instance is not None:
+                await self._instance.close()
+            self._life.to(State.CLOSED)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Topics
+
+    async def topic_list(self, *, system: bool = False) -> list[str]:
+        """Names of all topics, sorted; retry, dead letter and RocketMQ's own topics only with `system`."""
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        names = bodies.TopicList.decode(await self._ask_name_server(code)).topic_list
+        if not system:
+            cluster = await self.cluster_info()
+            hidden = {
+                *cluster.brokers,
+                *cluster.clusters,
+                *(f"{name}_REPLY_TOPIC" for name in cluster.clusters),
+            }
+            names = [n for n in names if not _is_hidden(n) and n not in hidden]
+        return sorted(names)
+
+    async def topic_route(self, topic: str) -> TopicRoute:
+        """Queues and brokers of `topic`, fresh from a name server. Raises `NoRouteError`."""
+        check_topic(topic)
+        route = await self._running().update_route(topic)
+        if route is None:
+            raise NoRouteError(
+                f"no broker serves topic {topic!r}; see the names with `sparrow topic list` or create it with "
+                f"`sparrow topic create {topic}`"
+            )
+        return route
+
+    async def topic_status(self, topic: str) -> list[QueueStatus]:
+        """Offsets and last update of every queue, sorted; asks every master of the topic."""
+        route = await self.topic_route(topic)
+        header = headers.GetTopicStatsInfoRequest(topic=topic)
+        answers = await asyncio.gather(
+            *(self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header) for address in _masters(route))
+        )
+        found = [
+            QueueStatus(queue, entry.min_offset, entry.max_offset, entry.last_update_timestamp)
+            for answer in answers
+            for queue, entry in bodies.TopicStatsTable.decode(answer).offset_table.items()
+        ]
+        return sorted(found, key=lambda status: status.queue)
+
+    async def create_topic(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        perm: int = PERM_READ_WRITE,
+        cluster: str | None = None,
+    ) -> TopicRoute:
+        """Create or change a topic on every master of `cluster` (all clusters by default); its route.
+
+        Returns when the name server knows it there. `queues` is per broker, `perm` bits are 2 write and 4 read.
+        Raises `InvalidNameError` for illegal and reserved names.
+        """
+        instance = self._running()
+        check_topic(name)
+        if is_system_topic(name):
+            raise InvalidNameError(f"the topic {name!r} is RocketMQ's own; choose another name")
+        check_range("queues", queues, 1, 65535)
+        check_range("perm", perm, 0, 7)
+        masters = await self._cluster_masters(cluster)
+        header = headers.CreateTopicRequest(
+            topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+        )
+        code = RequestCode.UPDATE_AND_CREATE_TOPIC
+        await asyncio.gather(*(self._ask(address, code, header) for address in masters.values()))
+        deadline = asyncio.get_running_loop().time() + _ROUTE_WAIT
+        for pause in Backoff(first=0.01, most=0.25).delays(instance.rng):
+            route = await instance.update_route(name)
+            if route is not None and _has_queues(route, masters, queues, perm):
+                return route
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(pause)
+        raise RequestTimeoutError(
+            f"topic {name!r} was created on {', '.join(masters)}, but the name server did not learn of it within "
+            f"{_ROUTE_WAIT:g} s; check that the brokers are registered with it",
+            address=instance.name_servers.current,
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its messages from every broker, then from every name server.
+
+        Raises `InvalidNameError` for reserved names and `NoRouteError` for unknown ones.
+        """
+        instance = self._running()
+        if is_system_topic(name):
+            raise InvalidNameError(f"the topic {name!r} is RocketMQ's own and cannot be deleted")
+        route = await self.topic_route(name)
+        header = headers.DeleteTopicRequest(topic=name)
+        addresses = [address for broker in route.brokers for address in broker.addresses.values()]
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await asyncio.gather(*(self._ask(address, code, header) for address in addresses))
+        from_names = headers.DeleteTopicFromNamesrvRequest(topic=name)
+        for address in instance.name_servers.addresses:
+            await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, from_names)
+        instance.routes.forget(name)
+
+    # Clusters
+
+    async def cluster_info(self) -> bodies.ClusterInfo:
+        """Brokers by name, broker names by cluster, as the name server has them."""
+        return bodies.ClusterInfo.decode(await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    async def broker_list(self) -> list[BrokerStatus]:
+        """Every broker of every cluster, with what it tells about itself."""
+        info = await self.cluster_info()
+        found = [
+            BrokerStatus(cluster, name, broker_id, address)
+            for cluster, names in sorted(info.clusters.items())
+            for name in sorted(names)
+            if name in info.brokers
+            for broker_id, address in sorted(info.brokers[name].addresses.items())
+        ]
+        return list(await asyncio.gather(*(self._with_runtime(status) for status in found)))
+
+    async def _with_runtime(self, status: BrokerStatus) -> BrokerStatus:
+        try:
+            body = await self._ask(status.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+            return replace(status, runtime=bodies.KVTable.decode(body).table)
+        except SparrowError as error:
+            return replace(status, error=str(error))
+
+    # Groups
+
+    async def group_list(self, *, system: bool = False) -> list[str]:
+        """Names of all consumer groups that any broker knows, sorted; RocketMQ's own only with `system`."""
+        masters = await self._cluster_masters(None)
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        answers = await asyncio.gather(*(self._ask(address, code) for address in masters.values()))
+        names = {
+            name
+            for answer in answers
+            for name in bodies.SubscriptionGroupTable.decode(answer).subscription_group_table
+        }
+        return sorted(name for name in names if system or not is_system_group(name))
+
+    async def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """The group's place in every queue it has offsets in, sorted; only of `topic` when given.
+
+        Raises `BrokerError` when no broker knows the group.
+        """
+        check_group(group)
+        masters = await self._group_masters(group)
+        header = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic)
+        answers = await asyncio.gather(
+            *(self._ask(address, RequestCode.GET_CONSUME_STATS, header) for address in masters)
+        )
+        found = [
+            QueueProgress(queue, entry.broker_offset, entry.consumer_offset, entry.last_timestamp)
+            for answer in answers
+            for queue, entry in bodies.ConsumeStats.decode(answer).offset_table.items()
+        ]
+        return sorted(found, key=lambda progress: progress.queue)
+
+    async def group_connections(self, group: str) -> GroupConnections | None:
+        """Members and subscriptions of the group; None when no member is online."""
+        check_group(group)
+        header = headers.GetConsumerConnectionListRequest(consumer_group=group)
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        for address in await self._group_masters(group):
+            try:
+                found = bodies.ConsumerConnection.decode(await self._ask(address, code, header))
+            except BrokerError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                continue
+            return GroupConnections(
+                [
+                    GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version)
+                    for c in found.connections
+                ],
+                dict(found.subscriptions),
+                found.consume_type.value,
+                found.message_model.value,
+                found.consume_from_where.value,
+            )
+        return None
+
+    async def topic_groups(self, topic: str) -> list[str]:
+        """Groups with offsets or members on `topic`, sorted."""
+        route = await self.topic_route(topic)
+        header = headers.QueryTopicConsumeByWhoRequest(topic=topic)
+        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        answers = await asyncio.gather(*(self._ask(address, code, header) for address in _masters(route)))
+        return sorted({name for answer in answers for name in bodies.GroupList.decode(answer).group_list})
+
+    # Offsets
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """The group's committed offset in a queue, None when it has none."""
+        check_group(group)
+        return await self._running().brokers.query_offset(await self._master_of(queue), group, queue)
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the next offset the group will read. A member that is online goes on from where it is."""
+        check_group(group)
+        check_range("offset", offset, 0, 2**63 - 1)
+        await self._running().brokers.update_offset(
+            await self._master_of(queue), group, queue, offset, oneway=False
+        )
+
+    # Inside
+
+    def _running(self) -> ClientInstance:
+        self._life.need_running()
+        assert self._instance is not None
+        return self._instance
+
+    async def _ask(self, address: str, code: RequestCode, header: headers.Header | None = None) -> bytes:
+        return (await self._running().brokers.ask(address, code, header, timeout=TIMEOUT)).body
+
+    async def _ask_name_server(self, code: RequestCode) -> bytes:
+        name_servers = self._running().name_servers
+        answer = await name_servers.call(command(code), TIMEOUT)
+        return check(answer, name_servers.current, code).body
+
+    async def _cluster_masters(self, cluster: str | None) -> dict[str, str]:
+        """Broker name to master address, of one cluster or of all. Raises `ClientError` when there are none."""
+        info = await self.cluster_info()
+        if cluster is not None and cluster not in info.clusters:
+            known = ", ".join(sorted(info.clusters)) or "none"
+            raise ClientError(f"there is no cluster {cluster!r}; the name server knows: {known}")
+        names = sorted(info.brokers) if cluster is None else sorted(info.clusters[cluster])
+        masters = {n: m for n in names if n in info.brokers and (m := info.brokers[n].master) is not None}
+        if not masters:
+            raise ClientError("no broker with a master is registered with the name server; start one first")
+        return masters
+
+    async def _group_masters(self, group: str) -> list[str]:
+        """Masters that know the group: those with its retry topic, else all (remoting:2.7)."""
+        route = await self._running().update_route(retry_topic(group))
+        if route is not None and (found := _masters(route)):
+            return found
+        return list((await self._cluster_masters(None)).values())
+
+    async def _master_of(self, queue: MessageQueue) -> str:
+        routes = self._running().routes
+        if routes.master(queue.broker_name) is None:
+            await self.topic_route(queue.topic)
+        return need_address(routes.master(queue.broker_name), queue, "master")
+
+
+def _masters(route: TopicRoute) -> list[str]:
+    return [broker.master for broker in route.brokers if broker.master is not None]
+
+
+def _is_hidden(topic: str) -> bool:
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(topic)
+
+
+def _has_queues(route: TopicRoute, brokers: Iterable[str], queues: int, perm: int) -> bool:
+    """Whether the route shows the topic with these queues on all these brokers."""
+    ready = {
+        q.broker_name
+        for q in route.queues
+        if q.read_queue_nums == queues and q.write_queue_nums == queues and q.perm == perm
+    }
+    return ready.issuperset(brokers)

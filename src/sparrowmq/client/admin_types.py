@@ -1,0 +1,75 @@
+"""What `Admin` tells about clusters, topics and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import SubscriptionData
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """One queue: oldest stored offset, next offset, epoch milliseconds of the last message (0: none)."""
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_update_ms: int
+
+    @property
+    def messages(self) -> int:
+        """How many messages are stored."""
+        return self.max_offset - self.min_offset
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """One broker of a cluster; id 0 is the master.
+
+    `runtime` holds what the broker tells about itself (remoting:2.7, code 28), empty when it did not answer or
+    does not know the question; `error` says why.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    runtime: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """A group's place in one queue. `last_timestamp_ms` is the store time of the last consumed message."""
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that wait to be consumed."""
+        return self.broker_offset - self.consumer_offset
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMemberInfo:
+    """One connected member of a consumer group."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConnections:
+    """Members and subscriptions of a consumer group that is online."""
+
+    members: list[GroupMemberInfo]
+    subscriptions: dict[str, SubscriptionData]
+    consume_type: str
+    message_model: str
+    consume_from: str

@@ -1,0 +1,218 @@
+"""Concurrent consumption: pulled messages to handlers, their outcomes to offsets and retries (client:D.9)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from sparrowmq.client.delivery import DeliveredMessage, MessageStream
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.process_queue import ProcessQueue
+from sparrowmq.client.requests import need_address
+from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.tasks import TaskGroup
+from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers, TopicHandler
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, ReceivedMessage
+from sparrowmq.transport.occasional import OccasionalLog
+
+log = logging.getLogger("sparrowmq.client")
+
+_SEND_BACKS_MAX: Final = 64
+"""Messages on their way back to brokers at once."""
+_EXPIRED_LEVEL: Final = 3
+"""Delay level of a message that took too long: 10 s by default (client:D-44)."""
+_EXPIRED_ROUND_MAX: Final = 16
+
+FindHandler = Callable[[str], TopicHandler | None]
+"""The handler of a topic; None when its messages are iterated over."""
+
+
+class ConsumeService:
+    """Runs the handlers of one consumer.
+
+    A message stays in its process queue until it is done or safe elsewhere. What fails is sent back to the
+    broker, which delivers it again later or makes it a dead letter; when the broker does not take it, it is
+    handled again here after `redeliver_delay`, and its offset is held.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        settings: ConsumerSettings,
+        instance: ClientInstance,
+        store: BrokerOffsetStore,
+        find_handler: FindHandler,
+        tasks: TaskGroup,
+    ) -> None:
+        self._group = group
+        self._settings = settings
+        self._instance = instance
+        self._store = store
+        self._find_handler = find_handler
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadWorkers(settings.threads, f"sparrowmq-{group}", self._finish)
+        self._coroutines = TaskWorkers(settings.threads, self._finish, tasks.start)
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._send_backs = asyncio.Semaphore(_SEND_BACKS_MAX)
+        self._retries: set[asyncio.Task[None]] = set()
+        self._occasional = OccasionalLog(log)
+        self._closing = False
+        self.stream = MessageStream(self._settled, self._loop.time)
+        self.done = 0
+        self.failed = 0
+
+    def __repr__(self) -> str:
+        waiting = self._threads.pending + self._coroutines.pending
+        return f"<ConsumeService done={self.done} failed={self.failed} waiting={waiting} {self.stream!r}>"
+
+    def submit(self, process_queue: ProcessQueue, messages: Sequence[DeliveredMessage]) -> None:
+        """Have messages of `process_queue`, which are in it, handled."""
+        if self._closing:
+            return
+        topic = messages[0].topic
+        if all(message.topic == topic for message in messages):
+            self._submit_topic(process_queue, topic, messages)
+            return
+        for topic in dict.fromkeys(message.topic for message in messages):
+            chosen = [message for message in messages if message.topic == topic]
+            self._submit_topic(process_queue, topic, chosen)
+
+    async def close(self, timeout: float) -> None:
+        """Start no more handlers; wait up to `timeout` seconds for running ones and their retries."""
+        self._closing = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self.stream.end(None)
+        deadline = self._loop.time() + timeout
+        ended = await asyncio.gather(self._threads.close(timeout), self._coroutines.close(timeout))
+        if self._retries:
+            await asyncio.wait(self._retries, timeout=max(0.0, deadline - self._loop.time()))
+        if not all(ended):
+            log.warning(
+                "handlers of group %s still ran %.3g s after close; their results are thrown away and the messages "
+                "come again",
+                self._group,
+                timeout,
+            )
+
+    async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
+        """Send messages that are in hand longer than `consume_timeout` back (client:D-44)."""
+        timeout = self._settings.consume_timeout
+        self.stream.expire(timeout)
+        limit_ms = self._instance.clock.now_ms() - int(timeout * 1000)
+        for process_queue in process_queues:
+            for _ in range(min(_EXPIRED_ROUND_MAX, len(process_queue))):
+                message = process_queue.first
+                if message is None:
+                    break
+                started = message.properties.get(PROPERTY_CONSUME_START_TIME)
+                if started is None or int(started) > limit_ms:
+                    break
+                if not await self._send_back(message, _EXPIRED_LEVEL):
+                    break
+                if process_queue.first is message:
+                    self._advance(process_queue, (message,))
+
+    # Handing out
+
+    def _submit_topic(
+        self, process_queue: ProcessQueue, topic: str, messages: Sequence[DeliveredMessage]
+    ) -> None:
+        handler = self._find_handler(topic)
+        if handler is None:
+            self.stream.put(process_queue, messages)
+            return
+        workers: ThreadWorkers | TaskWorkers = self._coroutines if handler.is_async else self._threads
+        batch = self._settings.batch
+        for start in range(0, len(messages), batch):
+            workers.submit(Job(process_queue, messages[start : start + batch], handler.call, batch > 1))
+
+    # Outcomes
+
+    def _finish(self, job: Job, error: BaseException | None) -> None:
+        process_queue = job.process_queue
+        if process_queue.dropped:
+            return  # the queue has another owner, who gets the messages again (client:C-53)
+        if error is None:
+            self.done += len(job.messages)
+            self._advance(process_queue, job.messages)
+            return
+        first = job.messages[0]
+        self._occasional.write(
+            logging.WARNING,
+            f"{type(error).__name__} {first.topic}",
+            f"the handler of {first.topic} in group {self._group} failed for message {first.message_id} "
+            f"({first.queue} at offset {first.queue_offset}); it goes to retry",
+            error=error,
+        )
+        for message in job.messages:
+            self._fail(process_queue, message)
+
+    def _settled(self, process_queue: ProcessQueue, message: ReceivedMessage, failed: bool) -> None:
+        if failed:
+            self._fail(process_queue, message)
+            return
+        self.done += 1
+        self._advance(process_queue, (message,))
+
+    def _advance(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        offset = process_queue.remove(messages)
+        if offset >= 0:
+            self._store.advance(process_queue.queue, offset)
+
+    def _fail(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        self.failed += 1
+        task = self._tasks.start(self._retry(process_queue, message), "retry")
+        self._retries.add(task)
+        task.add_done_callback(self._retries.discard)
+
+    async def _retry(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        if process_queue.dropped or message.queue_offset not in process_queue:
+            return  # sent back already because it took too long (client:G-38)
+        taken = await self._send_back(message, 0)
+        if process_queue.dropped:
+            return
+        if taken:
+            self._advance(process_queue, (message,))
+        elif not self._closing:
+            message.reconsume_times += 1
+            self._later(process_queue, message)
+
+    def _later(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        def again() -> None:
+            self._timers.discard(timer)
+            if not process_queue.dropped and message.queue_offset in process_queue:
+                assert isinstance(message, DeliveredMessage)
+                self.submit(process_queue, (message,))
+
+        timer = self._loop.call_later(self._settings.redeliver_delay, again)
+        self._timers.add(timer)
+
+    async def _send_back(self, message: ReceivedMessage, level: int) -> bool:
+        """Have the broker that stored the message deliver it again later; whether it took it."""
+        queue = message.queue
+        try:
+            async with self._send_backs:
+                address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+                await self._instance.brokers.send_back(
+                    address,
+                    self._group,
+                    message,
+                    delay_level=level,
+                    max_reconsume_times=self._settings.max_reconsume_times,
+                )
+        except SparrowError as error:
+            self._occasional.write(
+                logging.WARNING,
+                f"send-back {queue.broker_name}",
+                f"a failed message of group {self._group} could not be sent back and is handled again here in "
+                f"{self._settings.redeliver_delay:g} s: {error}",
+            )
+            return False
+        return True

@@ -1,0 +1,194 @@
+"""Records of a pull's answer to messages: the one loop that runs for every consumed message.
+
+It reads version 1 records with IPv4 hosts in place and leaves every other form to `protocol.record`. Values
+that repeat (topic, hosts) are looked up, not made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, TypeVar
+
+from sparrowmq.core.errors import RecordError
+from sparrowmq.core.message import (
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TAGS,
+    MessageQueue,
+    ReceivedMessage,
+)
+from sparrowmq.core.names import RETRY_PREFIX
+from sparrowmq.protocol import record
+from sparrowmq.protocol.batch import iter_batch
+from sparrowmq.protocol.compression import decompress
+from sparrowmq.protocol.properties import decode as decode_properties
+from sparrowmq.protocol.sysflag import (
+    COMPRESSED,
+    HOST_V6_MASK,
+    INNER_BATCH,
+    without_compressed_bit,
+)
+
+log = logging.getLogger("sparrowmq.client")
+
+Received = TypeVar("Received", bound=ReceivedMessage)
+
+_UNUSUAL: Final = HOST_V6_MASK | INNER_BATCH
+_HEAD_BYTES: Final = record.HEAD.size
+_FIELDS: Final = tuple(field.name for field in dataclasses.fields(ReceivedMessage))
+
+
+@lru_cache(maxsize=4096)
+def _id_prefix(packed: bytes) -> str:
+    return packed.hex().upper()
+
+
+@lru_cache(maxsize=4096)
+def _topic_text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def count_records(buffer: bytes) -> int:
+    """How many whole records lie back to back in `buffer`. Raises `RecordError` on a broken size."""
+    count = position = 0
+    end = len(buffer)
+    while position < end:
+        size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+        if size <= _HEAD_BYTES or position + size > end:
+            raise RecordError(f"record at byte {position}: size {size}, but {end - position} bytes are there")
+        position += size
+        count += 1
+    return count
+
+
+def decode_messages(
+    buffer: bytes,
+    queue: MessageQueue,
+    message_type: type[Received],
+    tags: frozenset[str] = frozenset(),
+    min_offset: int = 0,
+    max_offset: int = 0,
+) -> list[Received]:
+    """The messages in `buffer`, which was pulled from `queue`, as `message_type`.
+
+    With `tags` only messages with one of them are kept: brokers compare hashes only. Bodies are
+    decompressed; `MIN_OFFSET` and `MAX_OFFSET` of the queue are added to the properties (client:D.7). Messages
+    of a retry topic show the topic they were sent to. Raises `RecordError` when the bytes are not whole
+    records.
+    """
+    messages: list[Received] = []
+    append, unpack = messages.append, record.HEAD.unpack_from
+    host_text, v1 = record.host_text, record.RECORD_MAGIC_V1
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    low, high = str(min_offset), str(max_offset)
+    position, end = 0, len(buffer)
+    while position < end:
+        if end - position <= _HEAD_BYTES:
+            record.decode_record(buffer, position)  # raises, and says why
+        (
+            size,
+            magic,
+            _crc,
+            _queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_offset,
+            body_bytes,
+        ) = unpack(buffer, position)
+        body_at = position + _HEAD_BYTES
+        stop = position + size
+        topic_at = body_at + body_bytes + 1
+        if magic != v1 or sys_flag & _UNUSUAL or not body_at < topic_at < stop <= end:
+            unusual, position = _decode_unusual(buffer, position, queue, message_type)
+            messages += [m for m in _finish(unusual, low, high, is_retry) if not tags or m.tags in tags]
+            continue
+        topic_end = topic_at + buffer[topic_at - 1]
+        if topic_end + 2 + int.from_bytes(buffer[topic_end : topic_end + 2], "big") != stop:
+            record.decode_record(buffer, position)  # raises, and says why
+        properties = decode_properties(buffer[topic_end + 2 : stop])
+        position = stop
+        if tags and properties.get(PROPERTY_TAGS) not in tags:
+            continue
+        topic = _topic_text(buffer[topic_at:topic_end])
+        if is_retry:
+            topic = properties.get(PROPERTY_RETRY_TOPIC, topic)
+        body = buffer[body_at : topic_at - 1]
+        if sys_flag & COMPRESSED:
+            body, sys_flag = _decompressed(body, sys_flag, queue, queue_offset)
+        properties[PROPERTY_MIN_OFFSET] = low
+        properties[PROPERTY_MAX_OFFSET] = high
+        append(
+            message_type(
+                queue,
+                queue_offset,
+                physical_offset,
+                topic,
+                body,
+                properties,
+                flag,
+                sys_flag,
+                born_timestamp,
+                host_text(born_host),
+                store_timestamp,
+                host_text(store_host),
+                reconsume_times,
+                size,
+                prepared_offset,
+                f"{_id_prefix(store_host)}{physical_offset:016X}",
+            )
+        )
+    return messages
+
+
+def _decompressed(body: bytes, sys_flag: int, queue: MessageQueue, queue_offset: int) -> tuple[bytes, int]:
+    """Body and flag after decompression; a damaged body is handed on as it is, so that it cannot block a queue."""
+    try:
+        return decompress(body, sys_flag), without_compressed_bit(sys_flag)
+    except RecordError as error:
+        log.warning("message %s at offset %d keeps its compressed body: %s", queue, queue_offset, error)
+        return body, sys_flag
+
+
+def _decode_unusual(
+    buffer: bytes, position: int, queue: MessageQueue, message_type: type[Received]
+) -> tuple[list[Received], int]:
+    """The messages of one record of any form (version 2, IPv6 hosts, inner batches), and where it ends."""
+    stored = record.decode_record(buffer, position)
+    plain = record.to_message(stored, queue.broker_name, decompress=False)
+    plain.queue = queue
+    plain.body, plain.sys_flag = _decompressed(plain.body, plain.sys_flag, queue, plain.queue_offset)
+    message = message_type(*(getattr(plain, name) for name in _FIELDS))
+    if stored.sys_flag & INNER_BATCH:
+        return list(_inner_messages(message)), position + stored.size
+    return [message], position + stored.size
+
+
+def _inner_messages(outer: Received) -> Iterator[Received]:
+    """The messages of an inner batch: they share all but offset, flag, body and properties (remoting:5.1)."""
+    for index, (flag, body, properties) in enumerate(iter_batch(outer.body)):
+        message = type(outer)(*(getattr(outer, name) for name in _FIELDS))
+        message.queue_offset = outer.queue_offset + index
+        message.flag = flag
+        message.body = body
+        message.properties = decode_properties(properties)
+        yield message
+
+
+def _finish(messages: list[Received], low: str, high: str, is_retry: bool) -> Iterator[Received]:
+    for message in messages:
+        message.properties[PROPERTY_MIN_OFFSET] = low
+        message.properties[PROPERTY_MAX_OFFSET] = high
+        if is_retry:
+            message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+        yield message

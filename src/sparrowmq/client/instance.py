@@ -1,0 +1,259 @@
+"""One client towards a cluster: identity, connections, routes, heartbeats, and the requests brokers make of it.
+
+A producer, consumer or admin client owns one instance. Members register by group; the instance keeps their
+routes fresh and tells every broker that they are alive (client:A).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+from sparrowmq.client.addresses import local_address, resolve_namesrv
+from sparrowmq.client.nameservers import NameServers
+from sparrowmq.client.requests import BrokerRequests, command, decode_route
+from sparrowmq.client.routes import RouteTable
+from sparrowmq.client.settings import ClientSettings
+from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.core.clock import Clock, SystemClock
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.ids import UniqueIds
+from sparrowmq.core.names import TEMPLATE_TOPIC
+from sparrowmq.core.route import QueueData, TopicRoute
+from sparrowmq.protocol import bodies, headers
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.client import RemotingClient
+
+log = logging.getLogger("sparrowmq.client")
+
+
+class ProducerMember(Protocol):
+    """What an instance needs of a producer."""
+
+    def topics(self) -> Iterable[str]:
+        """Topics whose routes it uses."""
+
+    def route_changed(self, topic: str, route: TopicRoute) -> None:
+        """A route it uses is new."""
+
+
+class ConsumerMember(ProducerMember, Protocol):
+    """What an instance needs of a consumer."""
+
+    def heartbeat_data(self) -> bodies.ConsumerData:
+        """Group, model and subscriptions for heartbeats."""
+
+    def wake_rebalance(self) -> None:
+        """Members or subscriptions of the group changed."""
+
+
+class ClientInstance:
+    """Identity and shared machinery of one client. Lives on one event loop, between `start` and `close`."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        stream: bool = False,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`stream` marks pull clients, whose id ends with `@STREAM` (client:A-01)."""
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.rng = rng or random.Random()
+        address = settings.client_ip or local_address()
+        name = settings.instance_name or f"{os.getpid()}#{time.perf_counter_ns()}"
+        parts = [f"[{address}]" if ":" in address else address, name]
+        if settings.unit_name:
+            parts.append(settings.unit_name)
+        if stream:
+            parts.append("STREAM")
+        self.client_id = "@".join(parts)
+        self.unique_ids = UniqueIds(address)
+        self.remoting = RemotingClient(
+            connect_timeout=settings.connect_timeout,
+            on_request={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed},
+            on_connected=self._connected,
+        )
+        self.brokers = BrokerRequests(self.remoting)
+        self.name_servers = NameServers(resolve_namesrv(settings.namesrv), self.remoting, self.rng)
+        self.routes = RouteTable()
+        self._producers: dict[str, ProducerMember] = {}
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._updates: dict[tuple[str, int | None], asyncio.Future[TopicRoute | None]] = {}
+        self._heartbeat_lock = asyncio.Lock()
+        self._failures: list[BaseException] = []
+        self.tasks = TaskGroup(self._task_died)
+
+    def __repr__(self) -> str:
+        return f"<ClientInstance {self.client_id} {self.name_servers!r} {self.routes!r}>"
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why a background task died, if one did."""
+        return self._failures[0] if self._failures else None
+
+    def start(self) -> None:
+        """Begin the scheduled tasks."""
+        settings = self.settings
+        self.tasks.start(
+            run_every(settings.route_interval, self.refresh_routes, name="refreshing routes"), "routes"
+        )
+        self.tasks.start(
+            run_every(settings.heartbeat_interval, self._beat, first=1.0, name="heartbeat"), "heartbeat"
+        )
+
+    async def close(self) -> None:
+        """Stop the scheduled tasks and close the connections."""
+        await self.tasks.close()
+        await self.remoting.close()
+
+    # Members
+
+    def register_producer(self, group: str, member: ProducerMember) -> None:
+        """Take a producer into heartbeats and route refreshes."""
+        self._producers[group] = member
+
+    def register_consumer(self, group: str, member: ConsumerMember) -> None:
+        """Take a consumer into heartbeats and route refreshes."""
+        self._consumers[group] = member
+
+    async def unregister(self, *, producer: str | None = None, consumer: str | None = None) -> None:
+        """Take a group out and tell every broker; brokers that cannot be reached are left to notice themselves."""
+        if producer is not None:
+            self._producers.pop(producer, None)
+        if consumer is not None:
+            self._consumers.pop(consumer, None)
+        await asyncio.gather(
+            *(self._unregister_at(address, producer, consumer) for address in self.routes.all_addresses())
+        )
+
+    async def _unregister_at(self, address: str, producer: str | None, consumer: str | None) -> None:
+        try:
+            await self.brokers.unregister(
+                address,
+                self.client_id,
+                producer_group=producer,
+                consumer_group=consumer,
+                timeout=self.settings.request_timeout,
+            )
+        except SparrowError as error:
+            log.info("%s could not be told that %s leaves: %s", address, self.client_id, error)
+
+    # Routes
+
+    async def update_route(self, topic: str, *, template_queues: int | None = None) -> TopicRoute | None:
+        """Ask a name server for the route of `topic` and spread it; None when it knows no broker for it.
+
+        With `template_queues` the route of the template topic is taken for it instead, cut to so many queues a
+        broker (client:A-42). Calls for the same topic at the same time share one request.
+        """
+        key = (topic, template_queues)
+        task = self._updates.get(key)
+        if task is None:
+            task = asyncio.ensure_future(self._fetch_route(topic, template_queues))
+            self._updates[key] = task
+            task.add_done_callback(lambda done: self._update_ended(key, done))
+        return await asyncio.shield(task)
+
+    def _update_ended(self, key: tuple[str, int | None], task: asyncio.Future[TopicRoute | None]) -> None:
+        del self._updates[key]
+        if not task.cancelled():
+            task.exception()  # its callers have it; marks it as seen when all of them were cancelled
+
+    async def find_route(self, topic: str) -> TopicRoute | None:
+        """The stored route of `topic`, else the name server's."""
+        return self.routes.get(topic) or await self.update_route(topic)
+
+    async def refresh_routes(self) -> None:
+        """Renew the routes of every topic a member uses; one that fails keeps what is known."""
+        members: list[ProducerMember] = [*self._producers.values(), *self._consumers.values()]
+        for topic in dict.fromkeys(topic for member in members for topic in member.topics()):
+            try:
+                await self.update_route(topic)
+            except SparrowError as error:
+                log.warning("the route of %s could not be refreshed: %s", topic, error)
+
+    async def _fetch_route(self, topic: str, template_queues: int | None) -> TopicRoute | None:
+        asked = topic if template_queues is None else TEMPLATE_TOPIC
+        answer = await self.name_servers.call(
+            command(RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequest(topic=asked)),
+            self.settings.request_timeout,
+        )
+        route = decode_route(answer, asked)
+        if route is None:
+            return None
+        if template_queues is not None:
+            route = _cut_template(route, template_queues)
+        self.routes.store(topic, route)
+        for member in [*self._producers.values(), *self._consumers.values()]:
+            member.route_changed(topic, route)
+        return route
+
+    # Heartbeats and requests of brokers
+
+    async def heartbeat(self) -> bool:
+        """Tell every broker who is here (only masters when there is no consumer); whether one took it."""
+        if not self._producers and not self._consumers:
+            return False
+        async with self._heartbeat_lock:
+            addresses = self.routes.all_addresses() if self._consumers else self.routes.masters()
+            body = self._heartbeat_body()
+            taken = await asyncio.gather(*(self._heartbeat_to(address, body) for address in addresses))
+        return any(taken)
+
+    def _heartbeat_body(self) -> bytes:
+        return bodies.HeartbeatData(
+            client_id=self.client_id,
+            producers=tuple(bodies.ProducerData(group) for group in self._producers),
+            consumers=tuple(member.heartbeat_data() for member in self._consumers.values()),
+        ).encode()
+
+    async def _heartbeat_to(self, address: str, body: bytes) -> bool:
+        try:
+            await self.brokers.heartbeat(address, body, self.settings.request_timeout)
+        except SparrowError as error:
+            log.info("heartbeat of %s failed: %s", self.client_id, error)
+            return False
+        return True
+
+    async def _beat(self) -> None:
+        for address in self.routes.drop_offline():
+            log.info("the broker at %s is in no route any more", address)
+        await self.heartbeat()
+
+    def _connected(self, address: str) -> None:
+        """A connection came up: a broker must know its members before they pull (client:A-62)."""
+        if address in self.routes.all_addresses() and (self._producers or self._consumers):
+            self.tasks.start(self._greet(address), f"heartbeat to {address}")
+
+    async def _greet(self, address: str) -> None:
+        if await self._heartbeat_to(address, self._heartbeat_body()):
+            for member in self._consumers.values():
+                member.wake_rebalance()
+
+    def _consumer_ids_changed(self, address: str, request: Command) -> None:
+        member = self._consumers.get(request.ext.get("consumerGroup", ""))
+        if member is not None:
+            member.wake_rebalance()
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        self._failures.append(error)
+        log.error("the background task %r of %s died", name, self.client_id, exc_info=error)
+
+
+def _cut_template(route: TopicRoute, queues: int) -> TopicRoute:
+    """The template topic's route with at most `queues` queues a broker, for a topic to be created."""
+    cut = tuple(
+        QueueData(q.broker_name, number, number, q.perm, q.topic_sys_flag)
+        for q in route.queues
+        for number in (min(queues, q.read_queue_nums),)
+    )
+    return TopicRoute(cut, route.brokers, route.order_topic_conf)

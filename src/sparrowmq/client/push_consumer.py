@@ -1,0 +1,222 @@
+"""The asyncio push consumer: a member of a group that gets its share of messages (client:D)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sparrowmq.client.delivery import DeliveredMessage
+from sparrowmq.client.lifecycle import Lifecycle, State
+from sparrowmq.client.member import GroupMember
+from sparrowmq.client.settings import ConsumeFrom, ConsumerSettings
+from sparrowmq.client.subscriptions import Subscriptions
+from sparrowmq.client.workers import Handler
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import ClientError, InvalidStateError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import check_group
+
+log = logging.getLogger("sparrowmq.client")
+
+
+class PushConsumer:
+    """Consumes topics as one member of `group`; the members share the queues among themselves.
+
+        async with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            async for message in consumer:
+                ...
+                await message.ack()
+
+    Or give `subscribe` a handler: an `async def` runs on the loop, a plain function in one of `threads`
+    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again after a
+    crash, a rebalance or a retry.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        consume_from: ConsumeFrom | None = None,
+        threads: int | None = None,
+        batch: int | None = None,
+        settings: ConsumerSettings | None = None,
+    ) -> None:
+        """A consumer of `group`; arguments override `settings` (see `ConsumerSettings` for the rest).
+
+        `consume_from` says where a group without stored offsets starts: "last" (default), "first" or a
+        datetime. `threads` is how many handlers run at once (20), `batch` how many messages a handler gets
+        (1); above 1 it gets a list. Raises `InvalidNameError` or `SettingsError`.
+        """
+        check_group(group)
+        given: dict[str, Any] = {
+            "namesrv": namesrv,
+            "consume_from": consume_from,
+            "threads": threads,
+            "batch": batch,
+        }
+        self.group = group
+        self.settings = replace(
+            settings or ConsumerSettings(),
+            **{name: value for name, value in given.items() if value is not None},
+        )
+        self._life = Lifecycle(f"consumer {group!r}")
+        self._subscriptions = Subscriptions(group, SystemClock())
+        self._member: GroupMember | None = None
+        self._failure: ClientError | None = None
+        self._failure_shown = False
+        self._stopped: asyncio.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<PushConsumer {self.group!r} {self.state.value} {self._member or ''!r}>"
+
+    @property
+    def state(self) -> State:
+        """Where the consumer is in its life; FAILED when a background task died."""
+        return self._life.state
+
+    @property
+    def failure(self) -> ClientError | None:
+        """What stopped the consumer, if something did."""
+        return self._failure
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this member by. Raises `InvalidStateError` before the start."""
+        return self._running().instance.client_id
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this member reads now, sorted."""
+        return [] if self._member is None else sorted(self._member.owned())
+
+    @property
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages per own queue that are stored and not consumed yet, as of the last pull."""
+        return {} if self._member is None else self._member.lag()
+
+    @property
+    def last_poll(self) -> float | None:
+        """Epoch seconds of the last pull a broker answered; None before the first."""
+        last_ms = 0 if self._member is None else self._member.puller.last_success_ms
+        return last_ms / 1000 if last_ms else None
+
+    @property
+    def last_error(self) -> Exception | None:
+        """Why the last pull failed; None when it worked."""
+        return None if self._member is None else self._member.puller.last_error
+
+    def subscribe(self, topic: str, expression: str = "*", handler: Handler | None = None) -> None:
+        """Consume `topic`; again replaces expression and handler. May be called before or after the start.
+
+        `expression` is `*` or tags, `TagA || TagB`. Without `handler` the messages come by iterating over the
+        consumer. All members of a group must subscribe alike. Raises `InvalidNameError` or
+        `InvalidExpressionError`.
+        """
+        self._subscriptions.add(topic, expression, handler)
+        if self._member is not None and self.state is State.RUNNING:
+            self._member.subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming `topic`; its queues are given up at once."""
+        self._subscriptions.remove(topic)
+        if self._member is not None and self.state is State.RUNNING:
+            self._member.subscriptions_changed()
+
+    async def start(self) -> None:
+        """Join the group.
+
+        Raises `NoNameServerError`, `TransportError` when no name server answers, or `InvalidStateError`.
+        """
+        self._life.to(State.STARTING)
+        self._stopped = asyncio.Event()
+        try:
+            self._member = GroupMember(self.group, self.settings, self._subscriptions, self._task_died)
+            await self._member.start()
+        except BaseException:
+            self._life.to(State.FAILED)
+            if self._member is not None:
+                await self._member.abort()
+            raise
+        if self.state is State.STARTING:
+            self._life.to(State.RUNNING)
+
+    async def close(self) -> None:
+        """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.
+
+        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered again.
+        Raises what stopped the consumer unless it was raised elsewhere before.
+        """
+        if self.state is State.CREATED:
+            self._life.to(State.CLOSED)
+        if self.state in (State.RUNNING, State.FAILED):
+            failed = self.state is State.FAILED
+            self._life.to(State.CLOSING)
+            try:
+                if self._member is not None:
+                    await (self._member.abort() if failed else self._member.close())
+            finally:
+                self._life.to(State.CLOSED)
+                self._wake_waiting()
+        if self._failure is not None and not self._failure_shown:
+            raise self._shown_failure()
+
+    async def wait(self) -> None:
+        """Wait until the consumer is closed. Raises what stopped it when a background task died."""
+        self._running()
+        assert self._stopped is not None
+        await self._stopped.wait()
+        if self._failure is not None:
+            raise self._shown_failure()
+
+    def __aiter__(self) -> AsyncIterator[DeliveredMessage]:
+        """Messages of topics without handler. Leaving the loop gives back what was neither acked nor retried."""
+        return self._running().service.stream.iterate()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._failure_shown = True  # the error that is on its way must not be replaced
+        await self.close()
+
+    def _running(self) -> GroupMember:
+        if self._failure is not None:
+            raise self._shown_failure()
+        self._life.need_running()
+        assert self._member is not None
+        return self._member
+
+    def _shown_failure(self) -> ClientError:
+        assert self._failure is not None
+        self._failure_shown = True
+        return self._failure
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        """A background task ended with an error: the consumer cannot go on, and says so."""
+        log.error("the background task %r of consumer %r died", name, self.group, exc_info=error)
+        if self._failure is not None or self.state not in (State.STARTING, State.RUNNING):
+            return
+        failure = ClientError(
+            f"consumer {self.group!r} stopped because its background task {name!r} died: "
+            f"{type(error).__name__}: {error}; close it and make a new one"
+        )
+        failure.__cause__ = error
+        self._failure = failure
+        self._life.to(State.FAILED)
+        if self._member is not None:
+            self._member.stop(failure)
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        if self._stopped is not None:
+            self._stopped.set()

@@ -1,0 +1,271 @@
+"""One method per request a client makes of brokers and name servers: header in, value out, errors raised."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+
+from sparrowmq.core.errors import BrokerError, ClientError, ProtocolError
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from sparrowmq.core.results import PullStatus
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol import bodies, headers
+from sparrowmq.protocol.codes import RequestCode, ResponseCode, request_name
+from sparrowmq.protocol.frame import Command
+
+PULL_COMMIT: Final = 1
+PULL_SUSPEND: Final = 2
+PULL_SUBSCRIPTION: Final = 4
+"""Bits of a pull's system flag (remoting:2.4)."""
+
+PULL_STATUS: Final = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MESSAGE,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MESSAGE,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
+}
+OFFSET_TIMEOUT: Final = 5.0
+QUERY_TIMEOUT: Final = 6.0
+"""Seconds for min, max and searched offsets (client:E.5)."""
+SEND_BACK_TIMEOUT: Final = 5.0
+
+
+class Remoting(Protocol):
+    """What is needed of the transport."""
+
+    async def call(self, addr: str, command: Command, timeout: float) -> Command:
+        """The answer, whatever its code."""
+
+    async def notify(self, addr: str, command: Command) -> None:
+        """Send without an answer."""
+
+
+class PullAnswer(msgspec.Struct, frozen=True, gc=False):
+    """What a broker said to one pull; `body` is whole records back to back."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int
+    body: bytes
+
+
+def check(answer: Command, address: str, code: int) -> Command:
+    """The answer, or its error code raised as `BrokerError`."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark or "", address=address, request=request_name(code))
+    return answer
+
+
+def command(code: RequestCode, header: headers.Header | None = None, body: bytes = b"") -> Command:
+    """A request with a typed header."""
+    return Command(code, ext={} if header is None else headers.to_ext(header), body=body)
+
+
+def decode_route(answer: Command, topic: str) -> TopicRoute | None:
+    """The route in a name server's answer; None when it knows no broker for the topic."""
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    check(answer, "the name server", RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    if not answer.body:
+        raise ProtocolError(f"the name server answered the route of {topic!r} without a body")
+    return bodies.route_from_json(answer.body)
+
+
+def pull_request(
+    *,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    max_messages: int,
+    max_bytes: int,
+    hold: float,
+    subscription: SubscriptionData,
+    sys_flag: int,
+    commit_offset: int = 0,
+    bulk_bytes: int | None = None,
+) -> Command:
+    """A pull (code 11, which every version understands)."""
+    with_text = sys_flag & PULL_SUBSCRIPTION
+    return command(
+        RequestCode.PULL_MESSAGE,
+        headers.PullMessageRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=sys_flag,
+            commit_offset=commit_offset,
+            suspend_timeout_millis=int(hold * 1000),
+            subscription=subscription.expression if with_text else None,
+            sub_version=subscription.version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=max_bytes,
+            broker_name=queue.broker_name,
+            bulk_bytes=bulk_bytes,
+        ),
+    )
+
+
+def decode_pull(answer: Command, address: str, queue: MessageQueue) -> PullAnswer:
+    """A pull's answer. Raises `BrokerError` on every code that is not one of the four outcomes."""
+    status = PULL_STATUS.get(answer.code)
+    if status is None:
+        raise BrokerError(answer.code, answer.remark or "", address=address, request=f"pull of {queue}")
+    header = headers.from_ext(headers.PullMessageResponse, answer.ext)
+    return PullAnswer(
+        status,
+        header.next_begin_offset,
+        header.min_offset,
+        header.max_offset,
+        header.suggest_which_broker_id,
+        answer.body,
+    )
+
+
+class BrokerRequests:
+    """Requests to one broker each, by address. Errors: `BrokerError`, `TransportError`, `ProtocolError`."""
+
+    def __init__(self, remoting: Remoting) -> None:
+        self._remoting = remoting
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        header: headers.Header | None = None,
+        *,
+        body: bytes = b"",
+        timeout: float,
+    ) -> Command:
+        """The answer to one request, its error codes raised as `BrokerError`."""
+        return check(await self._remoting.call(address, command(code, header, body), timeout), address, code)
+
+    async def query_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        """The group's stored offset, None when none is stored (code 22, client:C-34)."""
+        header = headers.QueryConsumerOffsetRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        answer = await self._remoting.call(address, command(code, header), OFFSET_TIMEOUT)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        check(answer, address, code)
+        return headers.from_ext(headers.QueryConsumerOffsetResponse, answer.ext).offset
+
+    async def update_offset(
+        self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool
+    ) -> None:
+        """Store the next offset the group will consume; without `oneway` the broker confirms it."""
+        header = headers.UpdateConsumerOffsetRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            broker_name=queue.broker_name,
+        )
+        if oneway:
+            await self._remoting.notify(address, command(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+        else:
+            await self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout=OFFSET_TIMEOUT)
+
+    async def max_offset(self, address: str, queue: MessageQueue) -> int:
+        """The next offset to be written."""
+        header = headers.GetMaxOffsetRequest(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        answer = await self.ask(address, RequestCode.GET_MAX_OFFSET, header, timeout=QUERY_TIMEOUT)
+        return headers.from_ext(headers.GetMaxOffsetResponse, answer.ext).offset
+
+    async def min_offset(self, address: str, queue: MessageQueue) -> int:
+        """The smallest offset that is still stored."""
+        header = headers.GetMinOffsetRequest(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        answer = await self.ask(address, RequestCode.GET_MIN_OFFSET, header, timeout=QUERY_TIMEOUT)
+        return headers.from_ext(headers.GetMinOffsetResponse, answer.ext).offset
+
+    async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after `timestamp_ms`."""
+        header = headers.SearchOffsetRequest(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        answer = await self.ask(address, code, header, timeout=QUERY_TIMEOUT)
+        return headers.from_ext(headers.SearchOffsetResponse, answer.ext).offset
+
+    async def earliest_store_time(self, address: str, queue: MessageQueue) -> int:
+        """Epoch milliseconds of the oldest stored message, -1 when there is none."""
+        header = headers.GetEarliestMsgStoretimeRequest(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        code = RequestCode.GET_EARLIEST_MSG_STORETIME
+        answer = await self.ask(address, code, header, timeout=QUERY_TIMEOUT)
+        return headers.from_ext(headers.GetEarliestMsgStoretimeResponse, answer.ext).timestamp
+
+    async def consumer_ids(self, address: str, group: str, timeout: float) -> list[str]:
+        """Client ids of the group's members."""
+        header = headers.GetConsumerListByGroupRequest(consumer_group=group)
+        code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        answer = await self.ask(address, code, header, timeout=timeout)
+        return bodies.ConsumerList.decode(answer.body).consumer_id_list
+
+    async def heartbeat(self, address: str, body: bytes, timeout: float) -> int:
+        """Tell a broker who is here; the broker's version code."""
+        return (await self.ask(address, RequestCode.HEART_BEAT, body=body, timeout=timeout)).version
+
+    async def unregister(
+        self,
+        address: str,
+        client_id: str,
+        *,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+        timeout: float,
+    ) -> None:
+        """Take a group of this client off a broker's list."""
+        header = headers.UnregisterClientRequest(
+            client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        await self.ask(address, RequestCode.UNREGISTER_CLIENT, header, timeout=timeout)
+
+    async def send_back(
+        self,
+        address: str,
+        group: str,
+        message: ReceivedMessage,
+        *,
+        delay_level: int,
+        max_reconsume_times: int,
+    ) -> None:
+        """Have the broker deliver a message again later (client:D-56): level 0 lets it choose when."""
+        header = headers.ConsumerSendMsgBackRequest(
+            offset=message.physical_offset,
+            group=group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            max_reconsume_times=max_reconsume_times,
+            broker_name=message.queue.broker_name,
+        )
+        await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=SEND_BACK_TIMEOUT)
+
+
+def need_address(address: str | None, queue: MessageQueue, what: str) -> str:
+    """`address`, or a `ClientError` that says which broker is missing (client:A-55)."""
+    if address is None:
+        raise ClientError(
+            f"the broker {queue.broker_name!r} of {queue} has no {what} in the route; check that it is running "
+            "and registered with the name server"
+        )
+    return address

@@ -1,0 +1,66 @@
+"""Background tasks of clients: periodic work that survives its errors, and tasks whose death is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from sparrowmq.core.errors import SparrowError
+
+log = logging.getLogger("sparrowmq.client")
+
+
+async def run_every(
+    interval: float, work: Callable[[], Awaitable[object]], *, first: float | None = None, name: str = ""
+) -> None:
+    """Call `work` every `interval` seconds, first after `first`, until cancelled.
+
+    An exception is logged and does not end the schedule (client:Z-07).
+    """
+    delay = interval if first is None else first
+    while True:  # ends by cancellation when its owner closes
+        await asyncio.sleep(delay)
+        delay = interval
+        try:
+            await work()
+        except SparrowError as error:
+            log.warning("%s failed and is tried again in %g s: %s", name or work, interval, error)
+        except Exception:
+            log.exception("%s failed and is tried again in %g s", name or work, interval)
+
+
+class TaskGroup:
+    """The background tasks of one object.
+
+    A task that ends with an exception is reported to `on_death`, once, with the exception: nothing dies
+    silently. `close` cancels what is left.
+    """
+
+    def __init__(self, on_death: Callable[[str, BaseException], None]) -> None:
+        self._on_death = on_death
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run `work` in the background."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all tasks but the calling one and wait until they have ended."""
+        mine = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not mine]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_death(task.get_name(), error)
