@@ -1,4 +1,4 @@
-"""The fast paths agree with the general ones: on recorded requests, on made-up ones and in what they write."""
+"""The fast paths agree with the general ones: on recorded requests, on made-up ones, in what they write."""
 
 from __future__ import annotations
 
