@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.protocol import recorded
 
 from sparrowmq.core.errors import HeaderError
 from sparrowmq.protocol import headers as h
 from sparrowmq.protocol.codes import RequestCode as Code
-from tests.protocol import recorded
 
 REQUESTS: dict[int, type[h.Header]] = {
     Code.SEND_MESSAGE: h.SendMessageRequest,
