@@ -86,12 +86,12 @@ class Admin:
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""
-        if self.state is State.CREATED:
+        if self.state in (State.CREATED, State.FAILED):
             self._life.to(State.CLOSED)
-        if self.state in (State.RUNNING, State.FAILED):
+        if self.state is State.RUNNING:
+            instance = self._running()
             self._life.to(State.CLOSING)
-            if self._instance is not None:
-                await self._instance.close()
+            await instance.close()
             self._life.to(State.CLOSED)
 
     async def __aenter__(self) -> Self:
@@ -351,7 +351,7 @@ def _masters(route: TopicRoute) -> list[str]:
 
 
 def _is_hidden(topic: str) -> bool:
-    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(topic)
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")) or is_system_topic(topic)
 
 
 def _has_queues(route: TopicRoute, brokers: Iterable[str], queues: int, perm: int) -> bool:

@@ -24,7 +24,7 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.CREATED: frozenset({State.STARTING, State.CLOSED}),
     State.STARTING: frozenset({State.RUNNING, State.FAILED}),
     State.RUNNING: frozenset({State.FAILED, State.CLOSING}),
-    State.FAILED: frozenset({State.CLOSING}),
+    State.FAILED: frozenset({State.CLOSING, State.CLOSED}),
     State.CLOSING: frozenset({State.CLOSED}),
     State.CLOSED: frozenset(),
 }

@@ -25,6 +25,7 @@ from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumerData
 
 log = logging.getLogger("sparrowmq.client")
@@ -64,6 +65,7 @@ class GroupMember:
         )
         self._rebalancer = Rebalancer(group, settings, self.instance, allocate_averagely, self)
         self._queues: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
+        self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
         self._closing = False
 
     def __repr__(self) -> str:
@@ -75,7 +77,7 @@ class GroupMember:
             await self.instance.update_route(topic)
         self.instance.register_consumer(self.group, self)
         self.instance.start()
-        await self.instance.heartbeat()
+        await self.announce()
         self._tasks.start(self._rebalancer.run(), "rebalance")
         settings = self._settings
         self._tasks.start(
@@ -85,7 +87,8 @@ class GroupMember:
         self._tasks.start(
             run_every(check, self._expire, name="looking for messages in hand too long"), "expire"
         )
-        self._rebalancer.wake()
+        if self._subscriptions.data[1:]:
+            self._rebalancer.wake()
 
     async def close(self) -> None:
         """Let handlers end, commit, tell the brokers, close; bounded by `close_timeout`."""
@@ -132,16 +135,7 @@ class GroupMember:
         return found
 
     def subscriptions_changed(self) -> None:
-        """Tell the brokers and share anew."""
-        self._tasks.start(self._announce(), "subscribe")
-
-    async def _announce(self) -> None:
-        try:
-            for topic in self._subscriptions.topics:
-                await self.instance.find_route(topic)
-        except SparrowError as error:
-            log.warning("the routes of group %s could not be asked for: %s", self.group, error)
-        await self.instance.heartbeat()
+        """Share anew; the round that follows tells the brokers first."""
         self._rebalancer.wake()
 
     # What the instance asks
@@ -170,6 +164,12 @@ class GroupMember:
         self._rebalancer.wake()
 
     # What the rebalancer asks
+
+    async def announce(self) -> None:
+        """Tell brokers of subscriptions, and new brokers of us, before they are asked about the group."""
+        known = (self._subscriptions.data, frozenset(self.instance.routes.all_addresses()))
+        if known != self._announced and await self.instance.heartbeat():
+            self._announced = known
 
     def owned(self) -> Collection[MessageQueue]:
         """The queues this member reads now."""

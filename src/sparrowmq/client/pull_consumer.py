@@ -87,11 +87,11 @@ class PullConsumer:
     async def close(self) -> None:
         """Close the connections; calls in flight fail. Idempotent."""
         if self.state in (State.CREATED, State.FAILED):
-            self._life.to(State.CLOSING if self.state is State.FAILED else State.CLOSED)
-        if self._instance is not None and self.state in (State.RUNNING, State.CLOSING):
-            if self.state is State.RUNNING:
-                self._life.to(State.CLOSING)
-            await self._instance.close()
+            self._life.to(State.CLOSED)
+        if self.state is State.RUNNING:
+            instance = self._running()
+            self._life.to(State.CLOSING)
+            await instance.close()
             self._life.to(State.CLOSED)
 
     async def __aenter__(self) -> Self:

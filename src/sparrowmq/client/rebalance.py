@@ -46,6 +46,9 @@ class QueueOwner(Protocol):
     def owned(self) -> Collection[MessageQueue]:
         """Queues it reads now."""
 
+    async def announce(self) -> None:
+        """Tell brokers what they do not know of this member yet."""
+
     async def give_up(self, queues: Collection[MessageQueue]) -> None:
         """Stop reading queues and commit their offsets."""
 
@@ -100,7 +103,8 @@ class Rebalancer:
         changed = bool(stale)
         if stale:
             await self._owner.give_up(stale)
-        settled = True
+        settled = await self._learn_routes(topics)
+        await self._owner.announce()
         for topic in topics:
             try:
                 topic_settled, topic_changed = await self._topic_round(topic)
@@ -115,12 +119,25 @@ class Rebalancer:
             await self._instance.heartbeat()
         return settled
 
+    async def _learn_routes(self, topics: Iterable[str]) -> bool:
+        """Ask for routes that are not known yet; whether all topics have one or need none now."""
+        settled = True
+        for topic in topics:
+            try:
+                if await self._instance.find_route(topic) is None:
+                    settled &= self._without_route(topic)
+            except SparrowError as error:
+                settled = False
+                text = f"the route of {topic} for group {self._group} is not known: {error}"
+                self._occasional.write(logging.WARNING, f"round {topic}", text)
+        return settled
+
     async def _topic_round(self, topic: str) -> tuple[bool, bool]:
         """(settled, changed) of one topic."""
         instance = self._instance
-        route = await instance.find_route(topic)
+        route = instance.routes.get(topic)
         if route is None:
-            return self._without_route(topic), False
+            return True, False  # said by `_learn_routes`
         if topic.startswith(RETRY_PREFIX):
             self._retry_rounds = 0
         queues = sorted(route.subscribe_queues(topic), key=queue_key)
