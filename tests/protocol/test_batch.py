@@ -1,0 +1,101 @@
+"""Batch bodies: the vector, round trips, every length wrong, recorded batches."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.protocol import recorded
+
+from sparrowmq.core.errors import RecordError
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.batch import BatchItem, encode_batch, iter_batch
+from sparrowmq.protocol.codes import RequestCode
+
+FIRST = bytes.fromhex(
+    "0000002f0000000000000000000000000000000568656c6c6f00145741495401747275650254414753015461674102"
+)
+SECOND = bytes.fromhex("000000210000000000000000000000000000000178000a57414954017472756502")
+ITEMS: list[BatchItem] = [
+    (0, b"hello", b"WAIT\x01true\x02TAGS\x01TagA\x02"),
+    (0, b"x", b"WAIT\x01true\x02"),
+]
+BATCHES = st.lists(
+    st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=40), st.binary(max_size=40)), min_size=1
+)
+
+
+def test_the_vector_of_the_reference() -> None:
+    assert encode_batch(ITEMS) == FIRST + SECOND
+    assert list(iter_batch(FIRST + SECOND)) == ITEMS
+
+
+@given(BATCHES)
+def test_what_is_written_is_read_back(items: list[BatchItem]) -> None:
+    assert list(iter_batch(encode_batch(items))) == items
+
+
+@pytest.mark.parametrize("end", [*range(len(FIRST)), *range(len(FIRST) + 1, len(FIRST) + len(SECOND))])
+def test_a_batch_cut_anywhere_but_between_messages_is_refused(end: int) -> None:
+    with pytest.raises(RecordError):
+        list(iter_batch((FIRST + SECOND)[:end]))
+
+
+@pytest.mark.parametrize("tail", [b"x", b"x" * 21, b"\x00" * 22, b"\xff" * 40])
+def test_a_tail_is_refused(tail: bytes) -> None:
+    messages = iter_batch(FIRST + tail)
+    assert next(messages) == ITEMS[0]
+    with pytest.raises(RecordError, match="at byte 47"):
+        next(messages)
+
+
+@pytest.mark.parametrize(
+    ("place", "form", "values"),
+    [
+        (0, ">i", (-1, -(2**31), 0, 21, 22, len(FIRST) - 1, len(FIRST) + 1, 2**31 - 1)),
+        (16, ">i", (-1, -(2**31), 0, 4, 6, 25, 26, 2**31 - 1)),
+        (25, ">h", (-1, -32768, 0, 19, 21, 32767)),
+    ],
+    ids=["total", "body", "properties"],
+)
+def test_every_length_wrong_is_refused(place: int, form: str, values: tuple[int, ...]) -> None:
+    for value in values:
+        broken = bytearray(FIRST)
+        struct.pack_into(form, broken, place, value)
+        with pytest.raises(RecordError, match="at byte 0"):
+            list(iter_batch(bytes(broken)))
+
+
+def test_an_empty_batch_is_refused() -> None:
+    with pytest.raises(RecordError, match="without any message"):
+        next(iter_batch(b""))
+
+
+@pytest.mark.parametrize("item", [(2**31, b"", b""), (0, b"", b"p" * 32768)])
+def test_what_does_not_fit_is_refused(item: BatchItem) -> None:
+    with pytest.raises(RecordError, match="does not fit a batch"):
+        encode_batch([item])
+
+
+@given(st.binary(max_size=120), st.integers(0, 80))
+def test_damage_is_a_record_error_or_messages(noise: bytes, place: int) -> None:
+    data = FIRST + SECOND
+    try:
+        for flag, body, text in iter_batch(data[:place] + noise + data[place + len(noise) :]):
+            assert isinstance(flag, int)
+            assert isinstance(body, bytes)
+            assert isinstance(text, bytes)
+    except RecordError:
+        pass
+
+
+def test_recorded_batches_are_read_and_written_back() -> None:
+    seen = 0
+    for exchange, command in recorded.requests(RequestCode.SEND_BATCH_MESSAGE):
+        items = list(iter_batch(command.body))
+        assert encode_batch(items) == command.body, exchange
+        assert all("UNIQ_KEY" in properties.decode(text) for _, _, text in items), exchange
+        seen += len(items)
+    assert seen > 4

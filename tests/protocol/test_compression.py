@@ -1,0 +1,91 @@
+"""Compressed bodies: round trips, cut and damaged data, bombs."""
+
+from __future__ import annotations
+
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.core.errors import RecordError
+from sparrowmq.protocol.compression import compress, decompress
+from sparrowmq.protocol.sysflag import COMPRESSED, CompressionType, with_compression
+
+KINDS = list(CompressionType)
+BODY = b"hello world, " * 400
+
+
+@given(st.binary(max_size=500), st.sampled_from(KINDS), st.integers(1, 9))
+def test_what_is_compressed_comes_back(body: bytes, kind: CompressionType, level: int) -> None:
+    assert decompress(compress(body, kind, level), with_compression(0, kind)) == body
+
+
+@given(st.binary(max_size=100))
+def test_a_body_that_is_not_marked_stays_as_it_is(body: bytes) -> None:
+    assert decompress(body, CompressionType.ZSTD) == body
+
+
+def test_without_type_bits_it_is_zlib() -> None:
+    assert decompress(compress(BODY), COMPRESSED) == BODY
+
+
+def test_the_wrappers_are_those_of_java() -> None:
+    assert compress(BODY, CompressionType.ZLIB, 5)[:2] == bytes.fromhex("785e")
+    assert compress(BODY, CompressionType.LZ4)[:4] == bytes.fromhex("04224d18")
+    assert compress(BODY, CompressionType.ZSTD)[:4] == bytes.fromhex("28b52ffd")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_bodies_are_refused(kind: CompressionType) -> None:
+    packed = compress(BODY, kind)
+    for end in range(len(packed)):
+        with pytest.raises(RecordError):
+            decompress(packed[:end], with_compression(0, kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tail", [b"x", b"x" * 5000])
+def test_bytes_after_the_end_are_refused(kind: CompressionType, tail: bytes) -> None:
+    with pytest.raises(RecordError, match="after its end"):
+        decompress(compress(BODY, kind) + tail, with_compression(0, kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_output_is_bounded(kind: CompressionType) -> None:
+    packed = compress(BODY, kind)
+    flag = with_compression(0, kind)
+    assert decompress(packed, flag, bytes_max=len(BODY)) == BODY
+    with pytest.raises(RecordError, match=f"more than the limit of {len(BODY) - 1} bytes"):
+        decompress(packed, flag, bytes_max=len(BODY) - 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bomb_stops_at_the_bound(kind: CompressionType) -> None:
+    packed = compress(bytes(32 * 1024 * 1024), kind)
+    with pytest.raises(RecordError, match="more than the limit of 1000 bytes"):
+        decompress(packed, with_compression(0, kind), bytes_max=1000)
+
+
+def test_frames_without_a_content_size_are_read() -> None:
+    streamed = zstandard.ZstdCompressor().compressobj()
+    packed = streamed.compress(BODY) + streamed.flush()
+    assert decompress(packed, with_compression(0, CompressionType.ZSTD)) == BODY
+    packed = lz4.frame.compress(BODY, store_size=False, block_linked=False)
+    assert decompress(packed, with_compression(0, CompressionType.LZ4)) == BODY
+
+
+@pytest.mark.parametrize("bits", [0x400, 0x500, 0x700])
+def test_unknown_types_are_refused(bits: int) -> None:
+    with pytest.raises(RecordError, match=f"{bits:#x} in sysFlag"):
+        decompress(b"", bits | COMPRESSED)
+
+
+@given(st.binary(max_size=60), st.sampled_from(KINDS), st.integers(0, 40))
+def test_damage_is_a_record_error_or_a_body(noise: bytes, kind: CompressionType, place: int) -> None:
+    packed = compress(BODY, kind)
+    broken = packed[:place] + noise + packed[place + len(noise) :]
+    try:
+        assert isinstance(decompress(broken, with_compression(0, kind)), bytes)
+    except RecordError:
+        pass

@@ -1,0 +1,56 @@
+"""Tag expressions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.core.errors import InvalidExpressionError
+from sparrowmq.core.hashing import java_hash
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.filter import parse_tags
+
+
+@pytest.mark.parametrize("expression", [None, "", "  ", "*", " * "])
+def test_nothing_and_star_mean_every_message(expression: str | None) -> None:
+    data = parse_tags("T", expression, 5)
+    assert data == SubscriptionData("T", "*", frozenset(), 5, "TAG")
+    assert data.matches(None)
+    assert data.codes == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("TagA", {"TagA"}),
+        ("TagA || TagB", {"TagA", "TagB"}),
+        ("TagA||TagB||", {"TagA", "TagB"}),
+        ("|| TagA ||  || TagA", {"TagA"}),
+        ("a|b", {"a|b"}),
+        ("a b||c", {"a b", "c"}),
+        ("中文 || *", {"中文", "*"}),
+    ],
+)
+def test_expressions(expression: str, tags: set[str]) -> None:
+    data = parse_tags("T", expression, 7)
+    assert data.tags == tags
+    assert data.expression == expression
+    assert data.version == 7
+    assert data.codes == {java_hash(tag) for tag in tags}
+
+
+@pytest.mark.parametrize("expression", ["||", " || ", "||||"])
+def test_separators_alone_are_refused(expression: str) -> None:
+    with pytest.raises(InvalidExpressionError, match="has no tag"):
+        parse_tags("T", expression, 0)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_tags_or_refused(expression: str) -> None:
+    try:
+        data = parse_tags("T", expression, 0)
+    except InvalidExpressionError:
+        assert not expression.replace("||", "").strip()
+    else:
+        assert all(tag and tag == tag.strip() and "||" not in tag for tag in data.tags)
