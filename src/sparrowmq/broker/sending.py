@@ -149,19 +149,23 @@ class SendPath:
                 continue
             queue = topic.queues[queue_id]
             queue_offset = queue.next_offset
-            physical = append(
-                queue,
-                body,
-                text + added,
-                flag=fields.h,
-                sys_flag=fields.f | topic.sys_flag,
-                born_timestamp=fields.g,
-                born_host=born_host,
-                reconsume_times=fields.j,
-                prepared_offset=0,
-                tags_code=tags_code(text),
-                now_ms=now,
-            )
+            try:
+                physical = append(
+                    queue,
+                    body,
+                    text + added,
+                    flag=fields.h,
+                    sys_flag=fields.f | topic.sys_flag,
+                    born_timestamp=fields.g,
+                    born_host=born_host,
+                    reconsume_times=fields.j,
+                    prepared_offset=0,
+                    tags_code=tags_code(text),
+                    now_ms=now,
+                )
+            except RecordError:
+                others.append(send)
+                continue
             touched.add(queue)
             if not frame.flag & FLAG_ONEWAY:
                 message_id = b"%b%016X" % (id_prefix, physical)
@@ -305,7 +309,11 @@ class SendPath:
         items = self._items(command, request, text)
         queue = topic.queues[queue_id]
         first_offset = queue.next_offset
-        ids = self._append(connection, request, topic, queue, items)
+        try:
+            ids = self._append(connection, request, topic, queue, items)
+        except RecordError as error:
+            self._store.drop_chunk()
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
         self._commit_one(connection, command, queue, first_offset, ids, unique_key)
 
     def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[BatchItem]:
