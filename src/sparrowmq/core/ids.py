@@ -28,7 +28,7 @@ def unpack_host(data: bytes) -> tuple[str, int]:
 
 def offset_message_id(packed_host: bytes, physical_offset: int) -> str:
     """Upper-case hex of store host and physical offset: 32 characters, 56 with IPv6."""
-    return (packed_host + physical_offset.to_bytes(8, "big")).hex().upper()
+    return (packed_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def parse_offset_message_id(text: str) -> tuple[str, int, int]:
@@ -40,7 +40,7 @@ def parse_offset_message_id(text: str) -> tuple[str, int, int]:
     if len(data) not in (16, 28):
         raise RecordError(f"{text!r} is not an offset message id: it takes 32 or 56 hex digits")
     host, port = unpack_host(data[:-8])
-    return host, port, int.from_bytes(data[-8:], "big")
+    return host, port, int.from_bytes(data[-8:], "big", signed=True)
 
 
 class UniqueIds:
