@@ -1,0 +1,35 @@
+"""`sparrow demo`: a year of flights through name server, broker, client and Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from sparrowmq.cli.common import Namesrv
+
+ROWS: Final = 336_776
+
+
+def demo(
+    rows: Annotated[int, typer.Option(min=1, max=ROWS, help="How many flights to send.")] = ROWS,
+    rate: Annotated[
+        float | None, typer.Option(min=1.0, help="Flights a second. Default: as fast as it goes.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the store, the checkpoint and the topics as well.")
+    ] = False,
+    namesrv: Namesrv = None,
+    data: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("sparrow-demo"),
+) -> None:
+    """Send the 336,776 flights of 2013 from New York through a cluster and Spark, and check every one.
+
+    Starts a cluster of its own unless --namesrv names one, ours or Apache's. Results: a page with charts
+    (report.html) and the flights as Parquet.
+    """
+    from rich.console import Console
+
+    from sparrowmq.cli.demo.run import Options, run_demo
+
+    raise typer.Exit(run_demo(Options(rows, rate, keep, namesrv, data), Console()))

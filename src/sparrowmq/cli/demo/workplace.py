@@ -1,0 +1,96 @@
+"""The demo's directories: one of its own for each run, so that runs never meet, and the results."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.cli.common import UsageError
+
+PREFIX: Final = "run-"
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where one run keeps what: everything under `run`, and the results beside it."""
+
+    root: Path
+    run: Path
+
+    @property
+    def store(self) -> Path:
+        """The broker's store."""
+        return self.run / "store"
+
+    @property
+    def parquet(self) -> Path:
+        """The flights, one directory for each micro-batch."""
+        return self.run / "flights.parquet"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint."""
+        return self.run / "checkpoint"
+
+    @property
+    def scratch(self) -> Path:
+        """Spark's temporary files."""
+        return self.run / "spark"
+
+    @property
+    def log(self) -> Path:
+        """What the servers wrote to standard error."""
+        return self.run / "servers.log"
+
+    @property
+    def page(self) -> Path:
+        """The HTML page of the latest run."""
+        return self.root / "report.html"
+
+    @property
+    def result(self) -> Path:
+        """The Parquet files of the latest run."""
+        return self.root / "flights.parquet"
+
+    def finish(self, keep: bool) -> Path | None:
+        """Remove the run's directory; with `keep` rename it so that it stays, and give its new name."""
+        if keep:
+            kept = self.root / time.strftime("kept-%Y%m%d-%H%M%S")
+            self.run.rename(kept)
+            return kept
+        shutil.rmtree(self.run, ignore_errors=True)
+        return None
+
+    def publish(self) -> None:
+        """Make this run's Parquet files the result, in place of an earlier run's."""
+        shutil.rmtree(self.result, ignore_errors=True)
+        shutil.copytree(self.parquet, self.result, dirs_exist_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def prepare(root: Path) -> Workplace:
+    """A fresh directory for this process; what killed runs left behind is removed."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for old in root.glob(f"{PREFIX}*"):
+            pid = old.name.removeprefix(PREFIX)
+            if pid.isdecimal() and (int(pid) == os.getpid() or not _alive(int(pid))):
+                shutil.rmtree(old, ignore_errors=True)
+        run = root / f"{PREFIX}{os.getpid()}"
+        run.mkdir()
+    except OSError as error:
+        raise UsageError(f"{root} cannot be used ({error.strerror}); give another one with --data") from error
+    return Workplace(root.absolute(), run.absolute())

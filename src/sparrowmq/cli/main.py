@@ -1,0 +1,79 @@
+"""The entry point: the tree of commands, `--version`, and errors as one line with an exit status."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from sparrowmq.cli import checks, clusters, demo, messages, servers, topics
+from sparrowmq.cli.common import complain
+from sparrowmq.core.errors import SparrowError
+
+
+class OneLineErrors(TyperGroup):
+    """Shows an error of SparrowMQ as its text alone; status 1, and 130 after Ctrl-C."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except SparrowError as error:
+            complain(str(error))
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    name="sparrow",
+    cls=OneLineErrors,
+    help="SparrowMQ: Apache RocketMQ for Python and Spark people.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"sparrow {version('sparrowmq')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+app.command("up")(servers.up)
+app.command("nameserver")(servers.nameserver)
+app.command("broker")(servers.broker)
+app.command("send")(messages.send)
+app.command("consume")(messages.consume)
+app.add_typer(topics.app, name="topic")
+app.add_typer(clusters.cluster_app, name="cluster")
+app.add_typer(clusters.group_app, name="group")
+app.command("demo")(demo.demo)
+app.command("test")(checks.test)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

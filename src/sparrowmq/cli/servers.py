@@ -1,0 +1,142 @@
+"""`sparrow up`, `sparrow nameserver` and `sparrow broker`: servers that run until a signal."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from sparrowmq.cli.common import complain
+from sparrowmq.core.errors import SparrowError
+
+if TYPE_CHECKING:
+    from sparrowmq.core.settings import BrokerSettings, NameServerSettings
+    from sparrowmq.runtime.servers import Listening
+
+DATA: Final = Path("sparrow-data")
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="broker.conf: Java properties, or TOML if its name ends in .toml."),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting by RocketMQ's name; may be repeated."),
+]
+Data = Annotated[Path | None, typer.Option("--data", help=f"Directory of the data. Default: ./{DATA}.")]
+Port = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes any free one.")]
+Bind = Annotated[
+    str | None, typer.Option("--bind", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+]
+
+
+def up(
+    nameserver_port: Annotated[int, typer.Option(help="Port of the name server; 0: any free one.")] = 9876,
+    broker_port: Annotated[
+        int | None, typer.Option(help="Port of the broker. Default: 10911, or the configuration's.")
+    ] = None,
+    data: Data = None,
+    config: Config = None,
+    assignments: Assignments = None,
+) -> None:
+    """Start a name server and a broker, and run until Ctrl-C."""
+    from sparrowmq.runtime.configure import Sources, broker_settings, nameserver_settings
+
+    root = data or DATA
+    ns_sources = Sources(
+        defaults={"kvConfigPath": str(root / "namesrv" / "kvConfig.json")},
+        environment=os.environ,
+        options={"listenPort": str(nameserver_port)},
+    )
+    options = _options(listenPort=broker_port, storePathRootDir=root / "store" if data else None)
+    sources = Sources(
+        defaults={"storePathRootDir": str(root / "store")},
+        file=config,
+        environment=os.environ,
+        assignments=assignments or (),
+        options=options,
+    )
+    ns_settings, ns_warnings = nameserver_settings(ns_sources)
+    settings, warnings = broker_settings(sources)
+    _run(ns_settings, settings, [*ns_warnings, *warnings])
+
+
+def nameserver(
+    port: Port = None,
+    bind: Bind = None,
+    config: Config = None,
+    assignments: Assignments = None,
+) -> None:
+    """Start a name server alone."""
+    from sparrowmq.runtime.configure import Sources, nameserver_settings
+
+    sources = Sources(
+        file=config,
+        environment=os.environ,
+        assignments=assignments or (),
+        options=_options(listenPort=port, bindAddress=bind),
+    )
+    settings, warnings = nameserver_settings(sources)
+    _run(settings, None, warnings)
+
+
+def broker(
+    config: Config = None,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("--namesrv", "-n", metavar="HOST:PORT", help="Name servers, several joined with ';'."),
+    ] = None,
+    port: Port = None,
+    bind: Bind = None,
+    data: Data = None,
+    assignments: Assignments = None,
+) -> None:
+    """Start a broker alone; it registers at the name servers given."""
+    from sparrowmq.runtime.configure import Sources, broker_settings
+
+    found = os.environ.get("SPARROW_NAMESRV") or os.environ.get("NAMESRV_ADDR") or ""
+    sources = Sources(
+        defaults={"storePathRootDir": str(DATA / "store"), "namesrvAddr": found},
+        file=config,
+        environment=os.environ,
+        assignments=assignments or (),
+        options=_options(
+            namesrvAddr=namesrv,
+            listenPort=port,
+            bindAddress=bind,
+            storePathRootDir=data / "store" if data else None,
+        ),
+    )
+    settings, warnings = broker_settings(sources)
+    if not settings.namesrv_addr:
+        warnings.append("no name server: clients will not find this broker; give --namesrv HOST:PORT")
+    _run(None, settings, warnings)
+
+
+def _options(**values: object) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _run(
+    nameserver_settings: NameServerSettings | None, settings: BrokerSettings | None, warnings: list[str]
+) -> None:
+    from sparrowmq.runtime.process import run_servers
+
+    for warning in warnings:
+        complain(f"warning: {warning}")
+
+    def ready(where: Listening) -> None:
+        if where.nameserver:
+            print(f"name server  {where.nameserver}")
+        if where.broker and settings is not None:
+            print(f"broker       {where.broker}  ({settings.broker_name} in {settings.broker_cluster_name})")
+            print(f"data         {settings.store_path_root_dir.absolute()}")
+        print("Ctrl-C stops.", flush=True)
+
+    try:
+        run_servers(nameserver_settings, settings, ready=ready)
+    except TimeoutError:
+        raise SparrowError("the clean stop took too long and was cut off; the next start recovers") from None
+    print("stopped cleanly")
