@@ -448,6 +448,12 @@ class BrokerHeartbeatRequest(Header, kw_only=True):
     broker_name: str
 
 
+class RegisterTopicRequest(Header, kw_only=True):
+    """REGISTER_TOPIC_IN_NAMESRV (217); the body is a route without brokers."""
+
+    topic: str
+
+
 class WipeWritePermRequest(Header, kw_only=True):
     """WIPE_WRITE_PERM_OF_BROKER (205)."""
 

@@ -1,0 +1,283 @@
+"""Requests to the name server: headers and bodies in, decisions of the registry out (remoting:2.2)."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.core.clock import Clock
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
+from sparrowmq.nameserver.options import BLACK_LIST, Options, names_in
+from sparrowmq.nameserver.registry import FLAG_UNIT, FLAG_UNIT_SUB, Registry
+from sparrowmq.protocol.bodies import (
+    DataVersion,
+    KVTable,
+    TopicList,
+    decode_register_body,
+    member_group_to_json,
+    route_from_json,
+    route_to_json,
+)
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+from sparrowmq.protocol.headers import (
+    AddWritePermRequest,
+    AddWritePermResponse,
+    BrokerHeartbeatRequest,
+    DeleteKVConfigRequest,
+    DeleteTopicFromNamesrvRequest,
+    GetBrokerMemberGroupRequest,
+    GetKVConfigRequest,
+    GetKVConfigResponse,
+    GetKVListByNamespaceRequest,
+    GetRouteInfoRequest,
+    GetTopicsByClusterRequest,
+    PutKVConfigRequest,
+    QueryDataVersionRequest,
+    QueryDataVersionResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    RegisterTopicRequest,
+    UnregisterBrokerRequest,
+    WipeWritePermRequest,
+    WipeWritePermResponse,
+    from_ext,
+    to_ext,
+)
+from sparrowmq.transport.connection import Connection
+from sparrowmq.transport.dispatch import Handler, refusal
+
+STRICT_JSON_VERSION: Final = 401
+"""Clients since 4.9.4 read routes as strict JSON; older ones expect bare integer keys (remoting:1.5)."""
+ZONE_NAME: Final = "__ZONE_NAME"
+ZONE_MODE: Final = "__ZONE_MODE"
+
+logger = logging.getLogger("sparrowmq.nameserver")
+
+
+def success(body: bytes = b"", ext: dict[str, str] | None = None) -> Command:
+    """An answer of code 0."""
+    return Command(code=ResponseCode.SUCCESS, flag=FLAG_RESPONSE, ext=ext or {}, body=body)
+
+
+class Handlers:
+    """One method per request. `settings` gives the values of code 319 that cannot be switched."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        values: KeyValues,
+        options: Options,
+        clock: Clock,
+        *,
+        settings: Callable[[], dict[str, object]],
+    ) -> None:
+        self._registry = registry
+        self._values = values
+        self._options = options
+        self._clock = clock
+        self._settings = settings
+
+    def table(self) -> dict[int, Handler[Connection]]:
+        """Handlers by request code."""
+        return {
+            RequestCode.PUT_KV_CONFIG: self._put_value,
+            RequestCode.GET_KV_CONFIG: self._get_value,
+            RequestCode.DELETE_KV_CONFIG: self._delete_value,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._values_of_namespace,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_ununit_topics,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_options,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_options,
+        }
+
+    # Brokers
+
+    def _register(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(RegisterBrokerRequest, request.ext)
+        crc = zlib.crc32(request.body) & 0x7FFFFFFF
+        if header.body_crc32 not in (0, crc):
+            return refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = decode_register_body(request.body, header.compressed, request.version)
+        known = self._registry.data_version(header.cluster_name, header.broker_addr)
+        registered = self._registry.register(
+            header,
+            body.topic_config_serialize_wrapper,
+            connection=conn.id,
+            now=self._clock.monotonic(),
+            zone=request.ext.get(ZONE_NAME),
+        )
+        if registered is None:
+            return refusal(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if known is None:
+            logger.info("broker %s (%s) registered", header.broker_name, header.broker_addr)
+        table: dict[str, str] = {}
+        if self._options.return_order_topic_config_to_broker:
+            table = self._values.namespace(ORDER_TOPIC_CONFIG)
+        told = RegisterBrokerResponse(
+            ha_server_addr=registered.ha_address, master_addr=registered.master_address
+        )
+        return success(KVTable(table).encode() if table else b"", to_ext(told))
+
+    def _unregister(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(UnregisterBrokerRequest, request.ext)
+        self._registry.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        logger.info("broker %s (%s) said goodbye", header.broker_name, header.broker_addr)
+        return success()
+
+    def _query_data_version(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(QueryDataVersionRequest, request.ext)
+        sent = DataVersion.decode(request.body) if request.body else DataVersion()
+        known = self._registry.data_version(header.cluster_name, header.broker_addr)
+        self._registry.heard(header.cluster_name, header.broker_addr, self._clock.monotonic())
+        ext = to_ext(QueryDataVersionResponse(changed=known != sent))
+        return success(known.encode() if known is not None else b"", ext)
+
+    def _heartbeat(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(BrokerHeartbeatRequest, request.ext)
+        self._registry.heard(header.cluster_name, header.broker_addr, self._clock.monotonic())
+        return success()
+
+    def _register_topic(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(RegisterTopicRequest, request.ext)
+        route = route_from_json(request.body)
+        if not self._registry.register_topic(header.topic, route.queues):
+            logger.warning("topic %s was not registered: it names a broker that is not", header.topic)
+        return success()
+
+    # Routes
+
+    def _route(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(GetRouteInfoRequest, request.ext)
+        order = self._options.order_message_enable
+        zone = request.ext.get(ZONE_NAME) if request.ext.get(ZONE_MODE, "").lower() == "true" else None
+        route = self._registry.route(
+            header.topic,
+            order_conf=self._values.get(ORDER_TOPIC_CONFIG, header.topic) if order else None,
+            zone=zone or None,
+        )
+        if route is None:
+            return refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}\n"
+                "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
+            )
+        strict = request.version >= STRICT_JSON_VERSION or header.accept_standard_json_only
+        return success(route_to_json(route, bare_keys=not strict))
+
+    def _cluster_info(self, conn: Connection, request: Command) -> Command:
+        return success(self._registry.cluster_info().encode())
+
+    def _member_group(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(GetBrokerMemberGroupRequest, request.ext)
+        group = self._registry.member_group(header.cluster_name, header.broker_name)
+        return success(member_group_to_json(group))
+
+    # Topics
+
+    def _topics(self, conn: Connection, request: Command) -> Command:
+        return _names(self._registry.topics())
+
+    def _topics_of_cluster(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(GetTopicsByClusterRequest, request.ext)
+        return _names(self._registry.topics_of_cluster(header.cluster))
+
+    def _system_topics(self, conn: Connection, request: Command) -> Command:
+        return success(self._registry.system_topics().encode())
+
+    def _unit_topics(self, conn: Connection, request: Command) -> Command:
+        return _names(self._registry.topics_by_flag(lambda flag: bool(flag & FLAG_UNIT)))
+
+    def _unit_sub_topics(self, conn: Connection, request: Command) -> Command:
+        return _names(self._registry.topics_by_flag(lambda flag: bool(flag & FLAG_UNIT_SUB)))
+
+    def _unit_sub_ununit_topics(self, conn: Connection, request: Command) -> Command:
+        only_sub = self._registry.topics_by_flag(
+            lambda flag: flag & (FLAG_UNIT | FLAG_UNIT_SUB) == FLAG_UNIT_SUB
+        )
+        return _names(only_sub)
+
+    def _wipe_write_perm(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(WipeWritePermRequest, request.ext)
+        count = self._registry.wipe_write_perm(header.broker_name)
+        logger.info("%d topics of broker %s are read-only", count, header.broker_name)
+        return success(ext=to_ext(WipeWritePermResponse(wipe_topic_count=count)))
+
+    def _add_write_perm(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(AddWritePermRequest, request.ext)
+        count = self._registry.add_write_perm(header.broker_name)
+        logger.info("%d topics of broker %s can be written", count, header.broker_name)
+        return success(ext=to_ext(AddWritePermResponse(add_topic_count=count)))
+
+    def _delete_topic(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(DeleteTopicFromNamesrvRequest, request.ext)
+        self._registry.delete_topic(header.topic, header.cluster_name or None)
+        logger.info("topic %s was deleted", header.topic)
+        return success()
+
+    # Keys and values
+
+    async def _put_value(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(PutKVConfigRequest, request.ext)
+        await self._values.put(header.namespace, header.key, header.value)
+        return success()
+
+    def _get_value(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(GetKVConfigRequest, request.ext)
+        value = self._values.get(header.namespace, header.key)
+        if value is None:
+            text = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return refusal(ResponseCode.QUERY_NOT_FOUND, text)
+        return success(ext=to_ext(GetKVConfigResponse(value=value)))
+
+    async def _delete_value(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(DeleteKVConfigRequest, request.ext)
+        await self._values.delete(header.namespace, header.key)
+        return success()
+
+    def _values_of_namespace(self, conn: Connection, request: Command) -> Command:
+        header = from_ext(GetKVListByNamespaceRequest, request.ext)
+        table = self._values.namespace(header.namespace)
+        if not table:
+            text = f"No config item, Namespace: {header.namespace}"
+            return refusal(ResponseCode.QUERY_NOT_FOUND, text)
+        return success(KVTable(table).encode())
+
+    # Settings
+
+    def _update_options(self, conn: Connection, request: Command) -> Command:
+        try:
+            text = request.body.decode()
+        except UnicodeDecodeError:
+            raise SettingsError("the settings are not UTF-8 text; send name=value lines") from None
+        if BLACK_LIST & names_in(text):
+            return refusal(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        ignored = self._options.update(text)
+        if ignored:
+            logger.warning("settings that mean nothing here were ignored: %s", ", ".join(ignored))
+        return success()
+
+    def _get_options(self, conn: Connection, request: Command) -> Command:
+        return success(self._options.properties(self._settings()).encode())
+
+
+def _names(topics: list[str]) -> Command:
+    return success(TopicList(topics).encode())
