@@ -6,8 +6,6 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.store.reads import GetStatus
-
 from sparrowmq.broker.holds import HeldPull, HoldTable
 from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.core.subscription import TAG, SubscriptionData
@@ -16,16 +14,16 @@ from sparrowmq.protocol.filter import parse_tags
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 from sparrowmq.protocol.hot import PullFields, PullFrame, pull_answer
+from sparrowmq.store.reads import GetStatus
 
 if TYPE_CHECKING:
-    from sparrowmq.store.consume_queue import ConsumeQueue
-    from sparrowmq.store.message_store import MessageStore
-    from sparrowmq.store.offsets import ConsumerOffsets
-
     from sparrowmq.broker.clients import ClientTable
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.store.offsets import ConsumerOffsets
     from sparrowmq.transport.connection import Connection
 
 COMMIT: Final = 1

@@ -11,8 +11,6 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
-
 from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError, StoreFullError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.ids import offset_message_id
@@ -22,17 +20,17 @@ from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import BatchItem, iter_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
 from sparrowmq.protocol.hot import SendAnswers, decode_send, json_text
 from sparrowmq.protocol.sysflag import TRANSACTION_MASK
 
 if TYPE_CHECKING:
-    from sparrowmq.store.consume_queue import ConsumeQueue
-    from sparrowmq.store.message_store import MessageStore
-
     from sparrowmq.broker.flushing import Flusher
     from sparrowmq.broker.topics import Topic, TopicTable
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.message_store import MessageStore
     from sparrowmq.transport.connection import Connection
 
 FIXED_BYTES_V1: Final = 91
