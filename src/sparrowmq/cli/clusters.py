@@ -40,7 +40,7 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     print_table(
         ("cluster", "broker", "id", "address", "version"),
         [
-            (row["cluster"], row["broker"], row["id"], row["address"], row["version"] or row["error"] or "-")
+            (row["cluster"], row["broker"], row["id"], row["address"], row["version"] or "-")
             for row in rows
         ],
         right=("id",),

@@ -143,9 +143,15 @@ class LocalCluster:
         self._loop = self._thread = self._servers = None
         self._listening = Listening(None, None, None)
         if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(_wind_up(loop), loop).result(CALL_SECONDS)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = self._data = None
+
+
+async def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()

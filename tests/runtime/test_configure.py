@@ -1,0 +1,94 @@
+"""Where settings come from, which place wins, and what is said about bad files and open addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.runtime.configure import Sources, broker_settings, nameserver_settings, read_settings_file
+
+STOCK_BROKER_CONF = """\
+# Licensed to the Apache Software Foundation (ASF)
+brokerClusterName = DefaultCluster
+brokerName = broker-x
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+"""
+
+
+def test_the_stock_broker_conf_works(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(STOCK_BROKER_CONF)
+    settings, warnings = broker_settings(Sources(file=conf))
+    assert settings.broker_name == "broker-x"
+    assert warnings == ["known to RocketMQ, without effect in this release: deleteWhen, fileReservedTime"]
+
+
+def test_toml_by_its_name(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.toml"
+    conf.write_text('brokerName = "t"\nlistenPort = 7')
+    assert read_settings_file(conf) == {"brokerName": "t", "listenPort": "7"}
+
+
+def test_later_places_win(tmp_path: Path) -> None:
+    conf = tmp_path / "b.conf"
+    conf.write_text("brokerName=file\nregionId=file\nmaxMessageSize=2\nlistenPort=2")
+    sources = Sources(
+        defaults={"brokerName": "default", "msgTraceTopicName": "default"},
+        file=conf,
+        environment={"SPARROW_REGION_ID": "env", "SPARROW_MAX_MESSAGE_SIZE": "3", "SPARROW_LISTEN_PORT": "3"},
+        assignments=["maxMessageSize=4", "listenPort=4"],
+        options={"listenPort": "5"},
+    )
+    settings, _ = broker_settings(sources)
+    assert settings.msg_trace_topic_name == "default"
+    assert settings.broker_name == "file"
+    assert settings.region_id == "env"
+    assert settings.max_message_size == 4
+    assert settings.listen_port == 5
+
+
+def test_the_name_server_has_variables_of_its_own() -> None:
+    environment = {"SPARROW_LISTEN_PORT": "1", "SPARROW_NAMESERVER_LISTEN_PORT": "2"}
+    assert nameserver_settings(Sources(environment=environment))[0].listen_port == 2
+    assert broker_settings(Sources(environment=environment))[0].listen_port == 1
+
+
+@pytest.mark.parametrize("make", [broker_settings, nameserver_settings])
+def test_an_open_address_is_warned_of_once(make: object) -> None:
+    options = {"bindAddress": "10.1.2.3"}
+    _, warnings = make(Sources(options=options))  # type: ignore[operator]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("bindAddress=10.1.2.3: everyone who reaches this address")
+
+
+def test_loopback_is_not_warned_of() -> None:
+    assert broker_settings(Sources())[1] == []
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.conf cannot be read: No such file"):
+        broker_settings(Sources(file=tmp_path / "none.conf"))
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    conf = tmp_path / "b.conf"
+    conf.write_bytes(b"brokerName=\xff\xfe")
+    with pytest.raises(SettingsError, match="not UTF-8 text"):
+        read_settings_file(conf)
+
+
+def test_errors_name_the_place(tmp_path: Path) -> None:
+    conf = tmp_path / "b.toml"
+    conf.write_text("x = [")
+    with pytest.raises(SettingsError, match=r"b\.toml: this is not TOML"):
+        read_settings_file(conf)
+    sources = Sources(environment={"SPARROW_LISTEN_PORT": "x"}, assignments=["nope=1"])
+    with pytest.raises(SettingsError) as caught:
+        broker_settings(sources)
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["environment", "--set"]

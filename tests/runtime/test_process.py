@@ -1,0 +1,64 @@
+"""Servers as a process of their own: ready, signals, clean stop."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+UP = [
+    sys.executable,
+    "-m",
+    "sparrowmq.cli.main",
+    "up",
+    "--nameserver-port",
+    "0",
+    "--broker-port",
+    "0",
+    "--data",
+]
+
+
+def start(data: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([*UP, str(data)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if line.startswith(text):
+            return lines
+    raise AssertionError(f"it ended: {lines}, {process.stderr.read() if process.stderr else ''}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with start(tmp_path) as process:
+        head = read_until(process, "Ctrl-C")
+        assert (tmp_path / "store" / "abort").exists()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert [line.split()[0] for line in head] == ["name", "broker", "data", "Ctrl-C"]
+    assert out == "stopped cleanly\n"
+    assert err == ""
+    assert process.returncode == 0
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_start_that_fails_is_one_line(tmp_path: Path) -> None:
+    with start(tmp_path) as process:
+        read_until(process, "Ctrl-C")
+        with start(tmp_path) as second:
+            out, err = second.communicate(timeout=60)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert out == ""
+    assert second.returncode == 1
+    assert err.startswith("sparrow: ")
+    assert len(err.splitlines()) == 1
+    assert str(tmp_path) in err

@@ -1,0 +1,112 @@
+"""Servers on one loop: order, restart, and nothing left behind by a failed start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from tests.support import run
+
+from sparrowmq.core.errors import InvalidStateError, ListenError, StoreLockedError
+from sparrowmq.core.settings import BrokerSettings, NameServerSettings
+from sparrowmq.runtime.servers import Listening, Servers
+
+
+def broker(path: Path, **settings: object) -> BrokerSettings:
+    values = {
+        "listen_port": 0,
+        "store_path_root_dir": path,
+        "mapped_file_size_commit_log": 1 << 20,
+        **settings,
+    }
+    return BrokerSettings(**values)  # type: ignore[arg-type]
+
+
+async def connects(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError):
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+        return True
+    return False
+
+
+def test_both_start_and_stop(tmp_path: Path) -> None:
+    async def main() -> None:
+        servers = Servers(NameServerSettings(listen_port=0), broker(tmp_path))
+        where = await servers.start()
+        assert where.data == tmp_path
+        assert where.nameserver and where.broker
+        assert await connects(where.nameserver)
+        assert await connects(where.broker)
+        await servers.close()
+        assert servers.listening == Listening(None, None, None)
+        assert not await connects(where.nameserver)
+        assert not await connects(where.broker)
+        assert not (tmp_path / "abort").exists()
+
+    run(main())
+
+
+def test_the_broker_registers_at_the_name_server_beside_it(tmp_path: Path) -> None:
+    from sparrowmq import aio
+
+    async def main() -> None:
+        servers = Servers(NameServerSettings(listen_port=0), broker(tmp_path, broker_name="beside"))
+        where = await servers.start()
+        async with aio.Admin(namesrv=where.nameserver) as admin:
+            info = await admin.cluster_info()
+        assert info.brokers["beside"].addresses == {0: where.broker}
+        await servers.close()
+
+    run(main())
+
+
+def test_a_broker_restarts_on_its_port(tmp_path: Path) -> None:
+    async def main() -> None:
+        servers = Servers(NameServerSettings(listen_port=0), broker(tmp_path))
+        before = await servers.start()
+        await servers.stop_broker()
+        assert servers.broker is None
+        assert servers.listening.broker is None
+        await servers.start_broker()
+        assert servers.listening == before
+        with pytest.raises(InvalidStateError, match="no stopped broker"):
+            await servers.start_broker()
+        await servers.close()
+
+    run(main())
+
+
+def test_each_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        alone = Servers(NameServerSettings(listen_port=0))
+        where = await alone.start()
+        assert (where.broker, where.data) == (None, None)
+        with pytest.raises(InvalidStateError):
+            await alone.start_broker()
+        other = Servers(None, broker(tmp_path, namesrv_addr=where.nameserver or ""))
+        assert (await other.start()).nameserver is None
+        await other.close()
+        await alone.close()
+
+    run(main())
+
+
+def test_a_failed_broker_takes_the_name_server_with_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = Servers(NameServerSettings(listen_port=0), broker(tmp_path / "a"))
+        taken = await first.start()
+        port = int((taken.broker or "").rpartition(":")[2])
+        second = Servers(NameServerSettings(listen_port=0), broker(tmp_path / "b", listen_port=port))
+        with pytest.raises(ListenError, match=str(port)):
+            await second.start()
+        assert second.listening == Listening(None, None, None)
+        third = Servers(NameServerSettings(listen_port=0), broker(tmp_path / "a"))
+        with pytest.raises(StoreLockedError):
+            await third.start()
+        await first.close()
+
+    run(main())
