@@ -1,0 +1,61 @@
+"""The command line: `python -m benchmarks [NAME …] [--quick] [--check] …`; `--help` says the rest."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks.options import full, quick
+from benchmarks.report import Report
+
+NAMES: Final = ["handlers", "send", "consume", "e2e", "start_memory", "spark_read"]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure SparrowMQ beside Apache RocketMQ."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="short and once: a first impression")
+    parser.add_argument(
+        "--check", action="store_true", help="judge the floors; exit status 1 when one is missed"
+    )
+    parser.add_argument("--rounds", type=int, help="how many turns each peer gets")
+    parser.add_argument("--seconds", type=float, help="how long one measurement of a rate takes")
+    parser.add_argument("--peers", default="ours,apache", help="ours,apache (default) or one of them")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all values there")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(NAMES)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    return arguments
+
+
+def main() -> int:
+    """Run the named benchmarks one after the other."""
+    arguments = _arguments()
+    options = (quick if arguments.quick else full)(arguments.peers.split(","))
+    given = {"rounds": arguments.rounds, "seconds": arguments.seconds}
+    options = dataclasses.replace(
+        options, **{name: value for name, value in given.items() if value is not None}
+    )
+    report, floors = Report(), []
+    for name in arguments.names or NAMES:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        module = importlib.import_module(f"benchmarks.{name}")
+        module.main(options, report)
+        floors += module.FLOORS
+    report.show()
+    if arguments.json:
+        report.save(arguments.json)
+    if arguments.check:
+        return 0 if report.check(floors) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

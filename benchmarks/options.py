@@ -1,0 +1,29 @@
+"""How long and how often to measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """Rounds, seconds and message counts of a run."""
+
+    peers: list[str]
+    rounds: int
+    warm: float
+    seconds: float
+    java_warm: float
+    backlog: int
+    spark_rows: int
+    memory_messages: int
+
+
+def full(peers: list[str]) -> Options:
+    """What published figures come from."""
+    return Options(peers, 5, 2.0, 6.0, 10.0, 500_000, 1_000_000, 1_000_000)
+
+
+def quick(peers: list[str]) -> Options:
+    """A first impression in a minute or two; too short for judgement."""
+    return Options(peers, 1, 0.5, 1.5, 3.0, 50_000, 100_000, 100_000)

@@ -1,0 +1,178 @@
+"""The two peers: our servers and Apache RocketMQ's, each as users start them, on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+from tests.interop.apache import BENCHMARK_HEAP, ApacheCluster, free_port
+
+from benchmarks.process import Memory, memory
+from sparrowmq import aio
+
+OURS: Final = "ours"
+APACHE: Final = "apache"
+BOOT_SECONDS_MAX: Final = 60.0
+ROUTE_SECONDS_MAX: Final = 30.0
+
+
+class Peer(Protocol):
+    """A running cluster of one name server and one broker."""
+
+    name: str
+    namesrv: str
+    broker_address: str
+
+    @property
+    def broker_pid(self) -> int:
+        """The process whose processor time a message costs."""
+
+    def memory(self) -> Memory:
+        """Memory of all its processes."""
+
+    def start(self) -> None:
+        """Start it and return when it serves."""
+
+    def launch(self) -> None:
+        """Start its processes without waiting for them."""
+
+    def close(self) -> None:
+        """Stop it and remove its data."""
+
+
+class OurPeer:
+    """`sparrow up` as a process of its own."""
+
+    name = OURS
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="bench-ours-"))
+        nameserver, broker = free_port(), free_port()
+        self.namesrv = f"127.0.0.1:{nameserver}"
+        self.broker_address = f"127.0.0.1:{broker}"
+        self._command = [sys.executable, "-m", "sparrowmq.cli.main", "up"]
+        self._command += ["--nameserver-port", str(nameserver), "--broker-port", str(broker)]
+        self._command += ["--data", str(self._directory / "data")]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def broker_pid(self) -> int:
+        """Name server and broker are one process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def memory(self) -> Memory:
+        """Memory of the process."""
+        return memory(self.broker_pid)
+
+    def launch(self) -> None:
+        """Start the process without waiting for it."""
+        with (self._directory / "out").open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
+
+    def start(self) -> None:
+        """Start the process and wait until it says that it serves."""
+        self.launch()
+        assert self._process is not None
+        deadline = time.monotonic() + BOOT_SECONDS_MAX
+        while "Ctrl-C stops" not in (said := (self._directory / "out").read_text()):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"our servers did not start:\n{said}")
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Stop the process and remove its data."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(20)
+            self._process = None
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class ApachePeer:
+    """Apache's name server and broker, two processes."""
+
+    name = APACHE
+
+    def __init__(self) -> None:
+        self._cluster = ApacheCluster(heap=BENCHMARK_HEAP)
+        self.namesrv = self._cluster.namesrv
+        self.broker_address = self._cluster.broker_address
+
+    @property
+    def broker_pid(self) -> int:
+        """The broker's process."""
+        return self._cluster.broker.pid
+
+    def memory(self) -> Memory:
+        """Memory of both processes."""
+        return memory(self.broker_pid) + memory(self._cluster.name_server.pid)
+
+    def launch(self) -> None:
+        """Start both processes without waiting for them."""
+        self._cluster.name_server.start()
+        self._cluster.broker.start()
+
+    def start(self) -> None:
+        """Start both processes and wait until they serve."""
+        self._cluster.__enter__()
+
+    def close(self) -> None:
+        """Stop both and remove their data."""
+        self._cluster.close()
+
+
+def make_peer(name: str) -> Peer:
+    """A peer by name, not started."""
+    return OurPeer() if name == OURS else ApachePeer()
+
+
+@contextmanager
+def running(names: Sequence[str]) -> Iterator[list[Peer]]:
+    """The named peers, all running; an idle one costs the other next to nothing."""
+    with ExitStack() as stack:
+        peers: list[Peer] = []
+        for name in names:
+            peer = make_peer(name)
+            stack.callback(peer.close)
+            peer.start()
+            peers.append(peer)
+        yield peers
+
+
+def create_topic(peer: Peer, topic: str, queues: int) -> None:
+    """Make a topic and wait until the name server gives its route."""
+
+    async def create() -> None:
+        async with aio.Admin(namesrv=peer.namesrv) as admin:
+            await admin.create_topic(topic, queues=queues)
+            deadline = time.monotonic() + ROUTE_SECONDS_MAX
+            while topic not in await admin.topic_list():
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{peer.namesrv} does not know topic {topic}")
+                await asyncio.sleep(0.1)
+
+    asyncio.run(create())
+
+
+def stored(peer: Peer, topic: str) -> list[int]:
+    """The number of messages in each queue of a topic: largest offsets, as nothing is ever deleted here."""
+
+    async def count() -> list[int]:
+        async with aio.Admin(namesrv=peer.namesrv) as admin:
+            return [status.max_offset for status in await admin.topic_status(topic)]
+
+    return asyncio.run(count())

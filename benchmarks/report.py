@@ -1,0 +1,127 @@
+"""What was measured: series of both peers, medians, spread, ratios, and the floors they are judged by."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.peers import APACHE, OURS
+
+LEAST: Final = "at least"
+MOST: Final = "at most"
+
+
+@dataclass
+class Series:
+    """Values of one quantity, round by round, for each peer."""
+
+    title: str
+    unit: str
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, peer: str, value: float) -> None:
+        """One more value."""
+        self.values.setdefault(peer, []).append(value)
+
+    def median(self, peer: str) -> float | None:
+        """The median of a peer's values; None without any."""
+        found = self.values.get(peer)
+        return statistics.median(found) if found else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Our median over Apache's."""
+        ours, apache = self.median(OURS), self.median(APACHE)
+        return ours / apache if ours is not None and apache else None
+
+    def shown(self, peer: str) -> str:
+        """Median and spread as text."""
+        found = self.values.get(peer)
+        if not found:
+            return "–"
+        middle = f"{_number(statistics.median(found))} {self.unit}"
+        return middle if len(found) == 1 else f"{middle} ({_number(min(found))}…{_number(max(found))})"
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A promise: our value, or its ratio to Apache's, stays on one side of a limit."""
+
+    series: str
+    sense: str
+    limit: float
+    absolute: bool = False
+
+    def judge(self, report: Report) -> tuple[bool, str]:
+        """Whether it held, and the sentence that says so; what was not measured does not hold."""
+        series = report.series.get(self.series)
+        value = None if series is None else series.median(OURS) if self.absolute else series.ratio
+        what = f"{self.series}: {self.sense} {self.limit:g}{'' if self.absolute else ' × Apache'}"
+        if value is None:
+            return False, f"{what}: not measured"
+        held = value >= self.limit if self.sense == LEAST else value <= self.limit
+        return held, f"{what}: {_number(value)}"
+
+
+class Report:
+    """All series of a run."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, Series] = {}
+
+    def add(self, title: str, unit: str, peer: str, value: float) -> None:
+        """One value of one peer."""
+        self.series.setdefault(title, Series(title, unit)).add(peer, value)
+
+    def show(self) -> None:
+        """Print the table."""
+        rows = [("", "ours", "Apache RocketMQ", "ratio")]
+        for series in self.series.values():
+            ratio = "" if series.ratio is None else f"{series.ratio:.2f}"
+            rows.append((series.title, series.shown(OURS), series.shown(APACHE), ratio))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        for row in rows:
+            print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        sys.stdout.flush()
+
+    def check(self, floors: list[Floor]) -> bool:
+        """Judge the floors, print each verdict; true when all hold."""
+        verdicts = [floor.judge(self) for floor in floors]
+        for held, sentence in verdicts:
+            print(f"{'ok  ' if held else 'MISS'}  {sentence}")
+        return all(held for held, _ in verdicts)
+
+    def save(self, path: Path) -> None:
+        """Write all values as JSON."""
+        series: list[dict[str, Any]] = [
+            {"title": one.title, "unit": one.unit, "values": one.values, "ratio": one.ratio}
+            for one in self.series.values()
+        ]
+        machine = {
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        }
+        path.write_text(json.dumps({**machine, "series": series}, indent=1) + "\n")
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+Turn = Callable[[str], None]
+
+
+def alternate(rounds: int, peers: list[str], turn: Turn) -> None:
+    """Let the peers take turns, the other one first in every second round."""
+    for number in range(rounds):
+        for peer in peers if number % 2 == 0 else reversed(peers):
+            turn(peer)

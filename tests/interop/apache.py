@@ -1,0 +1,374 @@
+"""Apache RocketMQ as a peer: its jars, and its name server and brokers as processes on 127.0.0.1.
+
+The jars come from Maven Central through Maven, once, into `.cache/` at the root of the repository; our few
+Java sources are compiled beside them. Every server runs under `Peer`, which ends it when our end of its
+standard input closes, so nothing outlives the process that started it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+HERE: Final = Path(__file__).resolve().parent
+CACHE: Final = HERE.parents[1] / ".cache" / "apache-rocketmq"
+JAVA_MAJOR_MIN: Final = 17
+INSTALL_HINT: Final = (
+    "install a JDK 17 or later and Maven, e.g.: apt-get install -y openjdk-17-jdk-headless maven"
+)
+OPEN_MODULES: Final = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+)
+QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+MAVEN_SECONDS_MAX: Final = 600
+BOOT_SECONDS_MAX: Final = 60
+STOP_SECONDS_MAX: Final = 30
+
+
+class MissingToolError(RuntimeError):
+    """A Java runtime, compiler or Maven is not there or too old; the text says what to install."""
+
+
+class PeerError(RuntimeError):
+    """A peer process did not do what it had to; the text holds the end of its output."""
+
+
+def check_tools() -> None:
+    """Raise `MissingToolError` unless `java`, `javac` (17 or later) and `mvn` can be run."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        raise MissingToolError(f"{', '.join(missing)} not found on PATH: {INSTALL_HINT}")
+    for tool in ("java", "javac"):
+        said = subprocess.run([tool, "-version"], capture_output=True, text=True, check=True, timeout=60)
+        text = said.stdout + said.stderr
+        found = re.search(r'(?:version "|javac )(?:1\.)?(\d+)', text)
+        if found is None or int(found[1]) < JAVA_MAJOR_MIN:
+            raise MissingToolError(
+                f"{tool} is {text.splitlines()[0]!r}, {JAVA_MAJOR_MIN} is needed: {INSTALL_HINT}"
+            )
+
+
+def _run(command: Sequence[str], *, seconds: float) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    if done.returncode != 0:
+        raise PeerError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}"
+        )
+
+
+def _publish(made: Path, target: Path) -> None:
+    """Move a finished directory into place; another process may have been first."""
+    try:
+        made.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        shutil.rmtree(made)
+
+
+def jars() -> Path:
+    """The directory with Apache RocketMQ's jars, resolved by Maven when it is not there yet."""
+    pom = HERE / "java" / "pom.xml"
+    target = CACHE / f"lib-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    if target.is_dir():
+        return target
+    check_tools()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="resolve-", dir=CACHE))
+    try:
+        shutil.copy(pom, work / "pom.xml")
+        copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'lib'}"]
+        _run(["mvn", "-q", "-B", "-f", str(work / "pom.xml"), *copy], seconds=MAVEN_SECONDS_MAX)
+        _publish(work / "lib", target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def classes(sources: Sequence[Path]) -> str:
+    """A Java class path: the given sources, compiled when they changed, and Apache RocketMQ's jars."""
+    library = jars()
+    stamp = hashlib.sha256(library.name.encode())
+    for source in sources:
+        stamp.update(source.read_bytes())
+    target = CACHE / f"classes-{stamp.hexdigest()[:12]}"
+    if not target.is_dir():
+        check_tools()
+        work = Path(tempfile.mkdtemp(prefix="compile-", dir=CACHE))
+        _run(
+            ["javac", "-nowarn", "-cp", f"{library}/*", "-d", str(work), *map(str, sources)],
+            seconds=MAVEN_SECONDS_MAX,
+        )
+        _publish(work, target)
+    return f"{target}{os.pathsep}{library}/*"
+
+
+def class_path() -> str:
+    """The class path of the interop tests' own Java sources."""
+    return classes(sorted((HERE / "java").glob("*.java")))
+
+
+def free_port(around: Sequence[int] = (0,)) -> int:
+    """A port outside the ephemeral range for which it and its neighbours at the given distances are free."""
+    for _ in range(200):
+        port = random.randrange(20_000, 32_000)
+        try:
+            for distance in around:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port + distance))
+        except OSError:
+            continue
+        return port
+    raise PeerError("no free port between 20000 and 32000 after 200 tries")
+
+
+class JavaProcess:
+    """A Java process under `Peer` with its output in a file."""
+
+    def __init__(self, name: str, directory: Path, options: Sequence[str], arguments: Sequence[str]) -> None:
+        self.name = name
+        self.log = directory / f"{name}.out"
+        command = ["java", f"-Duser.home={directory}", *OPEN_MODULES, *options, "-cp", class_path(), "Peer"]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*command, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=directory,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def tail(self) -> str:
+        """The end of what the process printed."""
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def wait_for(self, text: str, seconds: float = BOOT_SECONDS_MAX) -> None:
+        """Wait until the process has printed `text`; raises `PeerError` when it ends or the time is up."""
+        deadline = time.monotonic() + seconds
+        while text not in self.log.read_text(errors="replace"):
+            if self._process.poll() is not None:
+                raise PeerError(f"{self.name} ended with {self._process.returncode}:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise PeerError(f"{self.name} did not print {text!r} within {seconds} s:\n{self.tail()}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End the process with its shutdown hooks; kill it when that takes too long."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._process.kill()
+        self._process.wait(STOP_SECONDS_MAX)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+
+@dataclass
+class HeapSettings:
+    """JVM options of the two servers: small ones that start quickly; benchmarks use `BENCHMARK_HEAP`."""
+
+    namesrv: Sequence[str] = ("-Xms64m", "-Xmx128m", *QUICK_START)
+    broker: Sequence[str] = ("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", *QUICK_START)
+
+
+BENCHMARK_HEAP: Final = HeapSettings(
+    namesrv=("-server", "-XX:+UseG1GC", "-XX:-OmitStackTraceInFastThrow", "-Xms256m", "-Xmx256m"),
+    broker=(
+        *("-server", "-XX:+UseG1GC", "-XX:-OmitStackTraceInFastThrow", "-Xms1g", "-Xmx1g"),
+        "-XX:MaxDirectMemorySize=2g",
+    ),
+)
+"""What Apache is measured with: heaps that a two-core machine affords, else as its start script says."""
+
+
+class ApacheNameServer:
+    """Apache's name server on a free port; `start` first, `ready` waits until it serves."""
+
+    def __init__(self, directory: Path, *, heap: HeapSettings | None = None) -> None:
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._directory = directory
+        self._heap = heap or HeapSettings()
+        self._process: JavaProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id; only while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process without waiting for it."""
+        home = self._directory / "namesrv"
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        settings = home / "conf" / "namesrv.conf"
+        settings.write_text(f"listenPort={self.port}\nscanNotActiveBrokerInterval=1000\n")
+        options = [f"-Drocketmq.home.dir={home}", *self._heap.namesrv]
+        main = ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(settings)]
+        self._process = JavaProcess("namesrv", home, options, main)
+
+    def ready(self) -> None:
+        """Wait until it serves."""
+        assert self._process is not None
+        self._process.wait_for("boot success")
+
+    def stop(self) -> None:
+        """Stop it cleanly."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+
+@dataclass
+class ApacheBroker:
+    """Apache's broker on free ports, with its store below `directory/store` (or at `store`).
+
+    `settings` are added to its `broker.conf`.
+    """
+
+    directory: Path
+    namesrv: str
+    name: str = "broker-a"
+    store: Path | None = None
+    settings: dict[str, str | int] = field(default_factory=dict)
+    heap: HeapSettings = field(default_factory=HeapSettings)
+
+    def __post_init__(self) -> None:
+        self.port = free_port((-2, 0, 1))
+        self.address = f"127.0.0.1:{self.port}"
+        self.store = self.store or self.directory / "store"
+        self._process: JavaProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id; only while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def _conf(self) -> dict[str, str | int]:
+        assert self.store is not None
+        return {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": self.name,
+            "brokerId": 0,
+            "brokerIP1": "127.0.0.1",
+            "listenPort": self.port,
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": str(self.store),
+            "storePathCommitLog": str(self.store / "commitlog"),
+            "autoCreateTopicEnable": "true",
+            "autoCreateSubscriptionGroup": "true",
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "ASYNC_FLUSH",
+            **self.settings,
+        }
+
+    def start(self) -> None:
+        """Start the process without waiting for it."""
+        home = self.directory / self.name
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        settings = home / "conf" / "broker.conf"
+        settings.write_text("".join(f"{name}={value}\n" for name, value in self._conf().items()))
+        options = [f"-Drocketmq.home.dir={home}", *self.heap.broker]
+        main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(settings)]
+        self._process = JavaProcess(f"broker-{int(time.monotonic() * 1000)}", home, options, main)
+
+    def ready(self) -> None:
+        """Wait until it serves; it has registered at its name server then."""
+        assert self._process is not None
+        self._process.wait_for("boot success")
+
+    def stop(self) -> None:
+        """Stop it cleanly: everything flushed, no `abort` file left."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+
+class ApacheCluster:
+    """A name server and one broker; a context manager that starts both side by side and cleans up."""
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        heap: HeapSettings | None = None,
+        settings: dict[str, str | int] | None = None,
+    ) -> None:
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="apache-rocketmq-")
+        self.directory = directory or Path(self._temporary.name if self._temporary else "")
+        heap = heap or HeapSettings()
+        self.name_server = ApacheNameServer(self.directory, heap=heap)
+        self.broker = ApacheBroker(self.directory, self.namesrv, settings=settings or {}, heap=heap)
+
+    @property
+    def namesrv(self) -> str:
+        """`HOST:PORT` of the name server."""
+        return self.name_server.address
+
+    @property
+    def broker_address(self) -> str:
+        """`HOST:PORT` of the broker."""
+        return self.broker.address
+
+    def __enter__(self) -> Self:
+        try:
+            self.name_server.start()
+            self.broker.start()
+            self.name_server.ready()
+            self.broker.ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Kill both (a clean stop of this broker takes ten seconds) and remove a temporary directory."""
+        self.broker.kill()
+        self.name_server.kill()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,46 @@
+"""Peers of the interop tests: Apache RocketMQ's servers, a JVM with its client, and our own cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.interop.apache import ApacheCluster
+from tests.interop.driver import JavaDriver
+from tests.interop.ours import OurClients
+
+from sparrowmq.testing import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheCluster]:
+    """Apache's name server and broker. Fails, naming what to install, where Java or Maven is missing."""
+    with ApacheCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[JavaDriver]:
+    """One JVM with Apache's client. Fails, naming what to install, where Java or Maven is missing."""
+    with JavaDriver() as java:
+        yield java
+
+
+@pytest.fixture(scope="session")
+def ours() -> Iterator[LocalCluster]:
+    """Our name server and broker."""
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def our_clients() -> OurClients:
+    """Our client library behind the Java driver's face."""
+    return OurClients()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for this test's topic and group that no other test has."""
+    return re.sub(r"\W+", "_", request.node.name).strip("_")[:100]

@@ -1,0 +1,322 @@
+"""The Java side of the interop tests as Python objects: producers, push consumers and admin calls.
+
+One `JavaDriver` is one long-lived JVM with the official client that takes commands as JSON lines; see
+`java/Driver.java`.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.interop.apache import OPEN_MODULES, QUICK_START, PeerError, class_path
+from tests.support import until_sync
+
+from sparrowmq.core.message import SYSTEM_PROPERTIES, Message, MessageQueue
+from sparrowmq.protocol.codes import ResponseCode
+
+CALL_SECONDS_MAX: Final = 40.0
+CLIENT_OPTIONS: Final = (
+    "-Drocketmq.client.rebalance.waitInterval=500",
+    "-Drocketmq.client.rebalance.minInterval=100",
+    "-Dfile.encoding=UTF-8",
+    "-Xmx256m",
+    *QUICK_START,
+)
+
+
+class JavaError(RuntimeError):
+    """A call failed on the Java side; `code` is RocketMQ's response code where there is one."""
+
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a Java producer was told about a send."""
+
+    status: str
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message as the Java client shows it to a listener."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    msg_id: str
+    offset_msg_id: str
+    tags: str | None
+    keys: str | None
+    flag: int
+    sys_flag: int
+    reconsume_times: int
+    born_timestamp: int
+    store_timestamp: int
+    born_host: str
+    store_host: str
+    properties: dict[str, str]
+    body: bytes
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties that the sender's application set."""
+        return {name: value for name, value in self.properties.items() if name not in SYSTEM_PROPERTIES}
+
+
+def _queue(value: Mapping[str, Any]) -> MessageQueue:
+    return MessageQueue(value["topic"], value["broker"], value["id"])
+
+
+def _from_queue(queue: MessageQueue) -> dict[str, Any]:
+    return {"topic": queue.topic, "broker": queue.broker_name, "id": queue.queue_id}
+
+
+def _received(values: Iterable[dict[str, Any]]) -> list[Received]:
+    fields = Received.__dataclass_fields__
+    complete = ({**dict.fromkeys(fields), **value} for value in values)
+    return [Received(**{**value, "body": base64.b64decode(value["body"])}) for value in complete]
+
+
+def _message(message: Message) -> dict[str, Any]:
+    value: dict[str, Any] = {"topic": message.topic, "body": base64.b64encode(message.body).decode()}
+    value |= {"flag": message.flag, "properties": dict(message.properties)}
+    if message.tags is not None:
+        value["tags"] = message.tags
+    if message.keys_text:
+        value["keys"] = message.keys_text
+    return value
+
+
+class JavaDriver:
+    """A JVM with Apache RocketMQ's client; thread safe. A context manager."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="java-driver-")
+        home = Path(self._directory.name)
+        self._errors = (home / "driver.err").open("w+b")
+        options = [f"-Duser.home={home}", f"-Drocketmq.client.localOffsetStoreDir={home}", *CLIENT_OPTIONS]
+        self._process = subprocess.Popen(
+            ["java", *OPEN_MODULES, *options, "-cp", class_path(), "Driver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            encoding="utf-8",
+            cwd=home,
+        )
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._ready: Future[Any] = Future()
+        self._reader = threading.Thread(target=self._read, name="java-driver", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                self._answered(json.loads(line))
+        finally:
+            for left in (self._ready, *self._waiting.values()):
+                if not left.done():
+                    left.set_exception(PeerError("the Java driver has ended"))
+
+    def _answered(self, answer: dict[str, Any]) -> None:
+        if "ready" in answer:
+            self._ready.set_result(None)
+        elif (waiting := self._waiting.pop(answer["id"], None)) is not None:
+            if "error" in answer:
+                waiting.set_exception(JavaError(answer["error"], answer.get("code")))
+            else:
+                waiting.set_result(answer["result"])
+
+    def stderr(self) -> str:
+        """The end of what the JVM printed beside its answers, without the logging library's own chatter."""
+        lines = Path(self._errors.name).read_text(errors="replace").splitlines()
+        return "\n".join(line for line in lines if "|-INFO" not in line)[-4000:]
+
+    def call(self, op: str, *, seconds: float = CALL_SECONDS_MAX, **arguments: Any) -> Any:
+        """Do one operation of `Driver.java`; raises `JavaError` with what Java said, else `PeerError`."""
+        try:
+            self._ready.result(CALL_SECONDS_MAX)
+            waiting: Future[Any] = Future()
+            with self._lock:
+                request = {"id": next(self._ids), "op": op, **arguments}
+                self._waiting[request["id"]] = waiting
+                assert self._process.stdin is not None
+                self._process.stdin.write(json.dumps(request) + "\n")
+                self._process.stdin.flush()
+            return waiting.result(seconds)
+        except (PeerError, TimeoutError, OSError) as error:
+            raise PeerError(f"{op} was not answered: {error}\n{self.stderr()}") from error
+
+    def producer(self, namesrv: str, group: str) -> JavaProducer:
+        """A started producer; it compresses bodies over 4 KiB."""
+        return JavaProducer(self, self.call("producer.start", namesrv=namesrv, group=group))
+
+    def consumer(self, namesrv: str, group: str, subscriptions: Mapping[str, str]) -> JavaConsumer:
+        """A started push consumer in clustering mode that begins with the first message."""
+        arguments = {"namesrv": namesrv, "group": group, "subscriptions": dict(subscriptions)}
+        return JavaConsumer(self, self.call("consumer.start", **arguments))
+
+    def admin(self, namesrv: str) -> JavaAdmin:
+        """Admin calls through a name server."""
+        return JavaAdmin(self, namesrv)
+
+    def dump(self, namesrv: str, topic: str) -> list[Received]:
+        """Every message of every queue of a topic, by pulls, in queue order."""
+        found = _received(self.call("dump", namesrv=namesrv, topic=topic))
+        return sorted(found, key=lambda message: (message.broker, message.queue_id, message.queue_offset))
+
+    def close(self) -> None:
+        """End the JVM."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+        self._reader.join(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._errors.close()
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Handle:
+    kind = ""
+
+    def __init__(self, driver: JavaDriver, handle: str) -> None:
+        self._driver = driver
+        self._handle = handle
+        self._stopped = False
+
+    def _call(self, op: str, **arguments: Any) -> Any:
+        return self._driver.call(f"{self.kind}.{op}", handle=self._handle, **arguments)
+
+    def stop(self) -> None:
+        """Shut the client down; harmless when done twice."""
+        if not self._stopped:
+            self._stopped = True
+            self._call("stop")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class JavaProducer(_Handle):
+    """A `DefaultMQProducer`."""
+
+    kind = "producer"
+
+    def send(
+        self,
+        messages: Sequence[Message],
+        mode: str = "sync",
+        *,
+        queue: MessageQueue | None = None,
+        hash_key: str | None = None,
+    ) -> list[Sent]:
+        """Send each (`sync`, `async`, `oneway`) or all as one `batch`; one-way sends have no results."""
+        extra: dict[str, Any] = {} if queue is None else {"queue": _from_queue(queue)}
+        if hash_key is not None:
+            extra["hash_key"] = hash_key
+        results = self._call("send", messages=[_message(message) for message in messages], mode=mode, **extra)
+        return [Sent(**{**result, "queue": _queue(result["queue"])}) for result in results]
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues it may send to."""
+        return [_queue(value) for value in self._call("queues", topic=topic)]
+
+
+class JavaConsumer(_Handle):
+    """A `DefaultMQPushConsumer` that keeps all its listener is given."""
+
+    kind = "consumer"
+
+    def wait(self, count: int, seconds: float = 30.0) -> list[Received]:
+        """Wait until `count` messages came; the messages that came, fewer when the time was up."""
+        arguments = {"handle": self._handle, "count": count, "within": seconds}
+        self._driver.call("consumer.await", seconds=seconds + 10, **arguments)
+        return self.received()
+
+    def received(self) -> list[Received]:
+        """All messages so far, in order of arrival."""
+        return _received(self._call("received", since=0))
+
+    def assigned(self) -> list[MessageQueue]:
+        """The queues it holds now, retry topics left out."""
+        return [_queue(value) for value in self._call("assigned")]
+
+
+class JavaAdmin:
+    """Calls of `DefaultMQAdminExt`, which `mqadmin` is made of."""
+
+    def __init__(self, driver: JavaDriver, namesrv: str) -> None:
+        self._driver = driver
+        self._namesrv = namesrv
+
+    def call(self, op: str, **arguments: Any) -> Any:
+        """One of the `admin.…` operations of `Driver.java`."""
+        return self._driver.call(f"admin.{op}", namesrv=self._namesrv, **arguments)
+
+    def create_topic(self, broker_address: str, topic: str, queues: int = 4) -> None:
+        """Make or change a topic on one broker and wait until the name server knows it."""
+        self.call("create_topic", broker_addr=broker_address, topic=topic, queues=queues)
+        until_sync(lambda: self.queues(topic) == queues)
+
+    def queues(self, topic: str) -> int:
+        """The number of queues to write to that the name server gives; 0 while it does not know the topic."""
+        try:
+            return sum(data["writeQueueNums"] for data in self.call("topic_route", topic=topic)["queueDatas"])
+        except JavaError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return 0
+            raise
+
+    def topic_status(self, topic: str) -> dict[MessageQueue, tuple[int, int]]:
+        """Minimum and maximum offset of every queue."""
+        rows = self.call("topic_status", topic=topic)
+        return {_queue(row["queue"]): (row["min"], row["max"]) for row in rows}
+
+    def group_progress(self, group: str) -> dict[MessageQueue, tuple[int, int]]:
+        """Broker's and consumer's offset of every queue of a group, retry topics left out."""
+        rows = self.call("group_progress", group=group)
+        kept = [row for row in rows if not row["queue"]["topic"].startswith("%RETRY%")]
+        return {_queue(row["queue"]): (row["broker_offset"], row["consumer_offset"]) for row in kept}
