@@ -185,6 +185,15 @@ def test_a_header_without_its_fields_is_refused(rig: Rig) -> None:
     assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_message_without_a_key_gets_one(rig: Rig) -> None:
+    client = connection()
+    rig.sending.handle(client, send_command(properties="TAGS\x01warm"))
+    key = client.answers()[0].ext["transactionId"]
+    assert len(key) == 32
+    assert properties.decode(stored(rig)[0].properties)["UNIQ_KEY"] == key
+    assert properties.decode(stored(rig)[0].properties)["TAGS"] == "warm"
+
+
 def test_a_negative_queue_id_takes_any_queue(rig: Rig) -> None:
     client = connection()
     rig.sending.handle(client, send_command(queue_id=-1))

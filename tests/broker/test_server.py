@@ -15,7 +15,7 @@ from tests.support import run, until
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.errors import SparrowError, StoreLockedError
 from sparrowmq.core.settings import BrokerSettings
-from sparrowmq.nameserver import NameServer
+from sparrowmq.nameserver.server import NameServer
 from sparrowmq.protocol.bodies import ConsumeStats, TopicStatsTable, route_from_json
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command

@@ -40,9 +40,6 @@ from sparrowmq.protocol.headers import (
 )
 
 if TYPE_CHECKING:
-    from sparrowmq.store.message_store import MessageStore
-    from sparrowmq.store.offsets import ConsumerOffsets
-
     from sparrowmq.broker.clients import ClientTable, Member
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.pulling import PullPath
@@ -50,6 +47,8 @@ if TYPE_CHECKING:
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.protocol.frame import Command
+    from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.store.offsets import ConsumerOffsets
     from sparrowmq.transport.connection import Connection
 
 QUEUES_MAX = 65_536

@@ -14,9 +14,8 @@ from sparrowmq.core.names import SYSTEM_GROUPS, check_group, is_system_group
 from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
 
 if TYPE_CHECKING:
-    from sparrowmq.store.config_file import ConfigFile
-
     from sparrowmq.core.clock import Clock
+    from sparrowmq.store.config_file import ConfigFile
 
 
 class GroupTable:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from sparrowmq.store.consume_queue import ConsumeQueue
-
     from sparrowmq.protocol.hot import PullFrame
+    from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.transport.connection import Connection
 
 HELD_PULLS_MAX: Final = 100_000

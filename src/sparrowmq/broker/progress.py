@@ -25,12 +25,11 @@ from sparrowmq.protocol.headers import (
 )
 
 if TYPE_CHECKING:
+    from sparrowmq.broker.groups import GroupTable
+    from sparrowmq.broker.topics import TopicTable
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.offsets import ConsumerOffsets
-
-    from sparrowmq.broker.groups import GroupTable
-    from sparrowmq.broker.topics import TopicTable
     from sparrowmq.transport.connection import Connection
 
 BOUNDARIES = ("LOWER", "UPPER")

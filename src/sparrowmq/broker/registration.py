@@ -7,11 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.protocol.headers import RegisterBrokerRequest, UnregisterBrokerRequest, to_ext
-
 from sparrowmq.core.errors import TransportError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.headers import RegisterBrokerRequest, UnregisterBrokerRequest, to_ext
 
 if TYPE_CHECKING:
     from sparrowmq.transport.client import RemotingClient

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError, StoreFullError
 from sparrowmq.core.hashing import java_hash
-from sparrowmq.core.ids import offset_message_id
+from sparrowmq.core.ids import UniqueIds, offset_message_id
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, check_topic
 from sparrowmq.protocol import properties
@@ -100,6 +100,7 @@ class SendPath:
         )
         self._hook = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if trace_on else "false"}
         self._tag_codes: dict[bytes, int] = {}
+        self._unique_ids = UniqueIds(settings.broker_ip1)
 
     # The hot path
 
@@ -304,6 +305,9 @@ class SendPath:
             queue_id = random.randrange(max(1, config.write_queue_nums))
         text = (request.properties or "").encode()
         unique_key = properties.find(text, b"UNIQ_KEY") or b""
+        if not unique_key and not request.batch:
+            unique_key = self._unique_ids.next(self._clock.now_ms()).encode()
+            text = _ended(text) + b"UNIQ_KEY\x01" + unique_key + properties.VALUE_END
         items = self._items(command, request, text)
         queue = topic.queues[queue_id]
         first_offset = queue.next_offset
@@ -363,9 +367,7 @@ class SendPath:
         if "POP_CK" in own:
             del own["POP_CK"]
             text = properties.encode(own)
-        if text and text[-1] != 2:
-            text += properties.VALUE_END
-        text += self._added
+        text = _ended(text) + self._added
         if len(text) > PROPERTIES_BYTES_MAX:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -419,6 +421,11 @@ class SendPath:
             unique_key = json_text(unique_key)
         stored = (command.opaque, queue.queue_id, first_offset, ids, unique_key)
         self._commit(connection, [] if command.is_oneway else [stored], {queue})
+
+
+def _ended(text: bytes) -> bytes:
+    """A property string that more can be appended to: older writers leave out the last separator."""
+    return text + properties.VALUE_END if text and text[-1] != 2 else text
 
 
 def _store_refusal(error: StoreError) -> tuple[ResponseCode, str]:

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import convert
 from msgspec.structs import replace
-from sparrowmq.store.config_file import ConfigFile
-from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.offsets import ConsumerOffsets
-from sparrowmq.store.settings import StoreSettings
 
 from sparrowmq.broker.admin import GroupAdmin, TopicAdmin
 from sparrowmq.broker.chunk import ChunkHandler
@@ -35,6 +31,10 @@ from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import PullMessageRequest, RegisterBrokerRequest, from_ext
 from sparrowmq.protocol.hot import PullFields, PullFrame
+from sparrowmq.store.config_file import ConfigFile
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.offsets import ConsumerOffsets
+from sparrowmq.store.settings import StoreSettings
 from sparrowmq.transport.client import RemotingClient
 from sparrowmq.transport.dispatch import CommandHandler
 from sparrowmq.transport.server import Server

@@ -18,12 +18,11 @@ from sparrowmq.protocol.bodies import DataVersion, TopicConfig
 from sparrowmq.protocol.sysflag import MULTI_TAGS
 
 if TYPE_CHECKING:
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.store.config_file import ConfigFile
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
-
-    from sparrowmq.core.clock import Clock
-    from sparrowmq.core.settings import BrokerSettings
 
 READ_WRITE = PERM_READ | PERM_WRITE
 MULTI_TAG = "MULTI_TAG"
