@@ -1,0 +1,372 @@
+"""The store as the broker sees it: open, append, read, flush, close."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.core.errors import StoreError
+from sparrowmq.store import disk, disk_space, store_lock, time_search
+from sparrowmq.store.checkpoint import Checkpoint
+from sparrowmq.store.commit_log import CommitLog, Progress
+from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.queue_table import QueueTable
+from sparrowmq.store.reads import GetResult, get_messages, has_match
+from sparrowmq.store.recovery import RecoveryReport, recover
+from sparrowmq.store.safe_point import SafePoint
+from sparrowmq.store.segments import MapPool
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.writer import ChunkWriter
+
+if TYPE_CHECKING:
+    from sparrowmq.core.clock import Clock
+
+log = logging.getLogger("sparrowmq.store")
+SAFE_POINT_SECONDS: Final = 10.0
+"""How often the safe point is written: a crash costs at most the scan of what came since."""
+
+
+class MessageStore:
+    """One store directory, held until `close`.
+
+    All calls belong to one event loop, except `flush` and `flush_queues`, which any thread may make. Messages
+    are appended one by one and become stored, all or none, with `commit_chunk`.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        lock: store_lock.StoreLock,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        pool: MapPool,
+        *,
+        checkpoint: Checkpoint,
+        safe_point: SafePoint,
+        recovery: RecoveryReport,
+        store_host: bytes,
+    ) -> None:
+        self.settings = settings
+        self.recovery = recovery
+        self.full: str | None = None
+        self._clock = clock
+        self._lock = lock
+        self._log = commit_log
+        self._queues = queues
+        self._pool = pool
+        self._checkpoint = checkpoint
+        self._safe_point = safe_point
+        self._safe_point_due = clock.monotonic() + SAFE_POINT_SECONDS
+        self._flushing_queues = threading.Lock()
+        self._queues_failed = False
+        self._open = False
+        self._writer = ChunkWriter(settings, commit_log, store_host)
+        self.append = self._writer.append  # the hot path goes there directly
+        self.reserve = self._writer.reserve
+        self.drop_chunk = self._writer.drop
+
+    @classmethod
+    def open(cls, settings: StoreSettings, clock: Clock, *, store_host: bytes) -> MessageStore:
+        """Lock, load and recover the directory; it is made if it does not exist.
+
+        `store_host` is the broker's packed address (8 or 20 bytes) that records hold. Raises
+        `StoreLockedError`, `StoreCorruptError`, `StoreFullError` or `StoreError`, and holds nothing then.
+        """
+        root = settings.root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            settings.commit_log.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk.store_error("cannot make the store", root, error) from error
+        lock = store_lock.StoreLock.take(root)
+        pool = MapPool(disk.maps_limit())
+        commit_log = CommitLog(settings, pool)
+        queues = QueueTable(root, settings.consume_queue_file_bytes, commit_log, pool)
+        try:
+            _refuse_foreign(root)
+            clean = not store_lock.abort_exists(root)
+            commit_log.files.load()
+            queues.load(thorough=not clean)
+            checkpoint = Checkpoint.load(root / "checkpoint")
+            safe_point = SafePoint.load(root)
+            recovery = recover(commit_log, queues, checkpoint, safe_point, clean=clean)
+            store = cls(
+                settings,
+                clock,
+                lock,
+                commit_log,
+                queues,
+                pool,
+                checkpoint=checkpoint,
+                safe_point=safe_point,
+                recovery=recovery,
+                store_host=store_host,
+            )
+            store._begin()
+        except BaseException:
+            queues.close()
+            commit_log.close()
+            lock.release()
+            raise
+        return store
+
+    def _begin(self) -> None:
+        """Say that the store is open, and keep what recovery did."""
+        root = self.settings.root
+        try:
+            store_lock.write_abort(root)
+        except OSError as error:
+            raise disk.store_error("cannot write", root / "abort", error) from error
+        if self.recovery.added or self.recovery.dropped or self.recovery.lost_queues:
+            self.flush_queues(safe_point=True)
+        self._pool.trim()
+        self.check_disk()
+        self._open = True
+
+    def __repr__(self) -> str:
+        state = f"{self.min_position}..{self.position}" if self._open else "closed"
+        return f"<MessageStore {self.settings.root} {state}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
+
+    # Queues
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue; made in memory when it is new, its files come with the first message.
+
+        Raises `StoreError` for names that cannot be a directory.
+        """
+        return self._queues.get(topic, queue_id)
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None when nobody has asked for it or written to it."""
+        return self._queues.find(topic, queue_id)
+
+    def queues(self, topic: str) -> list[ConsumeQueue]:
+        """The topic's queues by id."""
+        return self._queues.of_topic(topic)
+
+    def topics(self) -> list[str]:
+        """Topics that have queues, sorted."""
+        return self._queues.topics()
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete the topic's queues with their files; the records stay in the log until it is cleaned.
+
+        Messages of the current chunk are committed before. A crash in between does not bring the topic back.
+        Raises `StoreError`.
+        """
+        self.commit_chunk()
+        if not self._queues.of_topic(topic):
+            return
+        with self._flushing_queues:
+            self._safe_point.queues.pop(topic, None)
+            self._safe_point.deleted[topic] = self.position
+            self._save_safe_point()
+            self._queues.delete(topic)
+
+    # Writing
+
+    def commit_chunk(self) -> None:
+        """Store everything appended since the last call: one write to the log, then the queue entries.
+
+        Raises `StoreFullError` when the disk is full, `StoreError` on other faults; then nothing of the chunk
+        is stored and the queues' offsets are what they were.
+        """
+        self._writer.commit()
+        self._pool.trim()
+
+    @property
+    def position(self) -> int:
+        """The end of the log: the physical offset of the next record at the earliest."""
+        return self._log.position
+
+    @property
+    def min_position(self) -> int:
+        """The start of the oldest kept log file."""
+        return self._log.min_position
+
+    @property
+    def flushed_position(self) -> int:
+        """Up to where the log is on disk."""
+        return self._log.flushed_position
+
+    @property
+    def failed(self) -> StoreError | None:
+        """Why nothing can be written any more until the store is opened again, or None."""
+        return self._log.failed
+
+    def check_disk(self) -> None:
+        """Look how full the disks are, and set or clear `full`: the reason no message should be taken."""
+        root, limit = self.settings.root, self.settings.disk_space_warning_level_ratio
+        try:
+            path, percent = disk_space.fullest([root, self.settings.commit_log])
+        except OSError as error:
+            log.warning("cannot tell how full the disk of %s is: %s", root, error)
+            return
+        was_full = self.full is not None
+        self.full = disk_space.full_text(path, percent, limit, was_full)
+        if self.full is not None and not was_full:
+            log.error("%s; no messages are taken", self.full)
+        elif self.full is None and was_full:
+            log.warning("the disk of %s has space again, messages are taken", path)
+
+    # Flushing
+
+    def flush(self) -> int:
+        """Force the log to disk; the new `flushed_position`. Any thread.
+
+        With `SYNC_FLUSH` the messages up to there become visible. Raises `StoreError` when the disk fails;
+        then nothing more is written until the store is opened again.
+        """
+        return self._log.flush()
+
+    def flush_queues(self, *, safe_point: bool = False) -> None:
+        """Force new queue entries to disk, then write down how far log and queues are. Any thread.
+
+        The safe point is written when it is due or asked for. Raises `StoreError`.
+        """
+        now = self._clock.monotonic()
+        with self._flushing_queues:
+            due = safe_point or now >= self._safe_point_due
+            progress = self._log.progress
+            queues = self._queues.all()
+            offsets = [(queue, queue.committed) for queue in queues]
+            if due:
+                self._log.flush()
+            self._sync_queues(queues)
+            self._save_checkpoint(progress)
+            if due and not self._queues_failed:
+                self._safe_point_due = now + SAFE_POINT_SECONDS
+                point = self._safe_point
+                point.record, point.position = progress.last_record, progress.position
+                point.queues = {}
+                for queue, offset in offsets:
+                    if offset and not queue.deleted:
+                        point.queues.setdefault(queue.topic, {})[queue.queue_id] = offset
+                self._save_safe_point()
+
+    def _save_checkpoint(self, progress: Progress) -> None:
+        """Write down what is on disk for sure; `progress` was taken before the queues were synced."""
+        checkpoint, path = self._checkpoint, self.settings.root / "checkpoint"
+        checkpoint.physic = max(checkpoint.physic, self._log.flushed_timestamp)
+        if not self._queues_failed and progress.last_record >= 0:
+            checkpoint.logics = max(checkpoint.logics, progress.timestamp)
+            checkpoint.logics_physical = progress.last_record
+        try:
+            checkpoint.save(path)
+        except OSError as error:
+            raise disk.store_error("cannot write", path, error) from error
+
+    def _sync_queues(self, queues: list[ConsumeQueue]) -> None:
+        directories: set[Path] = set()
+        try:
+            for queue in queues:
+                queue.sync(directories)
+            for directory in directories:
+                if directory.exists():
+                    disk.sync_directory(directory)
+        except OSError as error:
+            # What could not be written may be gone, and a later fsync would not say so: from here on the
+            # checkpoint stays where it is, and the next start rebuilds the queues from there.
+            self._queues_failed = True
+            raise disk.store_error("cannot flush the queues in", self._queues.directory, error) from error
+
+    def _save_safe_point(self) -> None:
+        point = self._safe_point
+        oldest = self.min_position
+        point.deleted = {topic: end for topic, end in point.deleted.items() if end > oldest}
+        try:
+            point.save(self.settings.root)
+        except OSError as error:
+            raise disk.store_error("cannot write the safe point in", self.settings.root, error) from error
+
+    # Reading
+
+    def get_messages(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        codes: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Up to `max_count` messages and `max_bytes` from queue offset `offset` on (broker:5.1, 5.2).
+
+        The first message comes whatever its size; `codes` are the tag codes wanted, None for all.
+        """
+        return get_messages(
+            self._log,
+            queue,
+            offset,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            codes=codes,
+            scan_bytes=self.settings.max_filter_message_size,
+        )
+
+    def has_match(self, queue: ConsumeQueue, offset: int, codes: frozenset[int]) -> bool:
+        """Whether a read from `offset` with these tag codes would find something or get ahead."""
+        return has_match(queue, offset, codes, scan_bytes=self.settings.max_filter_message_size)
+
+    def read_record(self, physical_offset: int) -> bytes | None:
+        """The stored record that starts at a physical offset, or None when no valid one does."""
+        return self._log.record(physical_offset)
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Store time, epoch ms, of the message at a queue offset; None when there is none."""
+        return time_search.store_time(self._log, queue, offset)
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: str = time_search.LOWER) -> int:
+        """`LOWER`: the first offset stored at or after `timestamp` (epoch ms), else the maximum offset.
+
+        `UPPER`: the last offset stored at or before it, else the minimum offset.
+        """
+        return time_search.offset_by_time(self._log, queue, timestamp, boundary)
+
+    # Closing
+
+    def close(self) -> None:
+        """Commit, flush, note that the stop was clean, and let go of the directory. Idempotent.
+
+        After a failure of the disk the directory is let go as after a crash, so that the next start recovers.
+        Raises the `StoreError` that kept it from closing cleanly.
+        """
+        if not self._open:
+            return
+        root = self.settings.root
+        try:
+            self.commit_chunk()
+            self.flush()
+            self.flush_queues(safe_point=True)
+            try:
+                self._checkpoint.save(root / "checkpoint", sync=True)
+                store_lock.remove_abort(root)
+            except OSError as error:
+                raise disk.store_error("cannot close", root, error) from error
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of everything as a crash would: nothing is flushed, `abort` stays. Idempotent."""
+        if self._open:
+            self._open = False
+            self._log.failed = StoreError(f"the store {self.settings.root} is closed")
+            self._queues.close()
+            self._log.close()
+            self._lock.release()
+
+
+def _refuse_foreign(root: Path) -> None:
+    """Raise `StoreError` for directories of RocketMQ's other storage engines (broker:17.50)."""
+    for path in root.glob("dledger-*"):
+        raise StoreError(
+            f"{path} is the log of a DLedger broker, which is laid out differently; use another store"
+        )

@@ -1,0 +1,136 @@
+"""What consumer groups have consumed: `consumerOffset.json` (broker:1.4, 5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrowmq.core.errors import StoreCorruptError
+from sparrowmq.store.config_file import ConfigFile
+
+if TYPE_CHECKING:
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.store.message_store import MessageStore
+
+VERSION_STEP: Final = 500
+"""The data version counts once in this many commits (`consumerOffsetUpdateVersionStep`)."""
+
+_SEPARATOR: Final = "@"
+_COMPUTED: Final = ("dataVersion", "groupTopicMap", "offsetTable")
+
+
+class ConsumerOffsets:
+    """The next offset to consume by topic, group and queue. Any value is taken, also a smaller one.
+
+    Members of the file that this class does not know are kept.
+    """
+
+    def __init__(self, file: ConfigFile, clock: Clock | None = None) -> None:
+        self._file = file
+        self._clock = clock
+        self._table: dict[tuple[str, str], dict[int, int]] = {}
+        self._others: dict[str, Any] = {}
+        self._version: dict[str, int] = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+        self._commits = 0
+        self._changed = False
+
+    @classmethod
+    def load(cls, file: ConfigFile, clock: Clock | None = None) -> ConsumerOffsets:
+        """The stored offsets; raises `StoreCorruptError` when the file is not a table of offsets."""
+        offsets = cls(file, clock)
+        data = file.load()
+        try:
+            for key, stored in data.get("offsetTable", {}).items():
+                topic, _, group = key.partition(_SEPARATOR)
+                offsets._table[topic, group] = {int(queue): int(offset) for queue, offset in stored.items()}
+            for name, value in (data.get("dataVersion") or {}).items():
+                offsets._version[name] = int(value)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise StoreCorruptError(
+                f"{file.path} is not a table of consumer offsets ({error}); restore or remove it"
+            ) from error
+        offsets._others = {name: value for name, value in data.items() if name not in _COMPUTED}
+        return offsets
+
+    def query(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The committed offset, or None."""
+        offsets = self._table.get((topic, group))
+        return None if offsets is None else offsets.get(queue_id)
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Store an offset."""
+        key = topic, group
+        offsets = self._table.get(key)
+        if offsets is None:
+            offsets = self._table[key] = {}
+        offsets[queue_id] = offset
+        self._changed = True
+        self._commits += 1
+        if self._commits >= VERSION_STEP:
+            self._commits = 0
+            self._version["counter"] += 1
+            if self._clock is not None:
+                self._version["timestamp"] = self._clock.now_ms()
+
+    def items(self) -> Iterator[tuple[str, str, int, int]]:
+        """All of it: topic, group, queue id, offset."""
+        for (topic, group), offsets in self._table.items():
+            for queue_id, offset in offsets.items():
+                yield topic, group, queue_id, offset
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics the group has offsets of, sorted."""
+        return sorted(topic for topic, name in self._table if name == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets of the topic, sorted."""
+        return sorted(group for name, group in self._table if name == topic)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop all offsets of a topic."""
+        self._forget([key for key in self._table if key[0] == topic])
+
+    def forget_group(self, group: str) -> None:
+        """Drop all offsets of a group."""
+        self._forget([key for key in self._table if key[1] == group])
+
+    def _forget(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            del self._table[key]
+            self._changed = True
+
+    def clamp(self, store: MessageStore) -> list[str]:
+        """Lower offsets that lie beyond their queue's end, as after a power cut; one warning for each.
+
+        Offsets of queues that the store does not know stay: their topic may not have been written to yet.
+        """
+        warnings = []
+        for topic, group, queue_id, offset in list(self.items()):
+            queue = store.find_queue(topic, queue_id)
+            if queue is not None and offset > queue.max_offset:
+                self.commit(topic, group, queue_id, queue.max_offset)
+                warnings.append(
+                    f"group {group} had consumed {topic}/{queue_id} up to {offset}, but the queue ends at "
+                    f"{queue.max_offset}: the offset is lowered to it"
+                )
+        return warnings
+
+    def save(self) -> None:
+        """Write the file if anything changed since the last time; raises `StoreError`."""
+        if not self._changed:
+            return
+        self._changed = False
+        try:
+            self._file.save(
+                {
+                    "dataVersion": self._version,
+                    "offsetTable": {
+                        f"{topic}{_SEPARATOR}{group}": offsets
+                        for (topic, group), offsets in self._table.items()
+                    },
+                    **self._others,
+                }
+            )
+        except BaseException:
+            self._changed = True
+            raise

@@ -1,0 +1,259 @@
+"""Appending: records are packed one by one into a chunk, and a chunk is written at once.
+
+This is the hot path of a broker. Per message: one CRC, one pack, two list operations, no system call. Per
+chunk: one write to the log, then the queue entries through mappings with blocks reserved beforehand, so that
+nothing can fail after the log was written.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.core.errors import RecordError, StoreError
+from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.protocol.record import BLANK_BYTES_MIN, BLANK_MAGIC, HEAD, RECORD_MAGIC_V1, encode_record
+from sparrowmq.store.commit_log import CommitLog, Progress
+from sparrowmq.store.consume_queue import ENTRY
+from sparrowmq.store.settings import ENTRY_BYTES, StoreSettings
+
+if TYPE_CHECKING:
+    from sparrowmq.store.consume_queue import ConsumeQueue
+
+RECORD_EXTRA_BYTES: Final = 65_536
+"""A record may be this much larger than the largest body (broker:2.4)."""
+
+_IPV4_BYTES: Final = 8
+_HOST_V6_EXTRA: Final = 12
+_CRC_MASK: Final = 0x7FFFFFFF
+_WITHOUT_ENTRY: Final = 0x04
+"""This bit is in the transaction types prepared and rollback, which get neither offset nor entry."""
+_HOST_BITS: Final = 0x30
+_BLANK: Final = struct.Struct(">iI")
+_pack_head = HEAD.pack
+_pack_entry = ENTRY.pack_into
+_crc32 = zlib.crc32
+
+
+class ChunkWriter:
+    """Collects records and commits them; see `append` and `commit`."""
+
+    __slots__ = (
+        "_end",
+        "_entries",
+        "_failure",
+        "_file_bytes",
+        "_file_end",
+        "_last_start",
+        "_log",
+        "_parts",
+        "_queue_file_bytes",
+        "_record_bytes_max",
+        "_spans",
+        "_start",
+        "_store_host",
+        "_store_host_is_v4",
+        "_sync",
+        "_timestamp",
+    )
+
+    def __init__(self, settings: StoreSettings, log: CommitLog, store_host: bytes) -> None:
+        self._log = log
+        self._store_host = store_host
+        self._store_host_is_v4 = len(store_host) == _IPV4_BYTES
+        self._sync = settings.sync_flush
+        self._file_bytes = settings.mapped_file_size_commit_log
+        self._queue_file_bytes = settings.consume_queue_file_bytes
+        self._record_bytes_max = min(
+            settings.max_message_size + RECORD_EXTRA_BYTES, self._file_bytes - BLANK_BYTES_MIN
+        )
+        self._entries: list[tuple[ConsumeQueue, int, int, int, int]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start an empty chunk at the end of the log."""
+        position, self._last_start, self._timestamp = self._log.progress
+        self._start = self._end = position
+        self._file_end = position - position % self._file_bytes + self._file_bytes
+        self._parts: list[bytes] = []
+        self._spans: list[tuple[int, list[bytes]]] = []
+        self._entries.clear()
+        self._failure: StoreError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits for `commit`."""
+        return self._end == self._log.position
+
+    def append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+        tags_code: int,
+        now_ms: int,
+    ) -> int:
+        """Add one message to the chunk; the physical offset it will have. Nothing is stored before `commit`.
+
+        Its queue offset is `queue.next_offset` before the call; messages prepared or rolled back in a
+        transaction get none. Hosts are packed, times are epoch ms; the store time never goes back. Raises
+        `RecordError`, with the chunk as it was, when a value does not fit its field or the record is larger
+        than `maxMessageSize` plus 64 KiB or a log file.
+        """
+        body_bytes, properties_bytes = len(body), len(properties)
+        size = queue.fixed_bytes + body_bytes + properties_bytes
+        plain = self._store_host_is_v4 and queue.is_v1 and len(born_host) == _IPV4_BYTES
+        if not plain:
+            size += len(born_host) + len(self._store_host) - 2 * _IPV4_BYTES
+        if size > self._record_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
+            raise self._too_large(size, properties_bytes)
+        start = self._end
+        if start + size + BLANK_BYTES_MIN > self._file_end:
+            start = self._file_end
+        offset = 0 if sys_flag & _WITHOUT_ENTRY else queue.next_offset
+        timestamp = self._timestamp
+        if now_ms > timestamp:
+            timestamp = now_ms
+        if plain:
+            try:
+                head = _pack_head(
+                    size,
+                    RECORD_MAGIC_V1,
+                    _crc32(body) & _CRC_MASK,
+                    queue.queue_id,
+                    flag,
+                    offset,
+                    start,
+                    sys_flag & ~_HOST_BITS,
+                    born_timestamp,
+                    born_host,
+                    timestamp,
+                    self._store_host,
+                    reconsume_times,
+                    prepared_offset,
+                    body_bytes,
+                )
+            except struct.error as error:
+                raise RecordError(f"a value does not fit its field of a record: {error}") from None
+            record: tuple[bytes, ...] = (
+                head,
+                body,
+                queue.topic_field,
+                properties_bytes.to_bytes(2, "big"),
+                properties,
+            )
+        else:
+            record = (
+                encode_record(
+                    topic=queue.topic_bytes,
+                    queue_id=queue.queue_id,
+                    queue_offset=offset,
+                    physical_offset=start,
+                    body=body,
+                    properties=properties,
+                    flag=flag,
+                    sys_flag=sys_flag,
+                    born_timestamp=born_timestamp,
+                    born_host=born_host,
+                    store_timestamp=timestamp,
+                    store_host=self._store_host,
+                    reconsume_times=reconsume_times,
+                    prepared_offset=prepared_offset,
+                ),
+            )
+        if start != self._end:
+            self._roll()
+        self._timestamp = timestamp
+        self._parts += record
+        self._last_start = start
+        self._end = start + size
+        if not sys_flag & _WITHOUT_ENTRY:
+            if offset >= queue.writable_until:
+                self._make_writable(queue, offset)
+            self._entries.append((queue, offset, start, size, tags_code))
+            queue.next_offset = offset + 1
+        return start
+
+    def _too_large(self, size: int, properties_bytes: int) -> RecordError:
+        if properties_bytes > PROPERTIES_BYTES_MAX:
+            return RecordError(
+                f"properties of {properties_bytes} bytes do not fit a record, the limit is "
+                f"{PROPERTIES_BYTES_MAX}"
+            )
+        return RecordError(
+            f"a record of {size} bytes is larger than the {self._record_bytes_max} that maxMessageSize and "
+            "mappedFileSizeCommitLog allow"
+        )
+
+    def _make_writable(self, queue: ConsumeQueue, offset: int) -> None:
+        """Reserve room for the entry; what goes wrong is raised by `commit`, for the whole chunk."""
+        if self._failure is None:
+            try:
+                queue.make_writable(offset)
+            except StoreError as error:
+                self._failure = error
+
+    def _roll(self) -> None:
+        """End the file with a blank; what follows goes to the next file (broker:2.3)."""
+        self._parts.append(_BLANK.pack(self._file_end - self._end, BLANK_MAGIC))
+        self._spans.append((self._start, self._parts))
+        self._parts = []
+        self._start = self._end = self._file_end
+        self._file_end += self._file_bytes
+
+    def reserve(self, total_bytes: int) -> None:
+        """Make sure that the next `total_bytes` of records go into one file, as a batch must (broker:2.3).
+
+        A total larger than a file is left to `append`: its records go where they fit.
+        """
+        if total_bytes + BLANK_BYTES_MIN > self._file_end - self._end and self._end > self._file_start:
+            self._roll()
+
+    @property
+    def _file_start(self) -> int:
+        return self._file_end - self._file_bytes
+
+    def commit(self) -> None:
+        """Write the chunk to the log and its entries to the queues; then the messages are stored.
+
+        Raises `StoreFullError` or another `StoreError`; then nothing of the chunk is stored and the queues'
+        offsets are what they were before it.
+        """
+        log = self._log
+        end = self._end
+        if end == log.position:
+            return
+        self._spans.append((self._start, self._parts))
+        try:
+            failure = self._failure or log.failed
+            if failure is not None:
+                raise failure
+            log.write(self._spans, Progress(end, self._last_start, self._timestamp))
+        except StoreError:
+            self.drop()
+            raise
+        file_bytes = self._queue_file_bytes
+        for queue, offset, start, size, code in self._entries:
+            at = offset * ENTRY_BYTES - queue.map_base
+            if at >= file_bytes:
+                at = queue.turn(offset)
+            _pack_entry(queue.map, at, start, size, code)  # type: ignore[arg-type]  # mapped by append
+            queue.committed = offset + 1
+        if self._sync:
+            for queue, offset, *_ in self._entries:
+                queue.hold_back(offset, end)
+        self._begin()
+
+    def drop(self) -> None:
+        """Forget the chunk; the queues' next offsets go back to what is stored."""
+        for queue, *_ in self._entries:
+            queue.next_offset = queue.committed
+        self._begin()
