@@ -1,9 +1,114 @@
-"""SparrowMQ for asyncio: the same names as `sparrowmq`, with `async` methods."""
+"""SparrowMQ for asyncio: the names of `sparrowmq`, with `async` methods.
 
-from sparrowmq.client.admin import Admin
-from sparrowmq.client.delivery import DeliveredMessage
-from sparrowmq.client.producer import Producer
-from sparrowmq.client.pull_consumer import PullConsumer
-from sparrowmq.client.push_consumer import PushConsumer
+Objects belong to the event loop they are started on. Values, errors and settings are those of `sparrowmq`.
+"""
 
-__all__ = ["Admin", "DeliveredMessage", "Producer", "PullConsumer", "PushConsumer"]
+from sparrowmq.client.admin import (
+    Admin,
+)
+from sparrowmq.client.admin_types import (
+    BrokerStatus,
+    GroupConnections,
+    GroupMemberInfo,
+    QueueProgress,
+    QueueStatus,
+)
+from sparrowmq.client.delivery import (
+    DeliveredMessage,
+)
+from sparrowmq.client.lifecycle import (
+    State,
+)
+from sparrowmq.client.producer import (
+    Producer,
+)
+from sparrowmq.client.publish import (
+    select_by_hash,
+    select_by_random,
+)
+from sparrowmq.client.pull_consumer import (
+    PullConsumer,
+)
+from sparrowmq.client.push_consumer import (
+    PushConsumer,
+)
+from sparrowmq.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    ConnectionLostError,
+    InvalidExpressionError,
+    InvalidMessageError,
+    InvalidNameError,
+    InvalidStateError,
+    NoNameServerError,
+    NoRouteError,
+    ProtocolError,
+    RequestTimeoutError,
+    SettingsError,
+    SparrowError,
+    StoreError,
+    TooManyRequestsError,
+    TransportError,
+)
+from sparrowmq.core.message import (
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+)
+from sparrowmq.core.results import (
+    PullResult,
+    PullStatus,
+    RawBatch,
+    SendResult,
+    SendStatus,
+)
+
+__all__ = [
+    "Admin",
+    "BrokerError",
+    "BrokerStatus",
+    "ClientError",
+    "ClientSettings",
+    "ConnectError",
+    "ConnectionLostError",
+    "ConsumerSettings",
+    "DeliveredMessage",
+    "GroupConnections",
+    "GroupMemberInfo",
+    "InvalidExpressionError",
+    "InvalidMessageError",
+    "InvalidNameError",
+    "InvalidStateError",
+    "Message",
+    "MessageQueue",
+    "NoNameServerError",
+    "NoRouteError",
+    "Producer",
+    "ProducerSettings",
+    "ProtocolError",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "QueueProgress",
+    "QueueStatus",
+    "RawBatch",
+    "ReceivedMessage",
+    "RequestTimeoutError",
+    "SendResult",
+    "SendStatus",
+    "SettingsError",
+    "SparrowError",
+    "State",
+    "StoreError",
+    "TooManyRequestsError",
+    "TransportError",
+    "select_by_hash",
+    "select_by_random",
+]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sparrowmq.client.delivery import DeliveredMessage, MessageStream
+from sparrowmq.client.delivery import HandedMessage, MessageStream
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.process_queue import ProcessQueue
@@ -62,7 +62,7 @@ class ConsumeService:
         self._retries: set[asyncio.Task[None]] = set()
         self._occasional = OccasionalLog(log)
         self._closing = False
-        self.stream = MessageStream(self._settled, self._loop.time)
+        self.stream = MessageStream(self._settled)
         self.done = 0
         self.failed = 0
 
@@ -70,7 +70,7 @@ class ConsumeService:
         waiting = self._threads.pending + self._coroutines.pending
         return f"<ConsumeService done={self.done} failed={self.failed} waiting={waiting} {self.stream!r}>"
 
-    def submit(self, process_queue: ProcessQueue, messages: Sequence[DeliveredMessage]) -> None:
+    def submit(self, process_queue: ProcessQueue, messages: Sequence[HandedMessage]) -> None:
         """Have messages of `process_queue`, which are in it, handled."""
         if self._closing:
             return
@@ -122,7 +122,7 @@ class ConsumeService:
     # Handing out
 
     def _submit_topic(
-        self, process_queue: ProcessQueue, topic: str, messages: Sequence[DeliveredMessage]
+        self, process_queue: ProcessQueue, topic: str, messages: Sequence[HandedMessage]
     ) -> None:
         handler = self._find_handler(topic)
         if handler is None:
@@ -188,7 +188,7 @@ class ConsumeService:
         def again() -> None:
             self._timers.discard(timer)
             if not process_queue.dropped and message.queue_offset in process_queue:
-                assert isinstance(message, DeliveredMessage)
+                assert isinstance(message, HandedMessage)
                 self.submit(process_queue, (message,))
 
         timer = self._loop.call_later(self._settings.redeliver_delay, again)

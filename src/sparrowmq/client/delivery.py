@@ -11,28 +11,35 @@ from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.message import ReceivedMessage
 
 
-class DeliveredMessage(ReceivedMessage):
-    """A message handed out by iterating over a consumer: `ack` it when it is done, `retry` it when it failed."""
+class HandedMessage(ReceivedMessage):
+    """A message that knows the stream it is handed out by. The classes users see add `ack` and `retry`."""
 
     __slots__ = ("_stream",)
 
     _stream: MessageStream
 
-    async def ack(self) -> bool:
-        """The message is done. False when it was settled before, or went back because it took too long."""
-        return self._stream_of_this().settle(self, failed=False)
-
-    async def retry(self) -> bool:
-        """The message failed: the broker delivers it again later. False as with `ack`."""
-        return self._stream_of_this().settle(self, failed=True)
-
-    def _stream_of_this(self) -> MessageStream:
+    def stream_of_this(self) -> MessageStream:
+        """Where to settle this message. Raises `InvalidStateError` for one that was given to a handler."""
         stream: MessageStream | None = getattr(self, "_stream", None)
         if stream is None:
             raise InvalidStateError(
                 "this message belongs to a handler: returning from it means done, raising means retry"
             )
         return stream
+
+
+class DeliveredMessage(HandedMessage):
+    """A message from iterating over a consumer: `ack` it when it is done, `retry` it when it failed."""
+
+    __slots__ = ()
+
+    async def ack(self) -> bool:
+        """The message is done. False when it was settled before, or went back because it took too long."""
+        return self.stream_of_this().settle(self, failed=False)
+
+    async def retry(self) -> bool:
+        """The message failed: the broker delivers it again later. False as with `ack`."""
+        return self.stream_of_this().settle(self, failed=True)
 
 
 Settle = Callable[[ProcessQueue, ReceivedMessage, bool], None]
@@ -45,12 +52,13 @@ class MessageStream:
     Bounded by the limits of the process queues, which the messages stay in until they are settled.
     """
 
-    def __init__(self, settle: Settle, now: Callable[[], float]) -> None:
-        """`now` gives monotonic seconds."""
+    def __init__(self, settle: Settle) -> None:
         self._settle = settle
-        self._now = now
-        self._waiting: deque[tuple[ProcessQueue, DeliveredMessage]] = deque()
-        self._in_hand: dict[int, tuple[ProcessQueue, DeliveredMessage, float]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._settled_elsewhere: deque[tuple[ProcessQueue, HandedMessage, bool]] = deque()
+        self._announced = False
+        self._waiting: deque[tuple[ProcessQueue, HandedMessage]] = deque()
+        self._in_hand: dict[int, tuple[ProcessQueue, HandedMessage, float]] = {}
         self._wanted: deque[asyncio.Future[None]] = deque()
         self._end: BaseException | None = None
         self._ended = False
@@ -63,14 +71,14 @@ class MessageStream:
         """Messages handed out and not settled."""
         return len(self._in_hand)
 
-    def put(self, process_queue: ProcessQueue, messages: Iterable[DeliveredMessage]) -> None:
+    def put(self, process_queue: ProcessQueue, messages: Iterable[HandedMessage]) -> None:
         """Offer messages to whoever iterates."""
         for message in messages:
             message._stream = self
             self._waiting.append((process_queue, message))
         self._wake()
 
-    def settle(self, message: DeliveredMessage, *, failed: bool) -> bool:
+    def settle(self, message: HandedMessage, *, failed: bool) -> bool:
         """The user is done with a message; whether it still was in hand."""
         entry = self._in_hand.pop(id(message), None)
         if entry is None or entry[0].dropped:
@@ -78,10 +86,32 @@ class MessageStream:
         self._settle(entry[0], message, failed)
         return True
 
+    def settle_from_thread(self, message: HandedMessage, *, failed: bool) -> bool:
+        """`settle` for any thread: it counts at once, the rest is done on the loop soon after."""
+        entry = self._in_hand.pop(id(message), None)
+        if entry is None or entry[0].dropped:
+            return False
+        self._settled_elsewhere.append((entry[0], message, failed))
+        if not self._announced:
+            self._announced = True
+            self._loop.call_soon_threadsafe(self._collect)
+        return True
+
+    def is_in_hand(self, message: HandedMessage) -> bool:
+        """Whether the message was handed out and not settled. For any thread."""
+        return id(message) in self._in_hand
+
+    def _collect(self) -> None:
+        self._announced = False
+        for _ in range(len(self._settled_elsewhere)):
+            process_queue, message, failed = self._settled_elsewhere.popleft()
+            if not process_queue.dropped:
+                self._settle(process_queue, message, failed)
+
     def expire(self, timeout: float) -> int:
         """Send what was in hand longer than `timeout` seconds to retry; how many."""
-        limit = self._now() - timeout
-        expired = [message for _, message, since in self._in_hand.values() if since <= limit]
+        limit = self._loop.time() - timeout
+        expired = [message for _, message, since in list(self._in_hand.values()) if since <= limit]
         for message in expired:
             self.settle(message, failed=True)
         return len(expired)
@@ -96,29 +126,36 @@ class MessageStream:
             if not wanted.done():
                 wanted.set_result(None)
 
-    async def take(self) -> DeliveredMessage | None:
-        """The next message, now in the user's hands; None when the consumer closes.
+    async def take(self, count: int = 1) -> list[HandedMessage]:
+        """The next messages, at least one and at most `count`, now in the user's hands; none when closed.
 
         Raises what stopped the consumer.
         """
         while not self._ended:
-            while self._waiting:
-                process_queue, message = self._waiting.popleft()
-                if not process_queue.dropped and message.queue_offset in process_queue:
-                    self._in_hand[id(message)] = (process_queue, message, self._now())
-                    return message
-            wanted = asyncio.get_running_loop().create_future()
+            if taken := self._take_waiting(count):
+                return taken
+            wanted = self._loop.create_future()
             self._wanted.append(wanted)
             try:
                 await wanted
             except asyncio.CancelledError:
-                self._wake()  # for another one, should this wake-up be lost
+                self._wake()  # somebody else, should this wake-up be lost
                 raise
         if self._end is not None:
             raise self._end
-        return None
+        return []
 
-    def give_back(self, messages: Sequence[DeliveredMessage]) -> None:
+    def _take_waiting(self, count: int) -> list[HandedMessage]:
+        taken: list[HandedMessage] = []
+        now = self._loop.time()
+        while self._waiting and len(taken) < count:
+            process_queue, message = self._waiting.popleft()
+            if not process_queue.dropped and message.queue_offset in process_queue:
+                self._in_hand[id(message)] = (process_queue, message, now)
+                taken.append(message)
+        return taken
+
+    def give_back(self, messages: Sequence[HandedMessage]) -> None:
         """Put unsettled messages first in line again, in their order."""
         for message in reversed(messages):
             entry = self._in_hand.pop(id(message), None)
@@ -126,21 +163,24 @@ class MessageStream:
                 self._waiting.appendleft((entry[0], message))
         self._wake()
 
-    async def iterate(self) -> AsyncIterator[DeliveredMessage]:
-        """All messages, one after the other; leaving the loop gives back what was not settled."""
-        taken: dict[int, DeliveredMessage] = {}
-        try:
-            while (message := await self.take()) is not None:
-                taken[id(message)] = message
-                yield message
-                if len(taken) > 1 or id(message) not in self._in_hand:
-                    taken = {key: held for key, held in taken.items() if key in self._in_hand}
-        finally:
-            self.give_back(list(taken.values()))
-
     def _wake(self) -> None:
         while self._waiting and self._wanted:
             wanted = self._wanted.popleft()
             if not wanted.done():
                 wanted.set_result(None)
                 return
+
+
+async def iterate(stream: MessageStream) -> AsyncIterator[DeliveredMessage]:
+    """All messages, one after the other; leaving the loop gives back what was not settled."""
+    taken: dict[int, HandedMessage] = {}
+    try:
+        while found := await stream.take():
+            message = found[0]
+            assert isinstance(message, DeliveredMessage)
+            taken[id(message)] = message
+            yield message
+            if len(taken) > 1 or not stream.is_in_hand(message):
+                taken = {key: held for key, held in taken.items() if stream.is_in_hand(held)}
+    finally:
+        stream.give_back(list(taken.values()))

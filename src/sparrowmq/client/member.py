@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 from sparrowmq.client.consume import ConsumeService
+from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.process_queue import Limits, ProcessQueue
@@ -43,6 +44,7 @@ class GroupMember:
         settings: ConsumerSettings,
         subscriptions: Subscriptions,
         on_death: Callable[[str, BaseException], None],
+        message_type: type[HandedMessage],
     ) -> None:
         self.group = group
         self._settings = settings
@@ -59,6 +61,7 @@ class GroupMember:
             settings,
             self.instance,
             self._store,
+            message_type=message_type,
             find_subscription=subscriptions.find,
             submit=self.service.submit,
             illegal_offset=self._go_on_from,

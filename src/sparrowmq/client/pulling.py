@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from sparrowmq.client.decoding import decode_messages
-from sparrowmq.client.delivery import DeliveredMessage
+from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.process_queue import ProcessQueue
@@ -43,7 +43,7 @@ _UNKNOWN_MEMBER: Final = frozenset(
 )
 """Answers of a broker that has not had our heartbeat."""
 
-Submit = Callable[[ProcessQueue, Sequence[DeliveredMessage]], None]
+Submit = Callable[[ProcessQueue, Sequence[HandedMessage]], None]
 Illegal = Callable[[ProcessQueue, int], Awaitable[None]]
 """(process queue, offset to go on from): the broker has no such offset."""
 
@@ -58,6 +58,7 @@ class Puller:
         instance: ClientInstance,
         store: BrokerOffsetStore,
         *,
+        message_type: type[HandedMessage],
         find_subscription: Callable[[str], SubscriptionData | None],
         submit: Submit,
         illegal_offset: Illegal,
@@ -66,6 +67,7 @@ class Puller:
         self._settings = settings
         self._instance = instance
         self._store = store
+        self._message_type = message_type
         self._find_subscription = find_subscription
         self._submit = submit
         self._illegal_offset = illegal_offset
@@ -138,13 +140,13 @@ class Puller:
             )
             await self._illegal_offset(process_queue, answer.next_offset)
             return
-        messages: list[DeliveredMessage] = []
+        messages: list[HandedMessage] = []
         if answer.status is PullStatus.FOUND:
             subscription = self._find_subscription(queue.topic)
             messages = decode_messages(
                 answer.body,
                 queue,
-                DeliveredMessage,
+                self._message_type,
                 frozenset() if subscription is None else subscription.tags,
                 answer.min_offset,
                 answer.max_offset,

@@ -7,16 +7,16 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from sparrowmq.client.delivery import DeliveredMessage
+from sparrowmq.client.delivery import DeliveredMessage, HandedMessage, MessageStream, iterate
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.member import GroupMember
 from sparrowmq.client.settings import ConsumeFrom, ConsumerSettings
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.workers import Handler
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import ClientError, InvalidStateError
+from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
 
@@ -36,6 +36,9 @@ class PushConsumer:
     threads. Returning means done, raising means retry. Delivery is at least once: a message may come again after a
     crash, a rebalance or a retry.
     """
+
+    message_type: type[HandedMessage] = DeliveredMessage
+    """What messages are made as."""
 
     def __init__(
         self,
@@ -136,7 +139,9 @@ class PushConsumer:
         self._life.to(State.STARTING)
         self._stopped = asyncio.Event()
         try:
-            self._member = GroupMember(self.group, self.settings, self._subscriptions, self._task_died)
+            self._member = GroupMember(
+                self.group, self.settings, self._subscriptions, self._task_died, self.message_type
+            )
             await self._member.start()
         except BaseException:
             self._life.to(State.FAILED)
@@ -176,7 +181,12 @@ class PushConsumer:
 
     def __aiter__(self) -> AsyncIterator[DeliveredMessage]:
         """Messages of topics without handler. Leaving the loop gives back what was neither acked nor retried."""
-        return self._running().service.stream.iterate()
+        return iterate(self.stream)
+
+    @property
+    def stream(self) -> MessageStream:
+        """Messages of topics without handler, for those who iterate in other ways."""
+        return self._running().service.stream
 
     async def __aenter__(self) -> Self:
         await self.start()

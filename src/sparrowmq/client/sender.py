@@ -127,8 +127,15 @@ class Sender:
         return await self._send_tries(outgoing, deadline, outcome, target)
 
     def submit(self, message: Message, done: Done, timeout: float | None) -> None:
-        """Send without waiting; `done` gets the result or the error."""
+        """Send without waiting; `done` gets the result or the error.
+
+        Raises `TooManyRequestsError` when as many sends wait for room as may be in flight.
+        """
         settings = self._settings
+        if self.gate.waiting >= settings.in_flight_max:
+            raise TooManyRequestsError(
+                f"{self.gate.waiting} sends wait for room already; wait for results before sending more"
+            )
         deadline = self._loop.time() + (settings.send_timeout if timeout is None else timeout)
         outgoing = self._make(message)
         if len(message.body) < settings.compress_over:

@@ -1,0 +1,206 @@
+"""Writes `sparrowmq/client/sync_generated.py`: the synchronous classes, from the asyncio ones.
+
+    python scripts/generate_sync.py            write the file
+    python scripts/generate_sync.py --check    say (exit status 1) whether it is stale
+
+Public methods, properties, signatures and docstrings are taken from the syntax trees of the asyncio classes.
+`async` methods wait for the background loop; plain ones are called on it. What differs by hand is in
+`sync_base` and named in `BASES` and `SPECIAL`.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CLIENT = ROOT / "src" / "sparrowmq" / "client"
+TARGET = CLIENT / "sync_generated.py"
+
+BASES = {
+    "Producer": ("producer", "ProducerFacade"),
+    "PushConsumer": ("push_consumer", "PushConsumerFacade"),
+    "PullConsumer": ("pull_consumer", "Facade[_PullConsumer]"),
+    "Admin": ("admin", "Facade[_Admin]"),
+}
+SKIPPED = {("Producer", "submit"), ("PushConsumer", "stream"), ("PushConsumer", "message_type")}
+SPECIAL = {
+    ("Producer", "send"): (
+        "if queue is None and selector is None and hash_key is None:",
+        "    return self._send(message, timeout)",
+    )
+}
+REPLACED = (
+    ("async with ", "with "),
+    ("async for ", "for "),
+    ("await ", ""),
+)
+HEADER = '''"""The synchronous classes. Made by scripts/generate_sync.py from the asyncio classes: do not edit."""
+'''
+
+
+@dataclass
+class Module:
+    """One asyncio module: its class, and where the names it uses come from."""
+
+    name: str
+    tree: ast.Module
+    imports: dict[str, str] = field(default_factory=dict)
+
+    def definition(self, name: str) -> ast.ClassDef:
+        """The class called `name`."""
+        return next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def read_module(name: str) -> Module:
+    """Parse `client/<name>.py` and note what each imported or defined name is."""
+    module = Module(name, ast.parse((CLIENT / f"{name}.py").read_text()))
+    for node in module.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            for alias in node.names:
+                module.imports[alias.asname or alias.name] = f"from {node.module} import {alias.name}"
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    module.imports[target.id] = f"from sparrowmq.client.{name} import {target.id}"
+    return module
+
+
+def names_in(*nodes: ast.AST | None) -> set[str]:
+    """Every name used in these parts of a signature."""
+    return {
+        child.id
+        for node in nodes
+        if node is not None
+        for child in ast.walk(node)
+        if isinstance(child, ast.Name)
+    }
+
+
+def docstring(node: ast.AST, indent: str) -> list[str]:
+    """The docstring in synchronous words, as source lines."""
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    text = ast.get_docstring(node) or ""
+    assert text, f"{node.name} has no docstring"
+    for old, new in REPLACED:
+        text = text.replace(old, new)
+    lines = text.splitlines()
+    if len(lines) == 1:
+        return [f'{indent}"""{text}"""']
+    return [f'{indent}"""{lines[0]}', *(f"{indent}{line}".rstrip() for line in lines[1:]), f'{indent}"""']
+
+
+def arguments_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """How the wrapper passes on its arguments."""
+    args = function.args
+    assert args.vararg is None and args.kwarg is None and not args.posonlyargs
+    parts = [arg.arg for arg in args.args[1:]]
+    parts += [f"{arg.arg}={arg.arg}" for arg in args.kwonlyargs]
+    return ", ".join(parts)
+
+
+def is_property(function: ast.AST) -> bool:
+    """Whether a method is a property."""
+    return isinstance(function, ast.FunctionDef) and any(
+        isinstance(d, ast.Name) and d.id == "property" for d in function.decorator_list
+    )
+
+
+def method_lines(owner: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The source of one synchronous method."""
+    name, returns = function.name, ast.unparse(function.returns) if function.returns else "None"
+    signature = f"    def {name}({ast.unparse(function.args)}) -> {returns}:"
+    passed = arguments_of(function)
+    body = [f"        {line}" for line in SPECIAL.get((owner, name), ())]
+    if is_property(function):
+        lines = ["    @property", signature]
+        body.append(f"        return self._call(lambda: self._inner.{name})")
+    elif isinstance(function, ast.AsyncFunctionDef):
+        lines = [signature]
+        keyword = "" if returns == "None" else "return "
+        body.append(f"        {keyword}self._run(self._inner.{name}{', ' if passed else ''}{passed})")
+    else:
+        lines = [signature]
+        keyword = "" if returns == "None" else "return "
+        body.append(f"        {keyword}self._call(lambda: self._inner.{name}({passed}))")
+    return [*lines, *docstring(function, "        "), *body, ""]
+
+
+def class_lines(name: str, module: Module, needed: dict[str, str]) -> list[str]:
+    """The source of one synchronous class; notes the imports it needs."""
+    definition = module.definition(name)
+    lines = [f"class {name}({BASES[name][1]}):", *docstring(definition, "    "), ""]
+    for function in definition.body:
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (name, function.name) in SKIPPED or (
+            function.name.startswith("_") and function.name != "__init__"
+        ):
+            continue
+        args = function.args
+        every = [*args.args, *args.kwonlyargs]
+        used = names_in(
+            *(arg.annotation for arg in every), function.returns, *args.defaults, *args.kw_defaults
+        )
+        needed.update(
+            {used_name: module.imports[used_name] for used_name in used if used_name in module.imports}
+        )
+        if function.name == "__init__":
+            assert isinstance(function, ast.FunctionDef)
+            lines += [f"    def __init__({ast.unparse(args)}) -> None:", *docstring(function, "        ")]
+            lines += [f"        super().__init__(_{name}({arguments_of(function)}))", ""]
+        else:
+            lines += method_lines(name, function)
+    return lines
+
+
+def generate() -> str:
+    """The source of the target, formatted."""
+    needed: dict[str, str] = {}
+    classes: list[str] = []
+    for name, (module_name, _) in BASES.items():
+        needed[f"_{name}"] = f"from sparrowmq.client.{module_name} import {name} as _{name}"
+        classes += ["", *class_lines(name, read_module(module_name), needed)]
+    facades = sorted({base.partition("[")[0] for _, base in BASES.values()})
+    imports = {*needed.values(), f"from sparrowmq.client.sync_base import {', '.join(facades)}"}
+    exported = ", ".join(f'"{name}"' for name in sorted(BASES))
+    source = "\n".join(
+        [
+            HEADER,
+            "from __future__ import annotations",
+            "",
+            *sorted(imports),
+            "",
+            f"__all__ = [{exported}]",
+            *classes,
+        ]
+    )
+    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+        source = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"],
+            input=source,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        ).stdout
+    return source
+
+
+def main() -> int:
+    """Write or check the target; the exit status."""
+    source = generate()
+    if "--check" in sys.argv[1:]:
+        fresh = TARGET.exists() and TARGET.read_text() == source
+        sys.stdout.write("fresh\n" if fresh else f"{TARGET} is stale: run scripts/generate_sync.py\n")
+        return 0 if fresh else 1
+    TARGET.write_text(source)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

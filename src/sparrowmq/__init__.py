@@ -1,0 +1,155 @@
+"""SparrowMQ: Apache RocketMQ for Python and Spark people.
+
+The synchronous client is here; the asyncio one, with the same names, in `sparrowmq.aio`:
+
+    import sparrowmq as mq
+
+    with mq.Producer("orders", namesrv="127.0.0.1:9876") as producer:
+        producer.send(mq.Message("TopicTest", b"hello", tags="TagA", keys=["k1"]))
+
+Importing starts nothing and reads nothing; names are loaded when first used, so that servers do not load the
+client. Logging goes to loggers below `sparrowmq` and is silent unless configured.
+"""
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparrowmq.client.admin_types import (
+        BrokerStatus,
+        GroupConnections,
+        GroupMemberInfo,
+        QueueProgress,
+        QueueStatus,
+    )
+    from sparrowmq.client.lifecycle import (
+        State,
+    )
+    from sparrowmq.client.publish import (
+        select_by_hash,
+        select_by_random,
+    )
+    from sparrowmq.client.settings import (
+        ClientSettings,
+        ConsumerSettings,
+        ProducerSettings,
+    )
+    from sparrowmq.client.sync_base import (
+        DeliveredMessage,
+    )
+    from sparrowmq.client.sync_generated import (
+        Admin,
+        Producer,
+        PullConsumer,
+        PushConsumer,
+    )
+    from sparrowmq.core.errors import (
+        BrokerError,
+        ClientError,
+        ConnectError,
+        ConnectionLostError,
+        InvalidExpressionError,
+        InvalidMessageError,
+        InvalidNameError,
+        InvalidStateError,
+        NoNameServerError,
+        NoRouteError,
+        ProtocolError,
+        RequestTimeoutError,
+        SettingsError,
+        SparrowError,
+        StoreError,
+        TooManyRequestsError,
+        TransportError,
+    )
+    from sparrowmq.core.message import (
+        Message,
+        MessageQueue,
+        ReceivedMessage,
+    )
+    from sparrowmq.core.results import (
+        PullResult,
+        PullStatus,
+        RawBatch,
+        SendResult,
+        SendStatus,
+    )
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+__all__ = [
+    "Admin",
+    "BrokerError",
+    "BrokerStatus",
+    "ClientError",
+    "ClientSettings",
+    "ConnectError",
+    "ConnectionLostError",
+    "ConsumerSettings",
+    "DeliveredMessage",
+    "GroupConnections",
+    "GroupMemberInfo",
+    "InvalidExpressionError",
+    "InvalidMessageError",
+    "InvalidNameError",
+    "InvalidStateError",
+    "Message",
+    "MessageQueue",
+    "NoNameServerError",
+    "NoRouteError",
+    "Producer",
+    "ProducerSettings",
+    "ProtocolError",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "QueueProgress",
+    "QueueStatus",
+    "RawBatch",
+    "ReceivedMessage",
+    "RequestTimeoutError",
+    "SendResult",
+    "SendStatus",
+    "SettingsError",
+    "SparrowError",
+    "State",
+    "StoreError",
+    "TooManyRequestsError",
+    "TransportError",
+    "select_by_hash",
+    "select_by_random",
+]
+
+_HOMES = {
+    "sparrowmq.client.sync_generated": "Admin Producer PullConsumer PushConsumer",
+    "sparrowmq.client.sync_base": "DeliveredMessage",
+    "sparrowmq.client.settings": "ClientSettings ConsumerSettings ProducerSettings",
+    "sparrowmq.client.lifecycle": "State",
+    "sparrowmq.client.publish": "select_by_hash select_by_random",
+    "sparrowmq.client.admin_types": "BrokerStatus GroupConnections GroupMemberInfo QueueProgress QueueStatus",
+    "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
+    "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",
+    "sparrowmq.core.errors": (
+        "BrokerError ClientError ConnectError ConnectionLostError InvalidExpressionError "
+        "InvalidMessageError InvalidNameError InvalidStateError NoNameServerError NoRouteError "
+        "ProtocolError RequestTimeoutError SettingsError SparrowError StoreError "
+        "TooManyRequestsError TransportError"
+    ),
+}
+_MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that has it."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,218 @@
+"""What the generated synchronous classes stand on: calls into the background loop, and the parts that differ.
+
+`sync_generated` has the classes; its methods and docstrings are made from the asyncio classes. By hand are only
+sends, which must not cost a task and two hand-overs each, and iteration.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
+
+from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller
+from sparrowmq.client.delivery import HandedMessage
+from sparrowmq.client.producer import Producer as AsyncProducer
+from sparrowmq.client.push_consumer import PushConsumer as AsyncPushConsumer
+from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.message import Message
+from sparrowmq.core.results import SendResult
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TAKE_AT_ONCE: Final = 32
+"""Messages an iterating thread fetches in one hand-over."""
+
+
+class Closable(Protocol):
+    """An asyncio client object."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def close(self) -> None:
+        """End."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the context."""
+
+
+Inner = TypeVar("Inner", bound=Closable)
+
+
+class Facade(Generic[Inner]):
+    """A synchronous face of the asyncio object `inner`, which lives on the background loop.
+
+    May be used from any number of threads. Not usable in a forked child: make a new one there.
+    """
+
+    def __init__(self, inner: Inner) -> None:
+        self._inner = inner
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def __enter__(self) -> Self:
+        self._run(self._inner.start)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._inner.__aexit__, kind, error, trace)
+
+    def _background(self) -> BackgroundLoop:
+        return check_caller(self._pid, self)
+
+    def _run(self, method: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await `method` on the background loop."""
+        return self._background().run(method(*args, **kwargs))
+
+    def _call(self, function: Callable[[], T]) -> T:
+        """Call a plain function on the background loop; directly when on it already."""
+        if self._pid == os.getpid() and background_loop().is_current_thread:
+            return function()
+        return self._background().call(function)
+
+
+class _Waiter:
+    """One thread waiting for one result: lighter than a future."""
+
+    __slots__ = ("error", "lock", "result")
+
+    def __init__(self) -> None:
+        self.result: SendResult | None = None
+        self.error: BaseException | None = None
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def done(self, result: SendResult | None, error: BaseException | None) -> None:
+        self.result = result
+        self.error = error
+        self.lock.release()
+
+
+class ProducerFacade(Facade[AsyncProducer]):
+    """Sends of the synchronous producer."""
+
+    def __init__(self, inner: AsyncProducer) -> None:
+        super().__init__(inner)
+        self._outbox: deque[
+            tuple[Message, Callable[[SendResult | None, BaseException | None], None], float | None]
+        ]
+        self._outbox = deque()
+        self._announced = False
+        self._room = threading.Semaphore(inner.settings.in_flight_max)
+
+    def send_async(
+        self, message: Message, *, timeout: float | None = None
+    ) -> concurrent.futures.Future[SendResult]:
+        """Send without waiting; the future gives the result or raises as `send` does. It cannot be cancelled.
+
+        Blocks while `in_flight_max` such sends are under way; raises `TooManyRequestsError` when none ended
+        within the send's time.
+        """
+        future: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+        limit = self._inner.settings.send_timeout if timeout is None else timeout
+        if not self._room.acquire(timeout=limit):
+            raise TooManyRequestsError(
+                f"{self._inner.settings.in_flight_max} sends are in flight and none ended within {limit:g} s; "
+                "wait for results or raise in_flight_max"
+            )
+
+        def done(result: SendResult | None, error: BaseException | None) -> None:
+            self._room.release()
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(cast("SendResult", result))
+
+        try:
+            self._post(message, done, timeout)
+        except BaseException:
+            self._room.release()
+            raise
+        return future
+
+    def _send(self, message: Message, timeout: float | None) -> SendResult:
+        """Send to the queue whose turn it is and wait."""
+        waiter = _Waiter()
+        self._post(message, waiter.done, timeout)
+        waiter.lock.acquire()
+        if waiter.error is not None:
+            raise waiter.error
+        assert waiter.result is not None
+        return waiter.result
+
+    def _post(
+        self,
+        message: Message,
+        done: Callable[[SendResult | None, BaseException | None], None],
+        timeout: float | None,
+    ) -> None:
+        """Put a send before the loop, which is woken once for all that came in the meantime."""
+        background = self._background()
+        self._outbox.append((message, done, timeout))
+        if not self._announced:
+            self._announced = True
+            background.loop.call_soon_threadsafe(self._submit_posted)
+
+    def _submit_posted(self) -> None:
+        self._announced = False
+        outbox, submit = self._outbox, self._inner.submit
+        for _ in range(len(outbox)):
+            message, done, timeout = outbox.popleft()
+            try:
+                submit(message, done, timeout=timeout)
+            except BaseException as error:
+                done(None, error)
+
+
+class DeliveredMessage(HandedMessage):
+    """A message from iterating over a consumer: `ack` it when it is done, `retry` it when it failed."""
+
+    __slots__ = ()
+
+    def ack(self) -> bool:
+        """The message is done. False when it was settled before, or went back because it took too long."""
+        return self.stream_of_this().settle_from_thread(self, failed=False)
+
+    def retry(self) -> bool:
+        """The message failed: the broker delivers it again later. False as with `ack`."""
+        return self.stream_of_this().settle_from_thread(self, failed=True)
+
+
+class PushConsumerFacade(Facade[AsyncPushConsumer]):
+    """Iteration over the synchronous push consumer."""
+
+    def __init__(self, inner: AsyncPushConsumer) -> None:
+        super().__init__(inner)
+        inner.message_type = DeliveredMessage
+
+    def __iter__(self) -> Iterator[DeliveredMessage]:
+        """Messages of topics without handler, until the consumer is closed.
+
+        A message that is neither acked nor retried when the next one is asked for stays in hand until
+        `consume_timeout`, then goes to retry; leaving the loop gives back all in hand.
+        """
+        stream = self._call(lambda: self._inner.stream)
+        unsettled: dict[int, HandedMessage] = {}
+        try:
+            while found := self._run(stream.take, _TAKE_AT_ONCE):
+                unsettled = {key: held for key, held in unsettled.items() if stream.is_in_hand(held)}
+                unsettled.update((id(message), message) for message in found)
+                for message in found:
+                    if stream.is_in_hand(message):
+                        assert isinstance(message, DeliveredMessage)
+                        yield message
+        finally:
+            self._call(lambda: stream.give_back(list(unsettled.values())))

@@ -1,0 +1,480 @@
+"""The synchronous classes. Made by scripts/generate_sync.py from the asyncio classes: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sparrowmq.client.admin import PERM_READ_WRITE
+from sparrowmq.client.admin import Admin as _Admin
+from sparrowmq.client.admin_types import BrokerStatus, GroupConnections, QueueProgress, QueueStatus
+from sparrowmq.client.lifecycle import State
+from sparrowmq.client.producer import Producer as _Producer
+from sparrowmq.client.publish import QueueSelector
+from sparrowmq.client.pull_consumer import MESSAGES_MAX
+from sparrowmq.client.pull_consumer import PullConsumer as _PullConsumer
+from sparrowmq.client.push_consumer import PushConsumer as _PushConsumer
+from sparrowmq.client.settings import ClientSettings, ConsumeFrom, ConsumerSettings, ProducerSettings
+from sparrowmq.client.sync_base import Facade, ProducerFacade, PushConsumerFacade
+from sparrowmq.client.workers import Handler
+from sparrowmq.core.errors import ClientError
+from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.results import PullResult, RawBatch, SendResult
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.protocol import bodies
+from sparrowmq.protocol.headers import BULK_BYTES_MAX
+
+__all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer"]
+
+
+class Producer(ProducerFacade):
+    """Sends messages of one producer group.
+
+        with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+            producer.send(Message("TopicTest", b"hello", tags="TagA"))
+
+    Every send has one time budget for all its tries. A send that times out or loses its connection may still
+    have been stored: consumers must expect repeats. At most `in_flight_max` sends are outstanding; more wait.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        send_timeout: float | None = None,
+        retries: int | None = None,
+        settings: ProducerSettings | None = None,
+    ) -> None:
+        """A producer of `group`; arguments override `settings` (see `ProducerSettings` for the rest).
+
+        `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
+        is seconds for one send with all its tries (3), `retries` the tries after the first (2). Raises
+        `InvalidNameError` or `SettingsError`.
+        """
+        super().__init__(
+            _Producer(group, namesrv=namesrv, send_timeout=send_timeout, retries=retries, settings=settings)
+        )
+
+    @property
+    def state(self) -> State:
+        """Where the producer is in its life."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this client by. Raises `InvalidStateError` before the start."""
+        return self._call(lambda: self._inner.client_id)
+
+    @property
+    def in_flight(self) -> int:
+        """Sends that wait for their answer."""
+        return self._call(lambda: self._inner.in_flight)
+
+    def start(self) -> None:
+        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Wait for sends in flight (at most `close_timeout` seconds), tell the brokers, close. Idempotent."""
+        self._run(self._inner.close)
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: Any = None,
+        hash_key: object = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until the broker has stored it.
+
+        By default queues take turns, and a failed try goes to another broker. `queue` names the queue; `selector`
+        chooses it from the topic's queues, the message and `argument`; `hash_key` keeps messages with equal keys
+        in one queue. A queue that was chosen is tried once. `timeout` in seconds covers everything.
+
+        Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`, or
+        `TooManyRequestsError` when the time was used up waiting for room. Cancelling does not take the message
+        back.
+        """
+        if queue is None and selector is None and hash_key is None:
+            return self._send(message, timeout)
+        return self._run(
+            self._inner.send,
+            message,
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            hash_key=hash_key,
+            timeout=timeout,
+        )
+
+    def send_batch(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one request; they get consecutive offsets in one queue.
+
+        The encoded batch must stay within `message_bytes_max`; it is not compressed. The result's ids are
+        joined with commas. Otherwise as `send`.
+        """
+        return self._run(self._inner.send_batch, messages, queue=queue, timeout=timeout)
+
+    def send_encoded_batch(
+        self,
+        topic: str,
+        body: bytes,
+        count: int,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send a batch body of `count` messages that is encoded already (remoting:5.5), each with its `UNIQ_KEY`.
+
+        For bulk writers; the result's `message_id` is that of the batch. Otherwise as `send_batch`.
+        """
+        return self._run(self._inner.send_encoded_batch, topic, body, count, queue=queue, timeout=timeout)
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: Any = None,
+        hash_key: object = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Send once and wait for no answer: a message the broker refuses or never gets is lost unnoticed.
+
+        Raises what keeps the message from leaving: limits, `NoRouteError`, `ConnectError`.
+        """
+        self._run(
+            self._inner.send_oneway,
+            message,
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            hash_key=hash_key,
+            timeout=timeout,
+        )
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` a producer may send to. Raises `NoRouteError` when there are none."""
+        return self._run(self._inner.queues, topic)
+
+
+class PushConsumer(PushConsumerFacade):
+    """Consumes topics as one member of `group`; the members share the queues among themselves.
+
+        with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            for message in consumer:
+                ...
+                message.ack()
+
+    Or give `subscribe` a handler: an `async def` runs on the loop, a plain function in one of `threads`
+    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again after a
+    crash, a rebalance or a retry.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        consume_from: ConsumeFrom | None = None,
+        threads: int | None = None,
+        batch: int | None = None,
+        settings: ConsumerSettings | None = None,
+    ) -> None:
+        """A consumer of `group`; arguments override `settings` (see `ConsumerSettings` for the rest).
+
+        `consume_from` says where a group without stored offsets starts: "last" (default), "first" or a
+        datetime. `threads` is how many handlers run at once (20), `batch` how many messages a handler gets
+        (1); above 1 it gets a list. Raises `InvalidNameError` or `SettingsError`.
+        """
+        super().__init__(
+            _PushConsumer(
+                group,
+                namesrv=namesrv,
+                consume_from=consume_from,
+                threads=threads,
+                batch=batch,
+                settings=settings,
+            )
+        )
+
+    @property
+    def state(self) -> State:
+        """Where the consumer is in its life; FAILED when a background task died."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def failure(self) -> ClientError | None:
+        """What stopped the consumer, if something did."""
+        return self._call(lambda: self._inner.failure)
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this member by. Raises `InvalidStateError` before the start."""
+        return self._call(lambda: self._inner.client_id)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this member reads now, sorted."""
+        return self._call(lambda: self._inner.assignment)
+
+    @property
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages per own queue that are stored and not consumed yet, as of the last pull."""
+        return self._call(lambda: self._inner.lag)
+
+    @property
+    def last_poll(self) -> float | None:
+        """Epoch seconds of the last pull a broker answered; None before the first."""
+        return self._call(lambda: self._inner.last_poll)
+
+    @property
+    def last_error(self) -> Exception | None:
+        """Why the last pull failed; None when it worked."""
+        return self._call(lambda: self._inner.last_error)
+
+    def subscribe(self, topic: str, expression: str = "*", handler: Handler | None = None) -> None:
+        """Consume `topic`; again replaces expression and handler. May be called before or after the start.
+
+        `expression` is `*` or tags, `TagA || TagB`. Without `handler` the messages come by iterating over the
+        consumer. All members of a group must subscribe alike. Raises `InvalidNameError` or
+        `InvalidExpressionError`.
+        """
+        self._call(lambda: self._inner.subscribe(topic, expression, handler))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming `topic`; its queues are given up at once."""
+        self._call(lambda: self._inner.unsubscribe(topic))
+
+    def start(self) -> None:
+        """Join the group.
+
+        Raises `NoNameServerError`, `TransportError` when no name server answers, or `InvalidStateError`.
+        """
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.
+
+        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered again.
+        Raises what stopped the consumer unless it was raised elsewhere before.
+        """
+        self._run(self._inner.close)
+
+    def wait(self) -> None:
+        """Wait until the consumer is closed. Raises what stopped it when a background task died."""
+        self._run(self._inner.wait)
+
+
+class PullConsumer(Facade[_PullConsumer]):
+    """Reads queues by offset.
+
+        with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
+            for queue in consumer.queues("TopicTest"):
+                batch = consumer.fetch_raw(queue, consumer.min_offset(queue))
+
+    Offsets are queue offsets; a committed offset is the next one to read. With a `group` offsets can be
+    committed, so that the group's lag shows.
+    """
+
+    def __init__(
+        self, group: str | None = None, *, namesrv: str | None = None, settings: ClientSettings | None = None
+    ) -> None:
+        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+
+        Raises `InvalidNameError` or `SettingsError`.
+        """
+        super().__init__(_PullConsumer(group, namesrv=namesrv, settings=settings))
+
+    @property
+    def state(self) -> State:
+        """Where the consumer is in its life."""
+        return self._call(lambda: self._inner.state)
+
+    def start(self) -> None:
+        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Close the connections; calls in flight fail. Idempotent."""
+        self._run(self._inner.close)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
+        return self._run(self._inner.queues, topic)
+
+    def fetch_raw(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_bytes: int = BULK_BYTES_MAX,
+        max_messages: int = MESSAGES_MAX,
+        expression: str = "*",
+        wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> RawBatch:
+        """Stored records from `offset` on, as the broker sent them: what one pull gives.
+
+        At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and `max_messages`,
+        but always one whole record if there is one. `expression` filters by tag hash at the broker: compare
+        tags again when they matter. With `wait` the broker may hold the pull so many seconds until messages
+        come. `timeout` defaults to `wait` and 10 s.
+
+        An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
+        `NoRouteError`, `BrokerError` or `TransportError`.
+        """
+        return self._run(
+            self._inner.fetch_raw,
+            queue,
+            offset,
+            max_bytes=max_bytes,
+            max_messages=max_messages,
+            expression=expression,
+            wait=wait,
+            timeout=timeout,
+        )
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        expression: str = "*",
+        wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> PullResult:
+        """Messages from `offset` on, decoded and filtered by the text of their tags. Otherwise as `fetch_raw`."""
+        return self._run(
+            self._inner.pull,
+            queue,
+            offset,
+            max_messages=max_messages,
+            expression=expression,
+            wait=wait,
+            timeout=timeout,
+        )
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The smallest offset that is stored."""
+        return self._run(self._inner.min_offset, queue)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message will get."""
+        return self._run(self._inner.max_offset, queue)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
+        return self._run(self._inner.search_offset, queue, timestamp_ms)
+
+    def earliest_time(self, queue: MessageQueue) -> int | None:
+        """Epoch milliseconds of the oldest stored message; None when there is none."""
+        return self._run(self._inner.earliest_time, queue)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The group's committed offset, None when it has none. Needs a `group`."""
+        return self._run(self._inner.committed, queue)
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Store the next offset the group will read; confirmed by the broker. Needs a `group`."""
+        self._run(self._inner.commit, queue, offset)
+
+
+class Admin(Facade[_Admin]):
+    """Asks and changes clusters.
+
+        with Admin(namesrv="127.0.0.1:9876") as admin:
+            admin.create_topic("TopicTest", queues=8)
+
+    Errors: `BrokerError` with the code a server answered, `TransportError`, `NoRouteError` for unknown topics.
+    """
+
+    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
+        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment."""
+        super().__init__(_Admin(namesrv, settings=settings))
+
+    @property
+    def state(self) -> State:
+        """Where the client is in its life."""
+        return self._call(lambda: self._inner.state)
+
+    def start(self) -> None:
+        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._run(self._inner.close)
+
+    def topic_list(self, *, system: bool = False) -> list[str]:
+        """Names of all topics, sorted; retry, dead letter and RocketMQ's own topics only with `system`."""
+        return self._run(self._inner.topic_list, system=system)
+
+    def topic_route(self, topic: str) -> TopicRoute:
+        """Queues and brokers of `topic`, fresh from a name server. Raises `NoRouteError`."""
+        return self._run(self._inner.topic_route, topic)
+
+    def topic_status(self, topic: str) -> list[QueueStatus]:
+        """Offsets and last update of every queue, sorted; asks every master of the topic."""
+        return self._run(self._inner.topic_status, topic)
+
+    def create_topic(
+        self, name: str, queues: int = 8, *, perm: int = PERM_READ_WRITE, cluster: str | None = None
+    ) -> TopicRoute:
+        """Create or change a topic on every master of `cluster` (all clusters by default); its route.
+
+        Returns when the name server knows it there. `queues` is per broker, `perm` bits are 2 write and 4 read.
+        Raises `InvalidNameError` for illegal and reserved names.
+        """
+        return self._run(self._inner.create_topic, name, queues, perm=perm, cluster=cluster)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its messages from every broker, then from every name server.
+
+        Raises `InvalidNameError` for reserved names and `NoRouteError` for unknown ones.
+        """
+        self._run(self._inner.delete_topic, name)
+
+    def cluster_info(self) -> bodies.ClusterInfo:
+        """Brokers by name, broker names by cluster, as the name server has them."""
+        return self._run(self._inner.cluster_info)
+
+    def broker_list(self) -> list[BrokerStatus]:
+        """Every broker of every cluster, with what it tells about itself."""
+        return self._run(self._inner.broker_list)
+
+    def group_list(self, *, system: bool = False) -> list[str]:
+        """Names of all consumer groups that any broker knows, sorted; RocketMQ's own only with `system`."""
+        return self._run(self._inner.group_list, system=system)
+
+    def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """The group's place in every queue it has offsets in, sorted; only of `topic` when given.
+
+        Raises `BrokerError` when no broker knows the group.
+        """
+        return self._run(self._inner.group_progress, group, topic)
+
+    def group_connections(self, group: str) -> GroupConnections | None:
+        """Members and subscriptions of the group; None when no member is online."""
+        return self._run(self._inner.group_connections, group)
+
+    def topic_groups(self, topic: str) -> list[str]:
+        """Groups with offsets or members on `topic`, sorted."""
+        return self._run(self._inner.topic_groups, topic)
+
+    def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """The group's committed offset in a queue, None when it has none."""
+        return self._run(self._inner.committed, group, queue)
+
+    def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set the next offset the group will read. A member that is online goes on from where it is."""
+        self._run(self._inner.commit, group, queue, offset)
