@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
 
 import pytest
 from tests.support import run, until
@@ -47,7 +48,7 @@ class TestInFlight:
                 await asyncio.sleep(0)
                 assert not bound.try_acquire(), "nobody may overtake those who wait"
                 bound.release()
-                await until(lambda number=number: len(got) == number + 1)
+                await until(partial(lambda count: len(got) == count, number + 1))
             await asyncio.gather(*tasks)
             assert bound.used == 1
             return got

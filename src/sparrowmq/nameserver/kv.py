@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The name space whose values say how many queues an ordered topic has on which broker."""
 
 Table = dict[str, dict[str, str]]
+
+logger = logging.getLogger("sparrowmq.nameserver")
 
 
 class KeyValues:
@@ -40,11 +43,14 @@ class KeyValues:
         for path in (self.path, _backup(self.path)):
             try:
                 self._table = _read(path)
-                return
             except FileNotFoundError:
                 continue
             except (OSError, JavaJsonError, ValueError) as error:
                 faults.append(f"{path}: {error}")
+            else:
+                if faults:
+                    logger.warning("using %s, because %s", path, faults[0])
+                return
         if faults:
             raise StoreCorruptError(
                 f"the key-value tables cannot be read ({'; '.join(faults)}); repair the file or move it away"

@@ -1,0 +1,221 @@
+"""Requests whose answers no recording shows: faults, refusals, side effects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.nameserver.helpers import BROKER, SECONDS, Ask, asked, asking, registration
+from tests.support import run
+
+from sparrowmq.nameserver.handlers import Handlers
+from sparrowmq.nameserver.kv import KeyValues
+from sparrowmq.nameserver.options import Options
+from sparrowmq.nameserver.registry import Registry
+from sparrowmq.nameserver.server import NameServer
+from sparrowmq.protocol.bodies import (
+    route_from_json,
+)
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.java_json import loads
+from sparrowmq.transport.client import RemotingClient
+
+
+def test_every_code_has_a_handler() -> None:
+    """The codes of remoting:2.2 that reach a name server."""
+    clock: Any = None
+    handlers = Handlers(Registry(), KeyValues(None), Options(), clock, settings=dict).table()
+    wanted = {100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313}
+    assert handlers.keys() == wanted | {318, 319, 322, 327, 901, 904}
+
+
+@pytest.mark.parametrize("missing", sorted(BROKER))
+def test_a_registration_without_a_required_field(missing: str) -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        fields = {name: text for name, text in BROKER.items() if name != missing}
+        answer = await ask(103, body=registration("A", "B"), **fields)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None and missing in answer.remark
+
+    asked(main)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"topicConfigSerializeWrapper":5}', b"\xff"])
+def test_a_registration_that_cannot_be_read_changes_nothing(body: bytes) -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        answer = await ask(103, body=body, **BROKER)
+        assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
+        assert loads((await ask(106)).body) == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+
+    asked(main)
+
+
+def test_the_crc_of_a_registration_is_checked_when_it_is_given() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        body = registration("A", "B")
+        wrong = await ask(103, body=body, bodyCrc32="12345", **BROKER)
+        assert (wrong.code, wrong.remark) == (1, "crc32 not match")
+        right = await ask(103, body=body, bodyCrc32=str(zlib.crc32(body) & 0x7FFFFFFF), **BROKER)
+        assert right.code == 0
+
+    asked(main)
+
+
+def test_a_compressed_registration() -> None:
+    def text(data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + data
+
+    plain = text(b'{"counter":1,"stateVersion":0,"timestamp":1}') + (2).to_bytes(4, "big")
+    plain += text(b"A 3 4 6 SINGLE_TAG") + text(b'B 8 8 4 SINGLE_TAG {"a":"b"}') + text(b"[]")
+
+    async def main(server: NameServer, ask: Ask) -> None:
+        for version, body in ((409, plain), (475, plain + bytes(4))):
+            fields = {**BROKER, "brokerName": f"b{version}", "brokerAddr": f"10.0.0.{version % 100}:1"}
+            answer = await ask(103, body=zlib.compress(body), version=version, compressed="true", **fields)
+            assert answer.code == 0
+        route = route_from_json((await ask(105, topic="A")).body)
+        assert [(q.read_queue_nums, q.write_queue_nums, q.perm) for q in route.queues] == [(3, 4, 6)] * 2
+
+    asked(main)
+
+
+def test_a_slave_is_told_where_its_master_is() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        await ask(103, body=registration("A", "B"), **BROKER)
+        slave = {**BROKER, "brokerId": "1", "brokerAddr": "10.0.0.2:10911"}
+        answer = await ask(103, body=registration("A", "B"), **slave)
+        assert answer.ext == {"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:10912"}
+
+    asked(main)
+
+
+def test_the_order_table_can_be_kept_from_brokers() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        await ask(100, namespace="ORDER_TOPIC_CONFIG", key="A", value="broker-a:2")
+        told = await ask(103, body=registration("A", "B"), **BROKER)
+        assert loads(told.body) == {"table": {"A": "broker-a:2"}}
+        assert route_from_json((await ask(105, topic="A")).body).order_topic_conf is None
+        switched = await ask(318, body=b"orderMessageEnable=true\nreturnOrderTopicConfigToBroker=false\n")
+        assert switched.code == 0
+        assert (await ask(103, body=registration("A", "B"), **BROKER)).body == b""
+        assert route_from_json((await ask(105, topic="A")).body).order_topic_conf == "broker-a:2"
+
+    asked(main)
+
+
+def test_the_route_is_strict_json_for_new_clients_and_for_those_who_ask() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        await ask(103, body=registration("A", "B"), **BROKER)
+        assert b'{"0":' in (await ask(105, topic="A", version=401)).body
+        assert b"{0:" in (await ask(105, topic="A", version=400)).body
+        assert b'{"0":' in (await ask(105, topic="A", version=0, acceptStandardJsonOnly="true")).body
+
+    asked(main)
+
+
+def test_the_zone_of_a_route_counts_only_in_zone_mode() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        await ask(103, body=registration("A", "B"), **BROKER, __ZONE_NAME="east")
+        assert (await ask(105, topic="A", __ZONE_MODE="true", __ZONE_NAME="west")).code == 17
+        assert (await ask(105, topic="A", __ZONE_MODE="true", __ZONE_NAME="East")).code == 0
+        assert (await ask(105, topic="A", __ZONE_MODE="true")).code == 0
+        assert (await ask(105, topic="A", __ZONE_NAME="west")).code == 0
+
+    asked(main)
+
+
+def test_one_topic_is_registered_alone() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        await ask(103, body=registration("A", "B"), **BROKER)
+        queue = {"brokerName": "broker-a", "perm": 6, "readQueueNums": 2, "writeQueueNums": 2}
+        assert (await ask(217, topic="T", body=json.dumps({"queueDatas": [queue]}).encode())).code == 0
+        assert route_from_json((await ask(105, topic="T")).body).queues[0].write_queue_nums == 2
+        queue["brokerName"] = "nobody"
+        assert (await ask(217, topic="U", body=json.dumps({"queueDatas": [queue]}).encode())).code == 0
+        assert (await ask(105, topic="U")).code == 17
+
+    asked(main)
+
+
+def test_topics_by_unit_flags() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        for number, flag in enumerate((0, 1, 2, 3)):
+            fields = {**BROKER, "brokerName": f"b{number}", "brokerAddr": f"10.0.0.{number}:1"}
+            await ask(103, body=registration(f"T{flag}", f"U{flag}", topic_sys_flag=flag), **fields)
+        listed = {
+            code: sorted(json.loads((await ask(code)).body)["topicList"])
+            for code in (
+                RequestCode.GET_UNIT_TOPIC_LIST,
+                RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+                RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+            )
+        }
+        assert listed == {
+            311: ["T1", "T3", "U1", "U3"],
+            312: ["T2", "T3", "U2", "U3"],
+            313: ["T2", "U2"],
+        }
+
+    asked(main)
+
+
+def test_values_are_kept_over_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+
+    async def put(server: NameServer, ask: Ask) -> None:
+        assert (await ask(100, namespace="N", key="k", value="v")).code == 0
+
+    async def get(server: NameServer, ask: Ask) -> None:
+        assert (await ask(101, namespace="N", key="k")).ext == {"value": "v"}
+        assert (await ask(102, namespace="N", key="k")).code == 0
+        assert (await ask(219, namespace="N")).code == ResponseCode.QUERY_NOT_FOUND
+
+    asked(put, kv_path=path)
+    asked(get, kv_path=path)
+
+
+def test_a_value_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    async def main(server: NameServer, ask: Ask) -> None:
+        answer = await ask(100, namespace="N", key="k", value="v")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None and "nothing was changed" in answer.remark
+        assert (await ask(101, namespace="N", key="k")).code == ResponseCode.QUERY_NOT_FOUND
+
+    async def whole() -> None:
+        async with asking() as (server, ask):
+            server._values.path = tmp_path / "file" / "kvConfig.json"
+            await main(server, ask)
+
+    run(whole())
+
+
+def test_settings_that_are_wrong_are_refused() -> None:
+    async def main(server: NameServer, ask: Ask) -> None:
+        for body in (b"orderMessageEnable=perhaps", b"\xff\xfe"):
+            answer = await ask(318, body=body)
+            assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
+        assert (await ask(318, body=b"rocketmqHome=/")).code == ResponseCode.NO_PERMISSION
+        assert b"orderMessageEnable=false" in (await ask(319)).body
+
+    asked(main)
+
+
+def test_a_heartbeat_may_be_one_way() -> None:
+    async def whole() -> None:
+        async with asking() as (server, ask):
+            client = RemotingClient()
+            fields = {name: BROKER[name] for name in ("clusterName", "brokerAddr", "brokerName")}
+            await client.notify(server.address, Command(904, ext=fields))
+            assert (await ask(904, **fields)).code == 0
+            call = asyncio.create_task(client.call(server.address, Command(106), SECONDS))
+            assert (await call).code == 0, "the first answer on that connection is the call's"
+            await client.close()
+
+    run(whole())
