@@ -1,0 +1,217 @@
+"""The options of the data source as typed values, named as in Spark's Kafka source where they mean the same.
+
+Options are parsed on the driver, once for each reader or writer, and travel to executors as these objects.
+Every error names option, value and what is allowed; an unknown option names the nearest known one (spark:13).
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, Final, Literal, Self, get_type_hints
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark import option_types as kinds
+from sparrowmq.spark.option_types import EARLIEST, GROUP, LATEST, Place
+
+log = logging.getLogger("sparrowmq.spark")
+
+Use = Literal["batch", "stream", "write"]
+
+MIB: Final = 1024 * 1024
+BULK_BYTES_MAX: Final = 8 * MIB
+_COUNT_MAX: Final = 2**62
+_SPARK_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
+_SPARK_PREFIXES: Final = ("spark.", "_", "asyncprogress")
+_TABLE_HINT: Final = (
+    "; of a table made with CREATE TABLE Spark does not hand the options on: give them in the query "
+    "(SELECT … FROM t WITH (…)) or use a temporary view"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How one field is called in Spark, how its text is read, and what it is only for."""
+
+    name: str
+    parse: Callable[[str, str], Any]
+    only: Use | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Options of reads. Times are seconds here, whatever the option's unit."""
+
+    name_server: Annotated[str, Option("nameServer", kinds.name_servers)] = ""
+    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR` of the driver's environment."""
+    subscribe: Annotated[tuple[str, ...], Option("subscribe", kinds.topics)] = ()
+    subscribe_pattern: Annotated[str, Option("subscribePattern", kinds.pattern)] = ""
+    assign: Annotated[tuple[MessageQueue, ...], Option("assign", kinds.assignment)] = ()
+    starting_offsets: Annotated[
+        Place | None, Option("startingOffsets", kinds.place(EARLIEST, LATEST, GROUP))
+    ] = None
+    """Default: `earliest` for batches, `latest` for streams."""
+    starting_timestamp: Annotated[int | None, Option("startingTimestamp", kinds.number(0, 2**53))] = None
+    """Epoch milliseconds (store time); wins over `startingOffsets`."""
+    starting_strategy: Annotated[
+        str, Option("startingOffsetsByTimestampStrategy", kinds.one_of(("error", LATEST)))
+    ] = "error"
+    """What to do in a queue without a message at or after `startingTimestamp`."""
+    ending_offsets: Annotated[Place | None, Option("endingOffsets", kinds.place(LATEST), "batch")] = None
+    ending_timestamp: Annotated[int | None, Option("endingTimestamp", kinds.number(0, 2**53), "batch")] = None
+    fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", kinds.switch)] = True
+    max_offsets: Annotated[
+        int | None, Option("maxOffsetsPerTrigger", kinds.number(1, _COUNT_MAX), "stream")
+    ] = None
+    min_offsets: Annotated[
+        int | None, Option("minOffsetsPerTrigger", kinds.number(1, _COUNT_MAX), "stream")
+    ] = None
+    max_trigger_delay: Annotated[float, Option("maxTriggerDelay", kinds.seconds, "stream")] = 900.0
+    max_bytes: Annotated[int | None, Option("maxBytesPerTrigger", kinds.number(1, _COUNT_MAX), "stream")] = (
+        None
+    )
+    """Approximate: from the average size of stored records at the read position."""
+    poll_interval: Annotated[float, Option("pollIntervalMs", kinds.millis, "stream")] = 0.1
+    """For so long the queues' last known ends are believed (spark:S-24)."""
+    min_partitions: Annotated[int | None, Option("minPartitions", kinds.number(1, 100_000))] = None
+    max_partitions: Annotated[int | None, Option("maxPartitions", kinds.number(1, 100_000))] = None
+    max_records_per_partition: Annotated[
+        int | None, Option("maxRecordsPerPartition", kinds.number(1, _COUNT_MAX))
+    ] = None
+    group_id: Annotated[str | None, Option("groupId", kinds.group)] = None
+    """Consumer group for `startingOffsets=group`, and whose progress a stream reports."""
+    tags: Annotated[frozenset[str], Option("tags", kinds.tags)] = frozenset()
+    include_properties: Annotated[bool, Option("includeProperties", kinds.switch)] = True
+    include_body: Annotated[bool, Option("includeBody", kinds.switch)] = True
+    batch_rows: Annotated[int, Option("batchRows", kinds.number(100, 100_000))] = 8000
+    batch_bytes: Annotated[int, Option("batchBytes", kinds.number(64 * 1024, BULK_BYTES_MAX))] = (
+        BULK_BYTES_MAX
+    )
+    prefetch_batches: Annotated[int, Option("prefetchBatches", kinds.number(0, 64))] = 2
+    pulls_in_flight: Annotated[int, Option("pullsInFlight", kinds.number(1, 1024))] = 64
+    """Pulls at once from brokers whose answers are small."""
+    pull_timeout: Annotated[float, Option("pullTimeoutMs", kinds.millis)] = 120.0
+    """A task gives up when a queue's broker has not answered well for so long."""
+    retries: Annotated[int, Option("fetchOffset.numRetries", kinds.number(0, 1000))] = 10
+    retry_interval: Annotated[float, Option("fetchOffset.retryIntervalMs", kinds.millis)] = 0.2
+    """The first pause between tries of the driver; pauses double up to 5 s."""
+
+    @classmethod
+    def parse(
+        cls, options: Mapping[str, str], use: Use | None, environ: Mapping[str, str] = os.environ
+    ) -> Self:
+        """The options of a read; `use` is what they are for, None while that is not known.
+
+        Raises `SettingsError`.
+        """
+        parsed = cls(**_values(cls, options, use))
+        parsed._check(use)
+        return replace(parsed, name_server=_name_server(parsed.name_server, environ))
+
+    def _check(self, use: Use | None) -> None:
+        chosen = [
+            name
+            for name, value in (
+                ("subscribe", self.subscribe),
+                ("subscribePattern", self.subscribe_pattern),
+                ("assign", self.assign),
+            )
+            if value
+        ]
+        if len(chosen) != 1:
+            found = " and ".join(chosen) if chosen else "none"
+            raise SettingsError(
+                f"exactly one of the options subscribe, subscribePattern and assign is needed, {found} given"
+                f"{_TABLE_HINT}"
+            )
+        if use == "batch" and self.starting_offsets == LATEST:
+            raise SettingsError(
+                "option startingOffsets='latest': a batch read takes 'earliest', 'group' or JSON; 'latest' "
+                "would read nothing"
+            )
+        if self.starting_offsets == GROUP and self.group_id is None:
+            raise SettingsError("option startingOffsets='group' needs the option groupId")
+        if self.max_offsets is not None and (self.min_offsets or 0) > self.max_offsets:
+            raise SettingsError(
+                f"option minOffsetsPerTrigger={self.min_offsets}: it takes at most maxOffsetsPerTrigger="
+                f"{self.max_offsets}"
+            )
+        if self.max_partitions is not None and (self.min_partitions or 0) > self.max_partitions:
+            raise SettingsError(
+                f"option minPartitions={self.min_partitions}: it takes at most maxPartitions="
+                f"{self.max_partitions}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Options of writes. Times are seconds here, whatever the option's unit."""
+
+    name_server: Annotated[str, Option("nameServer", kinds.name_servers)] = ""
+    topic: Annotated[str, Option("topic", kinds.topic)] = ""
+    """Topic of every row; wins over a column `topic`."""
+    send_timeout: Annotated[float, Option("sendTimeoutMs", kinds.millis)] = 10.0
+    retries: Annotated[int, Option("retries", kinds.number(0, 100))] = 3
+    batch_bytes: Annotated[int, Option("batchBytes", kinds.number(1024, 4 * MIB))] = MIB // 2
+    """A batch send is at most so long, unless one message is longer."""
+    max_in_flight: Annotated[int, Option("maxInFlight", kinds.number(1, 256))] = 8
+    """Batch sends of a task that wait for their answer at once; one per queue."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
+        """The options of a write. Raises `SettingsError`."""
+        parsed = cls(**_values(cls, options, "write"))
+        return replace(parsed, name_server=_name_server(parsed.name_server, environ))
+
+
+@cache
+def known_options(kind: type) -> dict[str, Option]:
+    """Field name → option, of `ReadOptions` or `WriteOptions`."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+def _values(kind: type, options: Mapping[str, str], use: Use | None) -> dict[str, Any]:
+    known = {option.name.lower(): (field, option) for field, option in known_options(kind).items()}
+    values: dict[str, Any] = {}
+    for key, text in options.items():
+        lower = key.lower()
+        if lower not in known:
+            if lower in _SPARK_OWN or lower.startswith(_SPARK_PREFIXES):
+                continue
+            raise _unknown(kind, key, text)
+        field, option = known[lower]
+        if use == "stream" and option.only == "batch":
+            raise SettingsError(f"option {option.name}={text!r} is for batch reads only; leave it out")
+        if use == "batch" and option.only == "stream":
+            log.warning("option %s=%r has no effect on a batch read", option.name, text)
+        values[field] = option.parse(option.name, text)
+    return values
+
+
+def _unknown(kind: type, key: str, text: str) -> SettingsError:
+    names = {option.name.lower(): option.name for option in known_options(kind).values()}
+    ours, others = ("writes", "reads") if kind is WriteOptions else ("reads", "writes")
+    other = ReadOptions if kind is WriteOptions else WriteOptions
+    near = difflib.get_close_matches(key.lower(), names, 1, 0.75)
+    if key.lower() in (option.name.lower() for option in known_options(other).values()):
+        hint = f"it is for {others} only" + ("; reads take subscribe" if key.lower() == "topic" else "")
+    elif near:
+        hint = f"did you mean {names[near[0]]}?"
+    else:
+        hint = f"known are {', '.join(sorted(names.values()))}"
+    return SettingsError(f"option {key}={text!r} is unknown for {ours}; {hint}")
+
+
+def _name_server(given: str, environ: Mapping[str, str]) -> str:
+    if given:
+        return given
+    for variable in ("SPARROW_NAMESRV", "NAMESRV_ADDR"):
+        if environ.get(variable):
+            return kinds.name_servers(f"nameServer (from {variable})", environ[variable])
+    raise SettingsError(f"option nameServer is missing: give host:port of a name server{_TABLE_HINT}")

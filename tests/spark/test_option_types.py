@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark import option_types as kinds
+
+
+@pytest.mark.parametrize("text", ["1", "10"])
+def test_numbers_in_range(text: str) -> None:
+    assert kinds.number(1, 10)("n", text) == int(text)
+
+
+@pytest.mark.parametrize("text", ["0", "11", "1.5", "", "ten"])
+def test_other_numbers_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=f"option n='{text}': it takes a whole number from 1 to 10"):
+        kinds.number(1, 10)("n", text)
+
+
+def test_switches() -> None:
+    assert kinds.switch("s", "TRUE") is True
+    assert kinds.switch("s", " false ") is False
+    with pytest.raises(SettingsError, match="it takes true or false"):
+        kinds.switch("s", "yes")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("500ms", 0.5), ("30s", 30.0), ("15m", 900.0), ("15 min", 900.0), ("1.5h", 5400.0), ("2D", 172800.0)],
+)
+def test_durations(text: str, value: float) -> None:
+    assert kinds.seconds("d", text) == value
+
+
+@pytest.mark.parametrize("text", ["15", "m", "-1s", "1w"])
+def test_other_durations_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="such as 15m"):
+        kinds.seconds("d", text)
+
+
+def test_milliseconds_become_seconds() -> None:
+    assert kinds.millis("m", "250") == 0.25
+    with pytest.raises(SettingsError, match="whole number"):
+        kinds.millis("m", "-1")
+
+
+def test_name_servers() -> None:
+    assert kinds.name_servers("nameServer", "a:1; [::1]:9876 ;") == "a:1;[::1]:9876"
+
+
+@pytest.mark.parametrize("text", ["", ";", "host", "host:", ":9876", "a b:1", "a:1,b:2", "http://a:1"])
+def test_other_name_servers_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="host:port"):
+        kinds.name_servers("nameServer", text)
+
+
+def test_topics() -> None:
+    assert kinds.topics("subscribe", "b, a,b,") == ("b", "a")
+    for text in ("", ",", "a b", "a,b/c"):
+        with pytest.raises(SettingsError, match="option subscribe="):
+            kinds.topics("subscribe", text)
+
+
+def test_patterns() -> None:
+    assert kinds.pattern("subscribePattern", "orders-.*") == "orders-.*"
+    with pytest.raises(SettingsError, match="a regular expression"):
+        kinds.pattern("subscribePattern", "(")
+
+
+def test_groups() -> None:
+    assert kinds.group("groupId", " g1 ") == "g1"
+    for text in ("", "a b", "DEFAULT_CONSUMER"):
+        with pytest.raises(SettingsError, match="a consumer group's name"):
+            kinds.group("groupId", text)
+
+
+def test_tags() -> None:
+    assert kinds.tags("tags", "TagA || TagB||TagA") == {"TagA", "TagB"}
+    assert kinds.tags("tags", "*") == kinds.tags("tags", "") == frozenset()
+    with pytest.raises(SettingsError, match=r"TagA \|\| TagB"):
+        kinds.tags("tags", "TagA ||")
+
+
+def test_words() -> None:
+    assert kinds.one_of(("error", "latest"))("o", "Latest") == "latest"
+    with pytest.raises(SettingsError, match="it takes error or latest"):
+        kinds.one_of(("error", "latest"))("o", "no")
+
+
+def test_assignments_are_sorted_queues() -> None:
+    found = kinds.assignment("assign", '{"t": {"b": [1, 0, 1]}, "s": {"a": [5]}}')
+    assert found == (MessageQueue("s", "a", 5), MessageQueue("t", "b", 0), MessageQueue("t", "b", 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "t",
+        "[]",
+        "{}",
+        '{"t": [0]}',
+        '{"t": {"b": 0}}',
+        '{"t": {"b": [-1]}}',
+        '{"t": {"b": ["0"]}}',
+        '{"t": {"b": [true]}}',
+        '{"t": {"b": []}}',
+    ],
+)
+def test_other_assignments_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="option assign="):
+        kinds.assignment("assign", text)
+
+
+def test_places_are_words_or_offsets() -> None:
+    parse = kinds.place("earliest", "latest")
+    assert parse("startingOffsets", " Earliest ") == "earliest"
+    assert parse("startingOffsets", '{"t": {"b": {"0": 23, "1": -2, "2": -1}}}') == {
+        MessageQueue("t", "b", 0): 23,
+        MessageQueue("t", "b", 1): -2,
+        MessageQueue("t", "b", 2): -1,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "group",
+        "",
+        "{}",
+        "[]",
+        '{"t": 1}',
+        '{"t": {"b": [1]}}',
+        '{"t": {"b": {"x": 1}}}',
+        '{"t": {"b": {"0": -3}}}',
+        '{"t": {"b": {"0": "1"}}}',
+        '{"t": {"b": {"0": true}}}',
+        '{"t": {"b": {"-1": 1}}}',
+    ],
+)
+def test_other_places_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="it takes earliest, latest or JSON"):
+        kinds.place("earliest", "latest")("startingOffsets", text)
+
+
+def test_a_topic_in_json_is_checked() -> None:
+    with pytest.raises(SettingsError, match="a topic's name"):
+        kinds.place("earliest")("startingOffsets", '{"a b": {"b": {"0": 1}}}')

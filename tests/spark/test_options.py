@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.options import ReadOptions, WriteOptions, known_options
+
+BASE = {"nameServer": "127.0.0.1:9876", "subscribe": "orders"}
+
+
+def _read(use: str | None = None, /, **options: str) -> ReadOptions:
+    given = {**BASE, **{name.replace("__", "."): value for name, value in options.items()}}
+    return ReadOptions.parse(given, use, {})  # type: ignore[arg-type]
+
+
+def test_names_are_read_in_any_case_and_values_have_types() -> None:
+    options = ReadOptions.parse(
+        {
+            "NAMESERVER": "a:1;b:2",
+            "assign": '{"t": {"b": [0]}}',
+            "startingoffsets": "latest",
+            "failondataloss": "false",
+            "maxoffsetspertrigger": "1000",
+            "maxtriggerdelay": "5m",
+            "fetchoffset.numretries": "2",
+            "tags": "A||B",
+        },
+        "stream",
+        {},
+    )
+    assert options.name_server == "a:1;b:2"
+    assert options.assign == (MessageQueue("t", "b", 0),)
+    assert options.starting_offsets == "latest"
+    assert options.fail_on_data_loss is False
+    assert options.max_offsets == 1000
+    assert options.max_trigger_delay == 300
+    assert options.retries == 2
+    assert options.tags == {"A", "B"}
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize("kind", [ReadOptions, WriteOptions])
+def test_option_names_differ_in_more_than_case(kind: type) -> None:
+    names = [option.name.lower() for option in known_options(kind).values()]
+    assert len(set(names)) == len(names) > 5
+
+
+def test_the_name_server_may_come_from_the_environment() -> None:
+    only = {"subscribe": "orders"}
+    assert ReadOptions.parse(only, None, {"NAMESRV_ADDR": "a:1"}).name_server == "a:1"
+    both = {"NAMESRV_ADDR": "a:1", "SPARROW_NAMESRV": "b:2"}
+    assert ReadOptions.parse(only, None, both).name_server == "b:2"
+    assert ReadOptions.parse(BASE, None, both).name_server == "127.0.0.1:9876"
+    assert WriteOptions.parse({}, both).name_server == "b:2"
+    with pytest.raises(SettingsError, match=r"option nameServer \(from NAMESRV_ADDR\)='x'"):
+        ReadOptions.parse(only, None, {"NAMESRV_ADDR": "x"})
+
+
+def test_without_name_server_or_topic_the_error_speaks_of_tables() -> None:
+    with pytest.raises(SettingsError, match=r"option nameServer is missing.*CREATE TABLE.*WITH"):
+        ReadOptions.parse({"subscribe": "orders"}, None, {})
+    with pytest.raises(SettingsError, match=r"none given.*CREATE TABLE"):
+        ReadOptions.parse({"nameServer": "a:1"}, None, {})
+
+
+def test_more_than_one_choice_of_topics_is_refused() -> None:
+    with pytest.raises(SettingsError, match="subscribe and subscribePattern given"):
+        _read(subscribePattern="o.*")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("startingOffset", "did you mean startingOffsets?"),
+        ("namesrv", "did you mean nameServer?"),
+        ("topic", "it is for writes only; reads take subscribe"),
+        ("zzz", "known are assign, "),
+    ],
+)
+def test_an_unknown_read_option_names_the_next_step(name: str, hint: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        _read(**{name: "1"})
+    assert str(caught.value).startswith(f"option {name}='1' is unknown for reads; {hint}")
+
+
+def test_an_unknown_write_option_names_the_next_step() -> None:
+    with pytest.raises(
+        SettingsError, match="option subscribe='a' is unknown for writes; it is for reads only"
+    ):
+        WriteOptions.parse({"nameServer": "a:1", "subscribe": "a"}, {})
+
+
+def test_options_of_spark_itself_pass() -> None:
+    own = {"path": "p", "checkpointLocation": "c", "spark.x": "1", "asyncProgressTrackingEnabled": "true"}
+    assert ReadOptions.parse(BASE | own, "batch", {}) == _read("batch")
+    assert WriteOptions.parse({"nameServer": "a:1", **own}, {}).name_server == "a:1"
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp"])
+def test_ends_are_for_batches(name: str) -> None:
+    value = "latest" if name == "endingOffsets" else "1"
+    _read("batch", **{name: value})
+    with pytest.raises(SettingsError, match=f"option {name}='{value}' is for batch reads only"):
+        _read("stream", **{name: value})
+
+
+def test_limits_have_no_effect_on_batches_and_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        _read("batch", maxOffsetsPerTrigger="5")
+    assert "maxOffsetsPerTrigger='5' has no effect" in caplog.text
+
+
+def test_a_batch_cannot_start_at_the_end() -> None:
+    with pytest.raises(SettingsError, match="would read nothing"):
+        _read("batch", startingOffsets="latest")
+    assert _read("stream", startingOffsets="latest").starting_offsets == "latest"
+
+
+def test_the_group_place_needs_a_group() -> None:
+    with pytest.raises(SettingsError, match="needs the option groupId"):
+        _read(startingOffsets="group")
+    assert _read(startingOffsets="group", groupId="g").group_id == "g"
+
+
+def test_least_over_most_is_refused() -> None:
+    with pytest.raises(
+        SettingsError, match="minOffsetsPerTrigger=6: it takes at most maxOffsetsPerTrigger=5"
+    ):
+        _read(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
+    with pytest.raises(SettingsError, match="minPartitions=6: it takes at most maxPartitions=5"):
+        _read(minPartitions="6", maxPartitions="5")
+
+
+def test_write_options() -> None:
+    options = WriteOptions.parse(
+        {"nameServer": "a:1", "topic": "t", "sendTimeoutMs": "500", "batchBytes": "2048"}, {}
+    )
+    assert (options.topic, options.send_timeout, options.batch_bytes) == ("t", 0.5, 2048)
+    with pytest.raises(SettingsError, match="option batchBytes='1'"):
+        WriteOptions.parse({"nameServer": "a:1", "batchBytes": "1"}, {})
