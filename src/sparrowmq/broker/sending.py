@@ -43,9 +43,6 @@ RECORD_EXTRA_BYTES: Final = 65_536
 UNSUPPORTED: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 """Delayed and timed messages would be delivered at once by this release, so they are refused."""
 
-NEED_A_LOOK: Final = (b"DELAY\x01", b"TIMER_D", b"POP_CK")
-"""A property string with one of these in it is taken apart before it is stored."""
-
 TAG_CODES_KEPT: Final = 10_000
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -331,7 +328,9 @@ class SendPath:
                     0 < len(body) <= body_max
                     and 0 < len(own) <= own_max
                     and own[-1] == 2
-                    and not any(name in own for name in NEED_A_LOOK)
+                    and b"DELAY\x01" not in own
+                    and b"TIMER_D" not in own
+                    and b"POP_CK" not in own
                 ):
                     full = own + added
                 else:
