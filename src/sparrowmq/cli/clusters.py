@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, namesrv_or_default, print_json, print_table, run
+from sparrowmq.cli.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+)
 
 cluster_app = typer.Typer(help="Clusters: list.", no_args_is_help=True)
 group_app = typer.Typer(help="Consumer groups: list, progress.", no_args_is_help=True)
@@ -39,10 +47,7 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
         return
     print_table(
         ("cluster", "broker", "id", "address", "version"),
-        [
-            (row["cluster"], row["broker"], row["id"], row["address"], row["version"] or "-")
-            for row in rows
-        ],
+        [(row["cluster"], row["broker"], row["id"], row["address"], row["version"] or "-") for row in rows],
         right=("id",),
     )
 
@@ -78,16 +83,19 @@ def progress(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            found = await admin.group_progress(group, topic)
+            if not found and group not in await admin.group_list(system=True):
+                raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
             return [
                 {
-                    "topic": found.queue.topic,
-                    "broker": found.queue.broker_name,
-                    "queue": found.queue.queue_id,
-                    "broker_offset": found.broker_offset,
-                    "consumer_offset": found.consumer_offset,
-                    "lag": found.lag,
+                    "topic": place.queue.topic,
+                    "broker": place.queue.broker_name,
+                    "queue": place.queue.queue_id,
+                    "broker_offset": place.broker_offset,
+                    "consumer_offset": place.consumer_offset,
+                    "lag": place.lag,
                 }
-                for found in await admin.group_progress(group, topic)
+                for place in found
             ]
 
     rows = run(work())

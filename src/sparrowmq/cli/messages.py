@@ -203,8 +203,10 @@ async def _join(
     consumer.subscribe(topic, tags)
     async with consumer:
         async for message in consumer:
-            yield message
-            await message.ack()
+            try:
+                yield message
+            finally:  # the caller may leave after it: what was printed is done
+                await message.ack()
 
 
 async def _look(namesrv: str, topic: str, begin: Any, tags: str) -> AsyncGenerator[ReceivedMessage, None]:

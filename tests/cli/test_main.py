@@ -1,0 +1,83 @@
+"""The tree of commands, the version, and errors as one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sparrowmq.cli import main
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Sparrow
+
+COMMANDS = [
+    ("up",),
+    ("nameserver",),
+    ("broker",),
+    ("send",),
+    ("consume",),
+    ("topic", "create"),
+    ("topic", "list"),
+    ("topic", "route"),
+    ("topic", "status"),
+    ("topic", "delete"),
+    ("cluster", "list"),
+    ("group", "list"),
+    ("group", "progress"),
+    ("demo",),
+    ("test",),
+]
+
+
+def test_version(sparrow: Sparrow) -> None:
+    assert sparrow("--version").out == f"sparrow {version('sparrowmq')}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(sparrow: Sparrow, command: tuple[str, ...]) -> None:
+    assert "Usage:" in sparrow(*command, "--help").out
+
+
+def test_an_unknown_command(sparrow: Sparrow) -> None:
+    assert "No such command" in sparrow("tpoic", status=2).err
+
+
+def test_an_error_is_one_line_without_traceback(sparrow: Sparrow) -> None:
+    outcome = sparrow("topic", "status", "NoSuchTopic", status=1)
+    assert outcome.out == ""
+    assert outcome.err.startswith("sparrow: no broker serves topic 'NoSuchTopic'")
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_ctrl_c_is_130(sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(work: Any) -> Any:
+        work.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparrowmq.cli.topics.run", interrupted)
+    sparrow("topic", "list", status=130)
+
+
+def test_no_name_server(sparrow: Sparrow) -> None:
+    outcome = sparrow("topic", "list", "--namesrv", "127.0.0.1:1", status=1)
+    assert "127.0.0.1:1" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "module", ["sparrowmq.runtime", "sparrowmq.broker", "sparrowmq.client", "pyarrow", "pyspark"]
+)
+def test_what_is_heavy_is_not_imported_at_start(module: str) -> None:
+    code = f"import sys, {main.__name__}; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_module_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sparrowmq.cli.main", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("sparrow ")

@@ -1,0 +1,135 @@
+"""`sparrow send` and `sparrow consume` against a running cluster."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Sparrow
+
+
+def read(sparrow: Sparrow, topic: str, count: int, *options: str) -> list[Any]:
+    options = (*options, "--from", "first", "--format", "json", "--count", str(count))
+    return sparrow("consume", topic, *options).values
+
+
+def test_send_one(sparrow: Sparrow) -> None:
+    (sent,) = sparrow(
+        "send", "One", "héllo", "--tags", "A", "--keys", "k1 k2", "--property", "x=y=z", "--json"
+    ).values
+    assert (sent["status"], sent["topic"], sent["broker"], sent["offset"]) == (
+        "SEND_OK",
+        "One",
+        "broker-a",
+        0,
+    )
+    (got,) = read(sparrow, "One", 1)
+    assert got["message_id"] == sent["message_id"]
+    assert (got["body"], got["tags"], got["keys"], got["queue"]) == (
+        "héllo",
+        "A",
+        ["k1", "k2"],
+        sent["queue"],
+    )
+    assert got["properties"]["x"] == "y=z"
+    assert got["reconsume_times"] == 0
+
+
+def test_send_says_where_it_is(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Where", "--queues", "1")
+    assert sparrow("send", "Where", "x").out.startswith("SEND_OK  Where/broker-a/0  offset 0  id ")
+
+
+def test_send_a_file_of_lines(sparrow: Sparrow, tmp_path: Path) -> None:
+    bodies = [f"line {i}" for i in range(200)]
+    source = tmp_path / "lines"
+    source.write_bytes("\n".join([*bodies[:100], "", *bodies[100:]]).encode() + b"\r\n")
+    assert sparrow("send", "Lines", "--file", str(source), "--tags", "T").out == "200 sent to Lines\n"
+    got = read(sparrow, "Lines", 200)
+    assert sorted(item["body"] for item in got) == sorted(bodies)
+    assert {item["tags"] for item in got} == {"T"}
+
+
+def test_send_from_standard_input(sparrow: Sparrow) -> None:
+    outcome = sparrow("send", "Stdin", "--file", "-", "--json", stdin="a\nb\n")
+    assert outcome.values == [{"topic": "Stdin", "sent": 2}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("T",), "give either a BODY or --file"),
+        (("T", "x", "--file", "y"), "give either a BODY or --file"),
+        (("T", "--file", "/no/such/file"), "/no/such/file cannot be read: No such file"),
+        (("T", "x", "--property", "a"), "--property a: write it as name=value"),
+        (("T", ""), "body"),
+        (("bad name", "x"), "may only have letters"),
+        (("T", "x", "--property", "TAGS=a"), "TAGS"),
+    ],
+)
+def test_sends_that_cannot_be(sparrow: Sparrow, arguments: tuple[str, ...], text: str) -> None:
+    outcome = sparrow("send", *arguments, status=1)
+    assert text in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_consume_as_text(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Text", "--queues", "1")
+    sparrow("send", "Text", "first", "--tags", "A")
+    sparrow("send", "Text", "second")
+    lines = sparrow("consume", "Text", "--from", "first", "--count", "2").lines
+    assert [line.split()[1:] for line in lines] == [
+        ["Text/broker-a/0", "0", "A", "first"],
+        ["Text/broker-a/0", "1", "-", "second"],
+    ]
+
+
+def test_consume_with_tags(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Tagged", "--queues", "1")
+    for tag in ("A", "B", "C"):
+        sparrow("send", "Tagged", tag, "--tags", tag)
+    assert [item["body"] for item in read(sparrow, "Tagged", 2, "--tags", "A || C")] == ["A", "C"]
+    got = read(sparrow, "Tagged", 2, "--tags", "A || C", "--group", "tagged")
+    assert sorted(item["body"] for item in got) == ["A", "C"]
+
+
+def test_consume_ends_when_nothing_comes(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Quiet", "--queues", "1")
+    sparrow("send", "Quiet", "old")
+    assert sparrow("consume", "Quiet", "--timeout", "0.2").out == ""
+    assert len(sparrow("consume", "Quiet", "--from", "first", "--timeout", "1").lines) == 1
+
+
+def test_consume_from_a_time(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Timed", "--queues", "1")
+    sparrow("send", "Timed", "x")
+    now = datetime.now()
+    before, after = (now - timedelta(hours=1)).isoformat(), (now + timedelta(hours=1)).isoformat()
+    assert len(sparrow("consume", "Timed", "--from", before, "--count", "1").lines) == 1
+    assert sparrow("consume", "Timed", "--from", after, "--timeout", "0.2").out == ""
+
+
+def test_a_group_goes_on_where_it_was(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Grouped", "--queues", "1")
+    for body in ("1", "2", "3"):
+        sparrow("send", "Grouped", body)
+    first = read(sparrow, "Grouped", 2, "--group", "going-on")
+    second = read(sparrow, "Grouped", 1, "--group", "going-on")
+    assert [item["body"] for item in (*first, *second)] == ["1", "2", "3"]
+
+
+def test_looking_commits_nothing(sparrow: Sparrow) -> None:
+    sparrow("send", "Looked", "x")
+    groups = sparrow("group", "list").lines
+    assert len(read(sparrow, "Looked", 1)) == len(read(sparrow, "Looked", 1)) == 1
+    assert sparrow("group", "list").lines == groups
+
+
+def test_consumes_that_cannot_be(sparrow: Sparrow) -> None:
+    assert "no broker serves topic" in sparrow("consume", "NoSuchTopic", status=1).err
+    assert "give last, first, or a time" in sparrow("consume", "T", "--from", "soon", status=1).err
+    sparrow("consume", "T", "--count", "0", status=2)

@@ -1,0 +1,137 @@
+"""`sparrow up`, `nameserver` and `broker`: what the options become, and servers started apart."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support import free_port
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Sparrow
+
+PROGRAM = [sys.executable, "-m", "sparrowmq.cli.main"]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """What would be run: pairs of name server settings and broker settings."""
+    found: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(
+        "sparrowmq.runtime.process.run_servers",
+        lambda nameserver, broker, ready: found.append((nameserver, broker)),
+    )
+    for name in ("SPARROW_NAMESRV", "NAMESRV_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    return found
+
+
+def test_up_by_default(sparrow: Sparrow, started: list[tuple[Any, Any]]) -> None:
+    assert sparrow("up").err == ""
+    ((nameserver, broker),) = started
+    assert (nameserver.listen_port, nameserver.bind_address) == (9876, "127.0.0.1")
+    assert nameserver.kv_config_path == Path("sparrow-data/namesrv/kvConfig.json")
+    assert (broker.listen_port, broker.bind_address, broker.broker_ip1) == (10911, "127.0.0.1", "127.0.0.1")
+    assert broker.store_path_root_dir == Path("sparrow-data/store")
+
+
+def test_up_with_options(sparrow: Sparrow, started: list[tuple[Any, Any]], tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("storePathRootDir=/elsewhere\nbrokerName=x\nlistenPort=5\nsendMessageThreadPoolNums=1\n")
+    options = (
+        "--nameserver-port",
+        "1",
+        "--broker-port",
+        "2",
+        "--set",
+        "regionId=r",
+        "--set",
+        "traceOn=false",
+    )
+    outcome = sparrow("up", "-c", str(conf), "--data", str(tmp_path), *options)
+    assert outcome.err == (
+        "sparrow: warning: known to RocketMQ, without effect in this release: sendMessageThreadPoolNums\n"
+    )
+    ((nameserver, broker),) = started
+    assert (nameserver.listen_port, broker.listen_port, broker.broker_name) == (1, 2, "x")
+    assert (broker.region_id, broker.trace_on) == ("r", False)
+    assert broker.store_path_root_dir == tmp_path / "store"
+
+
+def test_a_file_may_say_where_the_data_are(
+    sparrow: Sparrow, started: list[tuple[Any, Any]], tmp_path: Path
+) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("storePathRootDir=/elsewhere\n")
+    sparrow("up", "-c", str(conf))
+    assert started[0][1].store_path_root_dir == Path("/elsewhere")
+
+
+def test_nameserver(sparrow: Sparrow, started: list[tuple[Any, Any]]) -> None:
+    outcome = sparrow("nameserver", "--port", "3", "--bind", "10.0.0.1")
+    assert outcome.err.startswith("sparrow: warning: bindAddress=10.0.0.1: everyone")
+    ((nameserver, broker),) = started
+    assert broker is None
+    assert (nameserver.listen_port, nameserver.bind_address) == (3, "10.0.0.1")
+
+
+def test_broker(sparrow: Sparrow, started: list[tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARROW_REGION_ID", "from-env")
+    sparrow("broker", "--namesrv", "a:1;b:2", "--port", "4", "--data", "/d")
+    ((nameserver, broker),) = started
+    assert nameserver is None
+    assert broker.name_servers == ("a:1", "b:2")
+    assert (broker.listen_port, broker.region_id, broker.store_path_root_dir) == (
+        4,
+        "from-env",
+        Path("/d/store"),
+    )
+
+
+def test_a_broker_without_name_server_is_warned_of(sparrow: Sparrow, started: list[tuple[Any, Any]]) -> None:
+    sparrow.namesrv = ""
+    assert "no name server: clients will not find this broker" in sparrow("broker").err
+    assert started[0][1].namesrv_addr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("up", "--set", "listenPrt=1"), "did you mean listenPort?"),
+        (("up", "--broker-port", "99999"), "listenPort=99999"),
+        (("up", "-c", "/no/such.conf"), "/no/such.conf cannot be read"),
+        (("broker", "--namesrv", "nowhere"), "'nowhere' is not an address"),
+        (("nameserver", "--set", "brokerName=x"), "brokerName=x: there is no such setting"),
+    ],
+)
+def test_bad_settings_are_one_line(sparrow: Sparrow, arguments: tuple[str, ...], text: str) -> None:
+    outcome = sparrow(*arguments, status=1)
+    assert text in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_servers_started_apart_work_together(sparrow: Sparrow, tmp_path: Path) -> None:
+    port = free_port()
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerName=apart\nnamesrvAddr=127.0.0.1:{port}\nlistenPort=0\n")
+    servers: list[subprocess.Popen[str]] = []
+    try:
+        for arguments in (
+            ("nameserver", "--port", str(port)),
+            ("broker", "-c", str(conf), "--data", str(tmp_path)),
+        ):
+            servers.append(subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, text=True))
+            lines = iter(servers[-1].stdout.readline, "")  # type: ignore[union-attr]
+            assert any(line.startswith("Ctrl-C") for line in lines)
+        sparrow.namesrv = f"127.0.0.1:{port}"
+        assert sparrow("topic", "create", "Apart").out == "Apart: 8 queues on apart\n"
+        assert sparrow("send", "Apart", "x").out.startswith("SEND_OK")
+    finally:
+        for server in reversed(servers):
+            server.send_signal(signal.SIGTERM)
+            server.communicate(timeout=60)
+    assert [server.returncode for server in servers] == [0, 0]
