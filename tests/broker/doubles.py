@@ -18,6 +18,10 @@ class FakeConnection:
         self.written = b""
         self.notices: list[Command] = []
 
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self.written)
+
     def write(self, data: bytes) -> None:
         self.written += data
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.rig import Rig, connection, pull_ext, send_command
 
+from sparrowmq.broker import pulling as module
 from sparrowmq.broker.clients import ConsumerGroup, Member
 from sparrowmq.core.route import PERM_WRITE
 from sparrowmq.core.subscription import SubscriptionData
@@ -178,6 +179,17 @@ def test_a_pull_commits_the_offset_it_carries(rig: Rig) -> None:
     fill(rig, 3)
     pull(rig, sysFlag=5, commitOffset=2)
     assert rig.offsets.query("TopicTest", "g", 0) == 2
+
+
+def test_a_client_that_does_not_read_is_told_to_wait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(rig, 3)
+    monkeypatch.setattr(module, "UNSENT_BYTES_MAX", 100)
+    client = connection()
+    rig.pulling.pull(client, frame(opaque=1))
+    rig.pulling.pull(client, frame(opaque=2))
+    first, second = client.answers()
+    assert (first.code, second.code) == (ResponseCode.SUCCESS, ResponseCode.FLOW_CONTROL)
+    assert "100" in (second.remark or "") and pull(rig, client).code == ResponseCode.SUCCESS
 
 
 def test_a_held_pull_is_answered_by_the_chunk_that_brings_its_message(rig: Rig) -> None:

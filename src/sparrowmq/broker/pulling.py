@@ -34,6 +34,9 @@ BULK_COUNT_MAX: Final = 1 << 20
 HOLD_SECONDS_MAX: Final = 25.0
 """Java gives up on a held pull after 30 s and closes the connection (remoting:8.14)."""
 
+UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""A client with more unread answers than this is told to wait (215) before it gets more."""
+
 _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -92,6 +95,12 @@ class PullPath:
         """Answer one pull, or hold it."""
         fields = frame.fields
         try:
+            if connection.unsent_bytes > UNSENT_BYTES_MAX:
+                raise Refused(
+                    ResponseCode.FLOW_CONTROL,
+                    f"{connection.unsent_bytes} bytes of answers wait to be read, the limit is "
+                    f"{UNSENT_BYTES_MAX}; read them before pulling more",
+                )
             queue, codes = self._check(fields)
         except Refused as refused:
             connection.send(
