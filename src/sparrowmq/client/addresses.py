@@ -12,7 +12,9 @@ NAMESRV_VARIABLES = ("SPARROW_NAMESRV", "NAMESRV_ADDR")
 
 
 def parse_namesrv(text: str) -> tuple[str, ...]:
-    """The `host:port` addresses in `text`, separated by `;` or `,`; `http://host:port` is cut down (client:A-69).
+    """The `host:port` addresses in `text`, separated by `;` or `,` (client:A-69).
+
+    `http://host:port` is cut down to what follows the slashes.
 
     Raises `SettingsError` on a part without a port number.
     """

@@ -55,7 +55,8 @@ class Admin:
         async with Admin(namesrv="127.0.0.1:9876") as admin:
             await admin.create_topic("TopicTest", queues=8)
 
-    Errors: `BrokerError` with the code a server answered, `TransportError`, `NoRouteError` for unknown topics.
+    Errors: `BrokerError` with the code a server answered, `TransportError`, `NoRouteError` for unknown
+    topics.
     """
 
     def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
@@ -125,8 +126,8 @@ class Admin:
         route = await self._running().update_route(topic)
         if route is None:
             raise NoRouteError(
-                f"no broker serves topic {topic!r}; see the names with `sparrow topic list` or create it with "
-                f"`sparrow topic create {topic}`"
+                f"no broker serves topic {topic!r}; see the names with `sparrow topic list` or create it "
+                f"with `sparrow topic create {topic}`"
             )
         return route
 
@@ -154,8 +155,8 @@ class Admin:
     ) -> TopicRoute:
         """Create or change a topic on every master of `cluster` (all clusters by default); its route.
 
-        Returns when the name server knows it there. `queues` is per broker, `perm` bits are 2 write and 4 read.
-        Raises `InvalidNameError` for illegal and reserved names.
+        Returns when the name server knows it there. `queues` is per broker, `perm` bits are 2 write and 4
+        read. Raises `InvalidNameError` for illegal and reserved names.
         """
         instance = self._running()
         check_topic(name)
@@ -178,8 +179,8 @@ class Admin:
                 break
             await asyncio.sleep(pause)
         raise RequestTimeoutError(
-            f"topic {name!r} was created on {', '.join(masters)}, but the name server did not learn of it within "
-            f"{_ROUTE_WAIT:g} s; check that the brokers are registered with it",
+            f"topic {name!r} was created on {', '.join(masters)}, but the name server did not learn of it "
+            f"within {_ROUTE_WAIT:g} s; check that the brokers are registered with it",
             address=instance.name_servers.current,
         )
 
@@ -321,7 +322,7 @@ class Admin:
         return check(answer, name_servers.current, code).body
 
     async def _cluster_masters(self, cluster: str | None) -> dict[str, str]:
-        """Broker name to master address, of one cluster or of all. Raises `ClientError` when there are none."""
+        """Broker name to master address, of one cluster or of all. Raises `ClientError` without any."""
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.clusters:
             known = ", ".join(sorted(info.clusters)) or "none"

@@ -27,8 +27,8 @@ class QueueStatus:
 class BrokerStatus:
     """One broker of a cluster; id 0 is the master.
 
-    `runtime` holds what the broker tells about itself (remoting:2.7, code 28), empty when it did not answer or
-    does not know the question; `error` says why.
+    `runtime` holds what the broker tells about itself (remoting:2.7, code 28), empty when it did not answer
+    or does not know the question; `error` says why.
     """
 
     cluster: str

@@ -125,12 +125,13 @@ def check_caller(pid: int, what: object) -> BackgroundLoop:
     """
     if pid != os.getpid():
         raise InvalidStateError(
-            f"{what!r} was made in another process (pid {pid}, this is {os.getpid()}); make a new one after the fork"
+            f"{what!r} was made in another process (pid {pid}, this is {os.getpid()}); make a new "
+            "one after the fork"
         )
     background = background_loop()
     if background.is_current_thread:
         raise InvalidStateError(
-            f"{what!r} was called on SparrowMQ's own loop, where it would wait for itself: use sparrowmq.aio in "
-            "async handlers, or make the handler a plain function"
+            f"{what!r} was called on SparrowMQ's own loop, where it would wait for itself: use "
+            "sparrowmq.aio in async handlers, or make the handler a plain function"
         )
     return background

@@ -95,8 +95,8 @@ class ConsumeService:
             await asyncio.wait(self._retries, timeout=max(0.0, deadline - self._loop.time()))
         if not all(ended):
             log.warning(
-                "handlers of group %s still ran %.3g s after close; their results are thrown away and the messages "
-                "come again",
+                "handlers of group %s still ran %.3g s after close; their results are thrown away and "
+                "the messages come again",
                 self._group,
                 timeout,
             )
@@ -211,8 +211,8 @@ class ConsumeService:
             self._occasional.write(
                 logging.WARNING,
                 f"send-back {queue.broker_name}",
-                f"a failed message of group {self._group} could not be sent back and is handled again here in "
-                f"{self._settings.redeliver_delay:g} s: {error}",
+                f"a failed message of group {self._group} could not be sent back and is handled again here "
+                f"in {self._settings.redeliver_delay:g} s: {error}",
             )
             return False
         return True

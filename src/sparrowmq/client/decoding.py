@@ -76,9 +76,9 @@ def decode_messages(
     """The messages in `buffer`, which was pulled from `queue`, as `message_type`.
 
     With `tags` only messages with one of them are kept: brokers compare hashes only. Bodies are
-    decompressed; `MIN_OFFSET` and `MAX_OFFSET` of the queue are added to the properties (client:D.7). Messages
-    of a retry topic show the topic they were sent to. Raises `RecordError` when the bytes are not whole
-    records.
+    decompressed; `MIN_OFFSET` and `MAX_OFFSET` of the queue are added to the properties (client:D.7).
+    Messages of a retry topic show the topic they were sent to. Raises `RecordError` when the bytes are not
+    whole records.
     """
     messages: list[Received] = []
     append, unpack = messages.append, record.HEAD.unpack_from
@@ -152,7 +152,7 @@ def decode_messages(
 
 
 def _decompressed(body: bytes, sys_flag: int, queue: MessageQueue, queue_offset: int) -> tuple[bytes, int]:
-    """Body and flag after decompression; a damaged body is handed on as it is, so that it cannot block a queue."""
+    """Body and flag after decompression; a damaged body stays as it is, so that it cannot block a queue."""
     try:
         return decompress(body, sys_flag), without_compressed_bit(sys_flag)
     except RecordError as error:

@@ -1,4 +1,4 @@
-"""Messages for `async for`: handed out one at a time, settled by the user or by the clock (DESIGN section 3)."""
+"""Messages for `async for`: handed out one at a time, settled by the user or by the clock."""
 
 from __future__ import annotations
 

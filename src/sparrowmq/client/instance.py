@@ -1,4 +1,4 @@
-"""One client towards a cluster: identity, connections, routes, heartbeats, and the requests brokers make of it.
+"""One client towards a cluster: identity, connections, routes, heartbeats, what brokers ask of it.
 
 A producer, consumer or admin client owns one instance. Members register by group; the instance keeps their
 routes fresh and tells every broker that they are alive (client:A).
@@ -126,7 +126,7 @@ class ClientInstance:
         self._consumers[group] = member
 
     async def unregister(self, *, producer: str | None = None, consumer: str | None = None) -> None:
-        """Take a group out and tell every broker; brokers that cannot be reached are left to notice themselves."""
+        """Take a group out and tell every broker; those that cannot be reached notice by themselves."""
         if producer is not None:
             self._producers.pop(producer, None)
         if consumer is not None:
@@ -152,8 +152,8 @@ class ClientInstance:
     async def update_route(self, topic: str, *, template_queues: int | None = None) -> TopicRoute | None:
         """Ask a name server for the route of `topic` and spread it; None when it knows no broker for it.
 
-        With `template_queues` the route of the template topic is taken for it instead, cut to so many queues a
-        broker (client:A-42). Calls for the same topic at the same time share one request.
+        With `template_queues` the route of the template topic is taken for it instead, cut to so many
+        queues a broker (client:A-42). Calls for the same topic at the same time share one request.
         """
         key = (topic, template_queues)
         task = self._updates.get(key)

@@ -19,7 +19,7 @@ from sparrowmq.core.message import MessageQueue, ReceivedMessage
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one queue may have in hand before pulling pauses; the limits themselves are allowed (client:D-16)."""
+    """What one queue may have in hand before pulling pauses; the limits are allowed (client:D-16)."""
 
     messages: int = 1000
     bytes: int = 100 * 1024 * 1024

@@ -131,13 +131,14 @@ class Producer:
     ) -> SendResult:
         """Send one message and wait until the broker has stored it.
 
-        By default queues take turns, and a failed try goes to another broker. `queue` names the queue; `selector`
-        chooses it from the topic's queues, the message and `argument`; `hash_key` keeps messages with equal keys
-        in one queue. A queue that was chosen is tried once. `timeout` in seconds covers everything.
+        By default queues take turns, and a failed try goes to another broker. `queue` names the queue;
+        `selector` chooses it from the topic's queues, the message and `argument`; `hash_key` keeps messages
+        with equal keys in one queue. A queue that was chosen is tried once. `timeout` in seconds covers
+        everything.
 
-        Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`, or
-        `TooManyRequestsError` when the time was used up waiting for room. Cancelling does not take the message
-        back.
+        Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`,
+        or `TooManyRequestsError` when the time was used up waiting for room. Cancelling does not take the
+        message back.
         """
         sender = self._running()
         if queue is None and selector is None and hash_key is None:
@@ -153,10 +154,10 @@ class Producer:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Send without waiting and without a task: `done(result, error)` is called on the loop, one of them None.
+        """Send without waiting and without a task: `done(result, error)` is called on the loop.
 
-        For callers that manage many sends themselves; otherwise as `send`. Errors of the message itself are
-        raised at once.
+        One of its arguments is None. For callers that manage many sends themselves; otherwise as `send`.
+        Errors of the message itself are raised at once.
         """
         self._running().submit(message, done, timeout)
 
@@ -180,9 +181,10 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Send a batch body of `count` messages that is encoded already (remoting:5.5), each with its `UNIQ_KEY`.
+        """Send a batch body of `count` messages that is encoded already (remoting:5.5).
 
-        For bulk writers; the result's `message_id` is that of the batch. Otherwise as `send_batch`.
+        Each message has its own `UNIQ_KEY`. For bulk writers; the result's `message_id` is that of the
+        batch. Otherwise as `send_batch`.
         """
         sender = self._running()
         outgoing = outgoing_encoded_batch(

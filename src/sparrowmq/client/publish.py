@@ -1,4 +1,4 @@
-"""Which queue a message goes to: round robin, another broker after a failure, selectors (client:B.5, B.6, B.11)."""
+"""Which queue a message goes to: round robin, another broker after a failure, selectors (client:B.5 to 11)."""
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ class PullConsumer:
         route = await instance.update_route(topic)
         if route is None:
             raise NoRouteError(
-                f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or check the "
-                "name"
+                f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or "
+                "check the name"
             )
         return route.subscribe_queues(topic)
 
@@ -128,10 +128,10 @@ class PullConsumer:
     ) -> RawBatch:
         """Stored records from `offset` on, as the broker sent them: what one pull gives.
 
-        At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and `max_messages`,
-        but always one whole record if there is one. `expression` filters by tag hash at the broker: compare
-        tags again when they matter. With `wait` the broker may hold the pull so many seconds until messages
-        come. `timeout` defaults to `wait` and 10 s.
+        At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
+        `max_messages`, but always one whole record if there is one. `expression` filters by tag hash at the
+        broker: compare tags again when they matter. With `wait` the broker may hold the pull so many
+        seconds until messages come. `timeout` defaults to `wait` and 10 s.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
         `NoRouteError`, `BrokerError` or `TransportError`.
@@ -152,7 +152,7 @@ class PullConsumer:
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:
-        """Messages from `offset` on, decoded and filtered by the text of their tags. Otherwise as `fetch_raw`."""
+        """Messages from `offset` on, decoded and filtered by the text of tags. Otherwise as `fetch_raw`."""
         answer = await self._pull(queue, offset, BULK_BYTES_MAX, max_messages, expression, wait, timeout)
         messages: list[ReceivedMessage] = []
         if answer.status is PullStatus.FOUND:

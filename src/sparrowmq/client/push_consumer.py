@@ -33,8 +33,8 @@ class PushConsumer:
                 await message.ack()
 
     Or give `subscribe` a handler: an `async def` runs on the loop, a plain function in one of `threads`
-    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again after a
-    crash, a rebalance or a retry.
+    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again
+    after a crash, a rebalance or a retry.
     """
 
     message_type: type[HandedMessage] = DeliveredMessage
@@ -154,8 +154,8 @@ class PushConsumer:
     async def close(self) -> None:
         """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.
 
-        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered again.
-        Raises what stopped the consumer unless it was raised elsewhere before.
+        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered
+        again. Raises what stopped the consumer unless it was raised elsewhere before.
         """
         if self.state is State.CREATED:
             self._life.to(State.CLOSED)
@@ -180,7 +180,7 @@ class PushConsumer:
             raise self._shown_failure()
 
     def __aiter__(self) -> AsyncIterator[DeliveredMessage]:
-        """Messages of topics without handler. Leaving the loop gives back what was neither acked nor retried."""
+        """Messages of topics without handler. Leaving the loop gives back what was not settled."""
         return iterate(self.stream)
 
     @property

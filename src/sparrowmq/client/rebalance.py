@@ -83,7 +83,7 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance until cancelled: when woken, else every 20 s, sooner after a round that did not settle."""
+        """Rebalance until cancelled: when woken, else every 20 s, sooner when not settled."""
         settings = self._settings
         self.balanced = True  # nothing is owned yet: wait for the first wake-up
         while True:  # ends by cancellation when the consumer closes

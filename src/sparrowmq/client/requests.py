@@ -265,7 +265,7 @@ def need_address(address: str | None, queue: MessageQueue, what: str) -> str:
     """`address`, or a `ClientError` that says which broker is missing (client:A-55)."""
     if address is None:
         raise ClientError(
-            f"the broker {queue.broker_name!r} of {queue} has no {what} in the route; check that it is running "
-            "and registered with the name server"
+            f"the broker {queue.broker_name!r} of {queue} has no {what} in the route; check that it is "
+            "running and registered with the name server"
         )
     return address

@@ -1,7 +1,8 @@
-"""The engine of a producer: routes to queues, queues to requests, failures to further tries (client:B.7, B.8).
+"""The engine of a producer: routes to queues to requests, failures to further tries (client:B.7, B.8).
 
-The usual send takes the fast way: topic known, connection open, room in flight. It costs one future and no task.
-Everything else (first use of a topic, reconnecting, waiting for room, further tries) takes the slow way.
+The usual send takes the fast way: topic known, connection open, room in flight. It costs one future and no
+task. Everything else (first use of a topic, reconnecting, waiting for room, further tries) takes the slow
+way.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class Sender:
         argument: Any,
         hash_key: object,
     ) -> SendResult:
-        """Send once, to a queue that was named or is chosen by `selector` or `hash_key` (client:B-34, B-35)."""
+        """Send once, to a queue that was named or is chosen by selector or hash key (client:B-34, B-35)."""
         selector = one_choice(queue, selector, hash_key)
         outgoing = self._make(message)
         deadline = self._deadline(timeout)
@@ -391,7 +392,7 @@ class Sender:
         return remaining
 
     async def _find_info(self, topic: str, deadline: float) -> PublishInfo:
-        """The queues of `topic`, asked for at first use; an unknown topic gets the template's (client:B-17)."""
+        """The queues of `topic`, asked for at first use; an unknown one gets the template's (client:B-17)."""
         info = self._infos.get(topic)
         if info is not None and info.targets:
             return info

@@ -121,8 +121,8 @@ class Outgoing:
 def property_text(message: Message, unique_key: str) -> str:
     """The property string of a message to send (remoting:5.3).
 
-    Raises `InvalidMessageError` when a user property is reserved or blank, or a name or value holds 0x01 or 0x02
-    (client:B-10).
+    Raises `InvalidMessageError` when a user property is reserved or blank, or a name or value holds 0x01 or
+    0x02 (client:B-10).
     """
     text = (
         f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02{PROPERTY_WAIT}\x01{_java_bool(message.wait_store_ok)}\x02"
@@ -141,7 +141,8 @@ def property_text(message: Message, unique_key: str) -> str:
             entries += 1
     if text.count("\x01") != entries or text.count("\x02") != entries:
         raise InvalidMessageError(
-            f"tags, keys and properties of a message to {message.topic!r} must not hold the characters 0x01 and 0x02"
+            f"tags, keys and properties of a message to {message.topic!r} must not hold the characters 0x01 "
+            "and 0x02"
         )
     if len(text) * 3 > PROPERTIES_BYTES_MAX and (size := len(text.encode())) > PROPERTIES_BYTES_MAX:
         raise InvalidMessageError(
@@ -196,8 +197,8 @@ def outgoing_batch(
 ) -> Outgoing:
     """Several messages as one batch request (client:B-72 to B-75).
 
-    Raises `InvalidMessageError` when there are none, when they differ in topic or `wait_store_ok`, go to a retry
-    topic, or take more than `bytes_max` bytes together.
+    Raises `InvalidMessageError` when there are none, when they differ in topic or `wait_store_ok`, go to a
+    retry topic, or take more than `bytes_max` bytes together.
     """
     if not messages:
         raise InvalidMessageError("a batch needs at least one message")
@@ -208,7 +209,7 @@ def outgoing_batch(
     for message, key in zip(messages, unique_keys, strict=True):
         if message.topic != first.topic:
             raise InvalidMessageError(
-                f"a batch has one topic, but this one has {first.topic!r} and {message.topic!r}; send two batches"
+                f"a batch has one topic, but this one has {first.topic!r} and {message.topic!r}; split it"
             )
         if message.wait_store_ok != first.wait_store_ok:
             raise InvalidMessageError("the messages of a batch must agree in wait_store_ok")
@@ -232,8 +233,8 @@ def outgoing_encoded_batch(
         raise InvalidMessageError(f"a batch needs at least one message, {topic!r} gets {count}")
     if len(body) > bytes_max:
         raise InvalidMessageError(
-            f"a batch of {count} messages to {topic!r} takes {len(body)} bytes, the limit is {bytes_max}; send "
-            "smaller batches"
+            f"a batch of {count} messages to {topic!r} takes {len(body)} bytes, the limit is {bytes_max}; "
+            "send smaller batches"
         )
     text = f"{PROPERTY_UNIQ_KEY}\x01{batch_key}\x02{PROPERTY_WAIT}\x01true\x02"
     return Outgoing(topic, body, _encode_json(text), batch_key, now_ms, is_batch=True)
@@ -264,8 +265,8 @@ def send_result(answer: Command, outgoing: Outgoing, target: SendTarget) -> Send
         queue_offset = int(fields["queueOffset"])
     except (KeyError, ValueError) as error:
         raise ProtocolError(
-            f"{target.address} answered that a message is stored, but msgId, queueId or queueOffset is missing "
-            f"or wrong: {error}"
+            f"{target.address} answered that a message is stored, but msgId, queueId or queueOffset is "
+            f"missing or wrong: {error}"
         ) from None
     queue = target.queue
     if queue_id != queue.queue_id:

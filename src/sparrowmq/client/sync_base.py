@@ -1,7 +1,7 @@
 """What the generated synchronous classes stand on: calls into the background loop, and the parts that differ.
 
-`sync_generated` has the classes; its methods and docstrings are made from the asyncio classes. By hand are only
-sends, which must not cost a task and two hand-overs each, and iteration.
+`sync_generated` has the classes; its methods and docstrings are made from the asyncio classes. By hand are
+only sends, which must not cost a task and two hand-overs each, and iteration.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class ProducerFacade(Facade[AsyncProducer]):
         limit = self._inner.settings.send_timeout if timeout is None else timeout
         if not self._room.acquire(timeout=limit):
             raise TooManyRequestsError(
-                f"{self._inner.settings.in_flight_max} sends are in flight and none ended within {limit:g} s; "
-                "wait for results or raise in_flight_max"
+                f"{self._inner.settings.in_flight_max} sends are in flight and none ended within {limit:g} "
+                "s; wait for results or raise in_flight_max"
             )
 
         def done(result: SendResult | None, error: BaseException | None) -> None:

@@ -91,13 +91,14 @@ class Producer(ProducerFacade):
     ) -> SendResult:
         """Send one message and wait until the broker has stored it.
 
-        By default queues take turns, and a failed try goes to another broker. `queue` names the queue; `selector`
-        chooses it from the topic's queues, the message and `argument`; `hash_key` keeps messages with equal keys
-        in one queue. A queue that was chosen is tried once. `timeout` in seconds covers everything.
+        By default queues take turns, and a failed try goes to another broker. `queue` names the queue;
+        `selector` chooses it from the topic's queues, the message and `argument`; `hash_key` keeps messages
+        with equal keys in one queue. A queue that was chosen is tried once. `timeout` in seconds covers
+        everything.
 
-        Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`, or
-        `TooManyRequestsError` when the time was used up waiting for room. Cancelling does not take the message
-        back.
+        Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`,
+        or `TooManyRequestsError` when the time was used up waiting for room. Cancelling does not take the
+        message back.
         """
         if queue is None and selector is None and hash_key is None:
             return self._send(message, timeout)
@@ -130,9 +131,10 @@ class Producer(ProducerFacade):
         queue: MessageQueue | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Send a batch body of `count` messages that is encoded already (remoting:5.5), each with its `UNIQ_KEY`.
+        """Send a batch body of `count` messages that is encoded already (remoting:5.5).
 
-        For bulk writers; the result's `message_id` is that of the batch. Otherwise as `send_batch`.
+        Each message has its own `UNIQ_KEY`. For bulk writers; the result's `message_id` is that of the
+        batch. Otherwise as `send_batch`.
         """
         return self._run(self._inner.send_encoded_batch, topic, body, count, queue=queue, timeout=timeout)
 
@@ -175,8 +177,8 @@ class PushConsumer(PushConsumerFacade):
                 message.ack()
 
     Or give `subscribe` a handler: an `async def` runs on the loop, a plain function in one of `threads`
-    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again after a
-    crash, a rebalance or a retry.
+    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again
+    after a crash, a rebalance or a retry.
     """
 
     def __init__(
@@ -264,8 +266,8 @@ class PushConsumer(PushConsumerFacade):
     def close(self) -> None:
         """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.
 
-        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered again.
-        Raises what stopped the consumer unless it was raised elsewhere before.
+        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered
+        again. Raises what stopped the consumer unless it was raised elsewhere before.
         """
         self._run(self._inner.close)
 
@@ -324,10 +326,10 @@ class PullConsumer(Facade[_PullConsumer]):
     ) -> RawBatch:
         """Stored records from `offset` on, as the broker sent them: what one pull gives.
 
-        At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and `max_messages`,
-        but always one whole record if there is one. `expression` filters by tag hash at the broker: compare
-        tags again when they matter. With `wait` the broker may hold the pull so many seconds until messages
-        come. `timeout` defaults to `wait` and 10 s.
+        At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
+        `max_messages`, but always one whole record if there is one. `expression` filters by tag hash at the
+        broker: compare tags again when they matter. With `wait` the broker may hold the pull so many
+        seconds until messages come. `timeout` defaults to `wait` and 10 s.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
         `NoRouteError`, `BrokerError` or `TransportError`.
@@ -353,7 +355,7 @@ class PullConsumer(Facade[_PullConsumer]):
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:
-        """Messages from `offset` on, decoded and filtered by the text of their tags. Otherwise as `fetch_raw`."""
+        """Messages from `offset` on, decoded and filtered by the text of tags. Otherwise as `fetch_raw`."""
         return self._run(
             self._inner.pull,
             queue,
@@ -395,7 +397,8 @@ class Admin(Facade[_Admin]):
         with Admin(namesrv="127.0.0.1:9876") as admin:
             admin.create_topic("TopicTest", queues=8)
 
-    Errors: `BrokerError` with the code a server answered, `TransportError`, `NoRouteError` for unknown topics.
+    Errors: `BrokerError` with the code a server answered, `TransportError`, `NoRouteError` for unknown
+    topics.
     """
 
     def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
@@ -432,8 +435,8 @@ class Admin(Facade[_Admin]):
     ) -> TopicRoute:
         """Create or change a topic on every master of `cluster` (all clusters by default); its route.
 
-        Returns when the name server knows it there. `queues` is per broker, `perm` bits are 2 write and 4 read.
-        Raises `InvalidNameError` for illegal and reserved names.
+        Returns when the name server knows it there. `queues` is per broker, `perm` bits are 2 write and 4
+        read. Raises `InvalidNameError` for illegal and reserved names.
         """
         return self._run(self._inner.create_topic, name, queues, perm=perm, cluster=cluster)
 

@@ -1,7 +1,7 @@
 """Where handlers run: a bounded set of threads for plain functions, of tasks for `async def` ones.
 
-Neither costs a task, thread or wake-up per message: workers take jobs from one queue until it is empty, and the
-results of threads come back to the loop in groups.
+Neither costs a task, thread or wake-up per message: workers take jobs from one queue until it is empty, and
+the results of threads come back to the loop in groups.
 """
 
 from __future__ import annotations
