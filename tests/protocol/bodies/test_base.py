@@ -1,0 +1,123 @@
+"""What all bodies share: nulls, numbers as strings, errors; and noise against every body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparrowmq.core.errors import BodyError, JavaJsonError
+from sparrowmq.protocol import bodies
+from sparrowmq.protocol.bodies.base import Body, Int32, convert, without_nulls
+from sparrowmq.protocol.java_json import dumps
+
+
+class Sample(Body, frozen=True):
+    """A body with one member of each kind."""
+
+    a_number: Int32
+    a_list: list[int]
+    a_text: str | None = None
+    a_table: dict[int, float] = {}  # noqa: RUF012 - msgspec copies it
+
+
+DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "plain registration": lambda data: bodies.decode_register_body(data, False, 513),
+    "compressed registration": lambda data: bodies.decode_register_body(data, True, 513),
+    "route": bodies.route_from_json,
+    **{
+        type_.__name__: type_.decode
+        for type_ in (
+            bodies.ClusterInfo,
+            bodies.ConsumeStats,
+            bodies.ConsumerConnection,
+            bodies.ConsumerList,
+            bodies.DataVersion,
+            bodies.GroupList,
+            bodies.HeartbeatData,
+            bodies.KVTable,
+            bodies.LockBatchRequestBody,
+            bodies.LockBatchResponseBody,
+            bodies.ProducerConnection,
+            bodies.SubscriptionGroupConfig,
+            bodies.SubscriptionGroupTable,
+            bodies.TopicConfig,
+            bodies.TopicConfigTable,
+            bodies.TopicList,
+            bodies.TopicStatsTable,
+        )
+    },
+}
+NAMES = """topic topicName groupName clientID clientId consumerGroup brokerName brokerAddrs cluster queueId
+    perm readQueueNums brokerDatas queueDatas orderTopicConf topicConfigTable dataVersion counter attributes
+    offsetTable consumerDataSet producerDataSet subscriptionDataSet subString tagsSet codeSet expressionType
+    consumeType messageModel mqSet lockOKMQSet connectionSet subscriptionTable table topicList brokerAddr groupList
+    topicConfigSerializeWrapper filterServerList brokerAddrTable clusterAddrTable forbiddenTable""".split()
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**65), 2**65)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "5", "x", "||", "*", "TAG", "CLUSTERING", '{"queueId":1}', "a:1;b", "\x00"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+def test_strings_become_numbers_and_nulls_are_left_out() -> None:
+    read = Sample.decode(b'{"aNumber":"5","aList":["1",null,2.0],"aText":null,"aTable":{3:"1.5"},"other":{}}')
+    assert read == Sample(5, [1, 2], None, {3: 1.5})
+    assert read.encode() == b'{"aNumber":5,"aList":[1,2],"aTable":{"3":1.5}}'
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"{}", "Sample: .*aNumber"),
+        (b'{"aNumber":1}', "Sample: .*aList"),
+        (b'{"aNumber":"x","aList":[]}', "aNumber"),
+        (b'{"aNumber":2147483648,"aList":[]}', "aNumber"),
+        (b'{"aNumber":null,"aList":[]}', "aNumber"),
+        (b'{"aNumber":1,"aList":{}}', "aList"),
+        (b'{"aNumber":1,"aList":[],"aTable":{"x":1}}', "aTable"),
+        (b"[]", "Sample"),
+        (b"5", "Sample"),
+    ],
+)
+def test_members_that_do_not_fit_are_named(data: bytes, text: str) -> None:
+    with pytest.raises(BodyError, match=text):
+        Sample.decode(data)
+
+
+@pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+@pytest.mark.parametrize("data", [b"x", b"{", b"\xff", b"[" * 50_000, b'{"a":' * 50_000])
+def test_text_that_is_no_json_is_refused(decoder: Callable[[bytes], Any], data: bytes) -> None:
+    with pytest.raises((JavaJsonError, BodyError)):
+        decoder(data)
+
+
+@pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
+@settings(max_examples=settings().max_examples // 2)
+@given(value=VALUES)
+def test_odd_json_is_a_body_error_or_a_body(decoder: Callable[[bytes], Any], value: Any) -> None:
+    try:
+        decoder(dumps(value))
+    except (BodyError, JavaJsonError):
+        pass
+
+
+def test_nulls_are_removed_at_every_depth() -> None:
+    assert without_nulls({"a": None, "b": [None, {"c": None, "d": 0}], "e": ""}) == {"b": [{"d": 0}], "e": ""}
+
+
+def test_values_too_deep_to_walk_are_refused() -> None:
+    value: list[Any] = []
+    for _ in range(50_000):
+        value = [value]
+    with pytest.raises(BodyError, match="recursion"):
+        convert(value, list[int])
+    while value:  # taken apart here: freeing it whole would recurse as deep
+        value = value.pop()
