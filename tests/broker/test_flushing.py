@@ -1,0 +1,142 @@
+"""Group commit: who waits is released once the log is on disk, and never left behind."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tests.support import run, until
+
+from sparrowmq.broker import flushing as module
+from sparrowmq.broker.flushing import Flusher
+from sparrowmq.core.errors import StoreError
+
+
+class Disk:
+    """A store whose flushes can be held back or made to fail."""
+
+    def __init__(self) -> None:
+        self.flushed_position = 0
+        self.written = 0
+        self.flushes = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+
+    def flush(self) -> int:
+        position = self.written
+        self.gate.wait(10)
+        self.flushes += 1
+        if self.error is not None:
+            raise self.error
+        self.flushed_position = position
+        return position
+
+    def flush_queues(self) -> None:
+        """Nothing to do."""
+
+
+def flusher(disk: Any, pool: ThreadPoolExecutor, *, sync: bool = True, timeout: float = 5.0) -> Flusher:
+    return Flusher(disk, pool, sync=sync, interval=0.01, timeout=timeout, queue_interval=60.0)
+
+
+def test_all_that_waits_meanwhile_is_released_by_one_flush() -> None:
+    disk, done = Disk(), list[tuple[int, bool]]()
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool)
+            flush.start()
+            disk.gate.clear()
+            for position in range(1, 6):
+                disk.written = position
+                flush.after(position, lambda ok, at=position: done.append((at, ok)))
+            assert done == []
+            disk.gate.set()
+            await until(lambda: len(done) == 5)
+            assert disk.flushes <= 2
+            await flush.close()
+
+    run(scenario())
+    assert done == [(n, True) for n in range(1, 6)]
+
+
+def test_a_failing_disk_releases_with_false_and_is_remembered() -> None:
+    disk, done = Disk(), list[bool]()
+    disk.error = StoreError("the disk is gone")
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool)
+            flush.start()
+            disk.written = 1
+            flush.after(1, done.append)
+            await until(lambda: done)
+            assert flush.failed is disk.error
+            await flush.close()
+
+    run(scenario())
+    assert done == [False]
+
+
+def test_whoever_waits_too_long_is_released_with_false() -> None:
+    disk, done = Disk(), list[bool]()
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool, timeout=0.0)
+            flush.start()
+            flush.after(1, done.append)  # nothing of it is ever written
+            await until(lambda: done)
+            await flush.close()
+
+    run(scenario())
+    assert done == [False]
+
+
+def test_closing_flushes_what_is_left_and_releases_everybody() -> None:
+    disk, done = Disk(), list[bool]()
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool)
+            disk.written = 7
+            flush.after(7, done.append)
+            flush.after(8, done.append)
+            await flush.close()
+
+    run(scenario())
+    assert disk.flushed_position == 7
+    assert done == [True, False]
+
+
+def test_async_flush_runs_by_itself() -> None:
+    disk = Disk()
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool, sync=False)
+            flush.start()
+            disk.written = 3
+            await until(lambda: disk.flushed_position == 3)
+            await flush.close()
+
+    run(scenario())
+
+
+def test_a_full_line_of_waiters_makes_it_busy(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "WAITING_MAX", 2)
+    disk = Disk()
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool)
+            for _ in range(2):
+                assert not flush.busy
+                flush.after(1, lambda ok: None)
+            assert flush.busy
+            await flush.close()
+            assert not flush.busy
+
+    run(scenario())

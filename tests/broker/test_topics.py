@@ -1,0 +1,107 @@
+"""The topic table: system topics, auto-creation, persistence in RocketMQ's file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.rig import Rig
+
+from sparrowmq.broker.topics import TopicTable
+from sparrowmq.protocol.bodies import TopicConfig
+from sparrowmq.store.config_file import ConfigFile
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path / "store")
+    yield made
+    made.close()
+
+
+def reloaded(rig: Rig) -> TopicTable:
+    file = ConfigFile(rig.settings.store_path_root_dir / "config" / "topics.json")
+    return TopicTable(rig.settings, rig.store, file, rig.clock)
+
+
+def test_every_broker_has_the_system_topics_with_their_queues(rig: Rig) -> None:
+    have = {name: (c.write_queue_nums, c.perm) for name, c in rig.topics.configs.items()}
+    assert have == {
+        "SELF_TEST_TOPIC": (1, 6),
+        "TBW102": (8, 7),
+        "BenchmarkTest": (1024, 6),
+        "DefaultCluster": (16, 7),
+        "broker-a": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "DefaultCluster_REPLY_TOPIC": (1, 6),
+    }
+    assert all(rig.topics.is_reserved(name) for name in have)
+
+
+def test_topics_and_version_survive_a_restart(rig: Rig) -> None:
+    rig.clock.ms += 5
+    rig.topics.put(TopicConfig(topic_name="A", read_queue_nums=3, write_queue_nums=2, order=True))
+    again = reloaded(rig)
+    assert again.configs["A"] == rig.topics.configs["A"]
+    assert again.version == rig.topics.version
+    assert again.version.counter == 1 and again.version.timestamp == rig.clock.ms
+
+
+def test_the_file_has_the_members_rocketmq_reads(rig: Rig) -> None:
+    rig.topics.ensure("A", 2)
+    text = (rig.settings.store_path_root_dir / "config" / "topics.json").read_text()
+    stored = json.loads(text)["topicConfigTable"]["A"]
+    assert stored == {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 2,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "A",
+        "topicSysFlag": 0,
+        "writeQueueNums": 2,
+    }
+
+
+def test_an_unchanged_topic_does_not_raise_the_version(rig: Rig) -> None:
+    config = TopicConfig(topic_name="A")
+    assert rig.topics.put(config)
+    assert not rig.topics.put(config)
+    assert not rig.topics.ensure("A", 99)
+    assert rig.topics.version.counter == 1
+
+
+def test_more_queues_are_seen_at_once(rig: Rig) -> None:
+    rig.topics.ensure("A", 2)
+    before = rig.topics.get("A")
+    assert before is not None and len(before.queues) == 2
+    rig.topics.put(TopicConfig(topic_name="A", read_queue_nums=5, write_queue_nums=2))
+    after = rig.topics.get("A")
+    assert after is not None and len(after.queues) == 5
+    assert after.queues[0] is before.queues[0]
+
+
+@pytest.mark.parametrize(("wanted", "made"), [(4, 4), (100, 8), (0, 1), (-3, 1)])
+def test_auto_creation_takes_no_more_queues_than_the_template(rig: Rig, wanted: int, made: int) -> None:
+    config = rig.topics.create_from_template("New", "TBW102", wanted)
+    assert config is not None
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (made, made, 6)
+
+
+@pytest.mark.parametrize("template", ["Unknown", "SELF_TEST_TOPIC"])
+def test_only_a_template_that_inherits_creates(rig: Rig, template: str) -> None:
+    assert rig.topics.create_from_template("New", template, 4) is None
+    assert rig.topics.get("New") is None
+
+
+def test_deleting_forgets_once(rig: Rig) -> None:
+    rig.topics.ensure("A", 1)
+    assert rig.topics.delete("A")
+    assert not rig.topics.delete("A")
+    assert rig.topics.get("A") is None
+    assert "A" not in reloaded(rig).configs
