@@ -52,10 +52,11 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     },
 }
 NAMES = """topic topicName groupName clientID clientId consumerGroup brokerName brokerAddrs cluster queueId
-    perm readQueueNums brokerDatas queueDatas orderTopicConf topicConfigTable dataVersion counter attributes
-    offsetTable consumerDataSet producerDataSet subscriptionDataSet subString tagsSet codeSet expressionType
-    consumeType messageModel mqSet lockOKMQSet connectionSet subscriptionTable table topicList brokerAddr groupList
-    topicConfigSerializeWrapper filterServerList brokerAddrTable clusterAddrTable forbiddenTable""".split()
+    perm readQueueNums brokerDatas queueDatas orderTopicConf topicConfigTable dataVersion counter
+    attributes offsetTable consumerDataSet producerDataSet subscriptionDataSet subString tagsSet codeSet
+    expressionType consumeType messageModel mqSet lockOKMQSet connectionSet subscriptionTable table
+    topicList brokerAddr groupList topicConfigSerializeWrapper filterServerList brokerAddrTable
+    clusterAddrTable forbiddenTable""".split()
 VALUES = st.recursive(
     st.none()
     | st.booleans()

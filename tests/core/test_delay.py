@@ -1,0 +1,26 @@
+"""Delay levels."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.core.delay import DELAYS_MS, delay_ms
+
+
+@pytest.mark.parametrize(
+    ("level", "delay"),
+    [(1, 1000), (3, 10_000), (5, 60_000), (16, 1_800_000), (18, 7_200_000), (99, 7_200_000)],
+)
+def test_levels_are_those_of_the_reference(level: int, delay: int) -> None:
+    assert delay_ms(level) == delay
+
+
+def test_there_are_eighteen_and_they_grow() -> None:
+    assert len(DELAYS_MS) == 18
+    assert list(DELAYS_MS) == sorted(set(DELAYS_MS))
+
+
+@pytest.mark.parametrize("level", [0, -1])
+def test_levels_below_one_are_refused(level: int) -> None:
+    with pytest.raises(ValueError, match=f"not {level}"):
+        delay_ms(level)

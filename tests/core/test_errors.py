@@ -1,0 +1,80 @@
+"""The tree of errors: one root, families by what the caller can do, codes and retryability."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from sparrowmq.core import errors
+
+ALL = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, Exception)]
+
+
+def test_there_is_one_root() -> None:
+    assert len(ALL) > 20
+    assert all(issubclass(item, errors.SparrowError) for item in ALL)
+
+
+def test_the_docstring_draws_the_whole_tree() -> None:
+    assert errors.__doc__ is not None
+    assert [item.__name__ for item in ALL if item.__name__ not in errors.__doc__] == []
+
+
+@pytest.mark.parametrize("item", ALL, ids=lambda item: item.__name__)
+def test_every_error_says_what_it_is(item: type[Exception]) -> None:
+    assert item.__doc__
+
+
+def test_families_are_by_what_the_caller_can_do() -> None:
+    assert issubclass(errors.InvalidMessageError, errors.ClientError)
+    assert issubclass(errors.ConnectError, errors.TransportError)
+    for item in (errors.FrameError, errors.HeaderError, errors.RecordError, errors.BodyError):
+        assert issubclass(item, errors.ProtocolError)
+    assert issubclass(errors.StoreFullError, errors.StoreError)
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        (errors.RequestTimeoutError("x", address="h:1"), True),
+        (errors.ConnectError("x"), True),
+        (errors.NoRouteError("x"), True),
+        (errors.TooManyRequestsError("x"), True),
+        (errors.StoreFullError("x"), True),
+        (errors.InvalidMessageError("x"), False),
+        (errors.NoNameServerError("x"), False),
+        (errors.FrameError("x"), False),
+        (errors.StoreCorruptError("x"), False),
+    ],
+)
+def test_errors_say_whether_trying_again_may_help(error: errors.SparrowError, retryable: bool) -> None:
+    assert error.retryable is retryable
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidMessageError("x"), 13),
+        (errors.NoNameServerError("x"), 10004),
+        (errors.NoRouteError("x"), 10005),
+        (errors.InvalidStateError("x"), -1),
+        (errors.ConnectError("x"), 10001),
+        (errors.RequestTimeoutError("x"), 10002),
+    ],
+)
+def test_codes_are_those_of_java_clients(
+    error: errors.ClientError | errors.TransportError, code: int
+) -> None:
+    assert error.code == code
+
+
+def test_an_answer_with_an_error_names_code_request_address_and_remark() -> None:
+    error = errors.BrokerError(17, "no such topic", address="h:1", request="SEND_MESSAGE (10)")
+    assert str(error) == "answer 17 to SEND_MESSAGE (10) from h:1: no such topic"
+    assert (error.code, error.remark, error.address) == (17, "no such topic", "h:1")
+    assert str(errors.BrokerError(2, "")) == "answer 2: no remark"
+
+
+def test_a_transport_error_keeps_its_address() -> None:
+    assert errors.ConnectionLostError("gone", address="h:1").address == "h:1"

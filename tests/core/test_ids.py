@@ -1,0 +1,96 @@
+"""Message ids."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.core.errors import RecordError
+from sparrowmq.core.ids import UniqueIds, offset_message_id, pack_host, parse_offset_message_id, unpack_host
+
+HOSTS = st.ip_addresses().map(str)
+PORTS = st.integers(0, 65535)
+
+
+@given(HOSTS, PORTS, st.integers(-(2**63), 2**63 - 1))
+def test_offset_ids_come_back(host: str, port: int, offset: int) -> None:
+    packed = pack_host(host, port)
+    assert unpack_host(packed) == (host, port)
+    text = offset_message_id(packed, offset)
+    assert len(text) in (32, 56)
+    assert text == text.upper()
+    assert parse_offset_message_id(text) == (host, port, offset)
+    assert parse_offset_message_id(text.lower()) == (host, port, offset)
+
+
+def test_the_vectors_of_the_reference() -> None:
+    assert offset_message_id(pack_host("127.0.0.1", 10911), 1024) == "7F00000100002A9F0000000000000400"
+    v6 = "0000000000000000000000000000000100002A9F0000000000000400"
+    assert offset_message_id(pack_host("::1", 10911), 1024) == v6
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "7F", "7F00000100002A9F00000000000004", "7F" * 17, "7F" * 27, "é" * 32]
+)
+def test_text_that_is_no_offset_id_is_refused(text: str) -> None:
+    with pytest.raises(RecordError, match="is not an offset message id"):
+        parse_offset_message_id(text)
+
+
+@pytest.mark.parametrize("size", [0, 4, 7, 9, 16, 19, 21])
+def test_hosts_of_other_sizes_are_refused(size: int) -> None:
+    with pytest.raises(RecordError, match=f"not {size}"):
+        unpack_host(bytes(size))
+
+
+def at(*moment: int) -> int:
+    """Epoch milliseconds of a local time."""
+    return int(datetime(*moment).timestamp() * 1000)  # type: ignore[arg-type, misc]
+
+
+def test_the_parts_of_a_unique_key() -> None:
+    key = UniqueIds("127.0.0.1").next(at(2024, 3, 2, 0, 0, 1))
+    assert len(key) == 32
+    assert key[:8] == "7F000001"
+    assert int(key[8:12], 16) == os.getpid() & 0xFFFF
+    assert int(key[20:28], 16) == at(2024, 3, 2, 0, 0, 1) - at(2024, 3, 1)
+    assert key[28:] == "0000"
+
+
+def test_the_counter_wraps_and_never_repeats_before() -> None:
+    ids = UniqueIds("10.0.0.1")
+    now = at(2024, 3, 2)
+    keys = [ids.next(now) for _ in range(65537)]
+    assert len(set(keys)) == 65536
+    assert keys[0] == keys[65536]
+    assert keys[65535].endswith("FFFF")
+
+
+def test_two_makers_differ_in_their_constant() -> None:
+    one, two = (UniqueIds("10.0.0.1").next(at(2024, 3, 2)) for _ in range(2))
+    assert one[:12] == two[:12]
+    assert one[12:20] != two[12:20]
+
+
+@pytest.mark.parametrize(("month", "following"), [((2024, 12), (2025, 1)), ((2024, 2), (2024, 3))])
+def test_the_time_starts_again_with_each_month(month: tuple[int, int], following: tuple[int, int]) -> None:
+    ids = UniqueIds("10.0.0.1")
+    last = ids.next(at(*following, 1) - 1)
+    assert int(last[20:28], 16) == at(*following, 1) - 1 - at(*month, 1)
+    assert int(ids.next(at(*following, 1))[20:28], 16) == 0
+
+
+def test_a_clock_set_back_a_little_before_the_month_counts_as_its_start() -> None:
+    ids = UniqueIds("10.0.0.1")
+    ids.next(at(2024, 3, 1))
+    assert int(ids.next(at(2024, 3, 1) - 999_000)[20:28], 16) == 0
+    since = int(ids.next(at(2024, 3, 1) - 1_001_000)[20:28], 16)
+    assert since == at(2024, 3, 1) - 1_001_000 - at(2024, 2, 1)
+
+
+def test_an_ipv6_machine_has_longer_keys() -> None:
+    assert len(UniqueIds("::1").next()) == 56

@@ -1,0 +1,74 @@
+"""Messages and queues."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from sparrowmq.core.message import SYSTEM_PROPERTIES, Message, MessageQueue, ReceivedMessage
+
+
+def received(properties: dict[str, str]) -> ReceivedMessage:
+    """A message with these properties."""
+    return ReceivedMessage(
+        queue=MessageQueue("T", "b", 0),
+        queue_offset=1,
+        physical_offset=2,
+        topic="T",
+        body=b"x",
+        properties=properties,
+        flag=0,
+        sys_flag=0,
+        born_timestamp=3,
+        born_host="127.0.0.1:1",
+        store_timestamp=4,
+        store_host="127.0.0.1:2",
+        reconsume_times=0,
+        store_size=100,
+        prepared_transaction_offset=0,
+        offset_message_id="ID",
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"), [((), ""), ("a", "a"), ("a b", "a b"), (["a", "b"], "a b"), (("a",), "a")]
+)
+def test_keys_are_joined_with_blanks(keys: str | list[str], text: str) -> None:
+    assert Message("T", b"x", keys=keys).keys_text == text
+
+
+def test_messages_do_not_share_properties() -> None:
+    assert Message("T", b"").properties is not Message("T", b"").properties
+
+
+def test_the_unique_key_is_the_id_else_the_offset_id() -> None:
+    assert received({"UNIQ_KEY": "U"}).message_id == "U"
+    assert received({"UNIQ_KEY": ""}).message_id == "ID"
+    assert received({}).message_id == "ID"
+
+
+def test_tags_and_keys_come_from_the_properties() -> None:
+    assert received({"TAGS": "A", "KEYS": " a  b "}).tags == "A"
+    assert received({"TAGS": "A", "KEYS": " a  b "}).keys == ["a", "b"]
+    assert (received({}).tags, received({}).keys) == (None, [])
+
+
+def test_queues_order_by_topic_broker_and_number_and_are_values() -> None:
+    ordered = [
+        MessageQueue("A", "b", 9),
+        MessageQueue("A", "b", 10),
+        MessageQueue("A", "c", 0),
+        MessageQueue("B", "a", 0),
+    ]
+    assert sorted(ordered[::-1]) == ordered
+    assert len({MessageQueue("A", "b", 1), MessageQueue("A", "b", 1)}) == 1
+    assert str(ordered[0]) == "A/b/9"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ordered[0].queue_id = 1  # type: ignore[misc]
+
+
+def test_reserved_property_names_hold_those_the_reference_sets_itself() -> None:
+    own = "KEYS TAGS WAIT DELAY UNIQ_KEY MSG_REGION TRACE_ON CLUSTER RETRY_TOPIC POP_CK"
+    assert set(own.split()) <= SYSTEM_PROPERTIES
+    assert "u_seq" not in SYSTEM_PROPERTIES

@@ -1,0 +1,100 @@
+"""Names of topics and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.core import names
+from sparrowmq.core.errors import InvalidNameError
+
+CHECKS = [names.check_topic, names.check_topic_for_send, names.check_group]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", ["T", "a-b_c%d|e", "0", "%RETRY%g", "%DLQ%g", "t" * 120])
+def test_legal_names(check: Callable[[str], None], name: str) -> None:
+    check(name)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    "name", ["", " ", "\t", "a b", "a.b", "a/b", "..", "é", "名", "a\n", "a\x00", "t" * 256]
+)
+def test_illegal_names_are_refused(check: Callable[[str], None], name: str) -> None:
+    with pytest.raises(InvalidNameError):
+        check(name)
+
+
+@given(st.text(max_size=20))
+def test_only_the_legal_characters_pass(name: str) -> None:
+    legal = bool(name) and all(c in "%|-_" or (c.isascii() and c.isalnum()) for c in name)
+    try:
+        names.check_topic(name)
+    except InvalidNameError:
+        assert not legal
+    else:
+        assert legal
+
+
+@pytest.mark.parametrize(
+    ("check", "prefix", "limit"),
+    [
+        (names.check_topic, "", 127),
+        (names.check_topic, "%RETRY%", 255),
+        (names.check_topic, "%DLQ%", 255),
+        (names.check_group, "", 120),
+    ],
+)
+def test_lengths_end_at_their_limit(check: Callable[[str], None], prefix: str, limit: int) -> None:
+    check(prefix.ljust(limit, "x"))
+    with pytest.raises(InvalidNameError, match=f"has {limit + 1} characters, the limit is {limit}"):
+        check(prefix.ljust(limit + 1, "x"))
+
+
+@pytest.mark.parametrize("topic", sorted(names.SEND_FORBIDDEN_TOPICS))
+def test_topics_of_the_broker_take_no_sends_of_clients(topic: str) -> None:
+    names.check_topic(topic)
+    with pytest.raises(InvalidNameError, match="RocketMQ's own"):
+        names.check_topic_for_send(topic)
+
+
+def test_the_template_topic_is_reserved_but_may_be_sent_to() -> None:
+    assert names.is_system_topic(names.TEMPLATE_TOPIC)
+    names.check_topic_for_send(names.TEMPLATE_TOPIC)
+
+
+@pytest.mark.parametrize("group", ["DEFAULT_PRODUCER", "DEFAULT_CONSUMER"])
+def test_placeholders_are_no_groups(group: str) -> None:
+    with pytest.raises(InvalidNameError, match="placeholder"):
+        names.check_group(group)
+
+
+@pytest.mark.parametrize(
+    ("topic", "system"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", True),
+        ("rmq_sys_wheel_timer", True),
+        ("RMQ_SYS_TRACE_TOPIC", True),
+        ("T", False),
+    ],
+)
+def test_system_topics(topic: str, system: bool) -> None:
+    assert names.is_system_topic(topic) is system
+
+
+@pytest.mark.parametrize(
+    ("group", "system"),
+    [("TOOLS_CONSUMER", True), ("CID_RMQ_SYS_TRANS", True), ("CID_RMQ_SYS_x", True), ("g", False)],
+)
+def test_system_groups(group: str, system: bool) -> None:
+    assert names.is_system_group(group) is system
+
+
+def test_topics_of_groups() -> None:
+    assert names.retry_topic("g") == "%RETRY%g"
+    assert names.dlq_topic("g") == "%DLQ%g"
+    assert len(names.retry_topic("g" * names.GROUP_CHARS_MAX)) == names.TOPIC_CHARS_MAX
