@@ -325,7 +325,7 @@ class ApacheBroker:
 
 
 class ApacheCluster:
-    """A name server and one broker; a context manager that starts both side by side and cleans up."""
+    """A name server and one broker; a context manager that starts both and cleans up."""
 
     def __init__(
         self,
@@ -353,8 +353,8 @@ class ApacheCluster:
     def __enter__(self) -> Self:
         try:
             self.name_server.start()
-            self.broker.start()
             self.name_server.ready()
+            self.broker.start()
             self.broker.ready()
         except BaseException:
             self.close()

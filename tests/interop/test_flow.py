@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import pytest
 from tests.interop.apache import ApacheCluster
-from tests.interop.driver import JavaDriver, Received, Sent
-from tests.interop.ours import OurClients
+from tests.interop.driver import JavaConsumer, JavaDriver, Received, Sent
+from tests.interop.ours import OurClients, OurConsumer
 from tests.support import until_sync
 
 from sparrowmq.core.allocation import allocate_averagely
@@ -167,6 +168,20 @@ def test_a_group_goes_on_where_it_stopped(route: Route, name: str) -> None:
 
 
 MEMBERS: Final = ["apache java ours", "ours java java", "ours java ours", "ours ours ours"]
+Member = JavaConsumer | OurConsumer
+
+
+def _shares(first: Member, second: Member, queues: list[MessageQueue]) -> list[list[MessageQueue]]:
+    """Both members' queues, once they are the two shares of the average allocation; waits for that."""
+    wanted = sorted(allocate_averagely(me, queues, ["a", "b"]) for me in ("a", "b"))
+
+    def settled() -> list[list[MessageQueue]] | None:
+        shares = [first.assigned(), second.assigned()]
+        return shares if sorted(shares) == wanted else None
+
+    shares = until_sync(settled)
+    assert shares is not None
+    return shares
 
 
 @pytest.mark.parametrize("members", MEMBERS, ids=lambda members: members.replace(" ", "-"))
@@ -176,25 +191,21 @@ def test_members_of_a_group_share_queues(request: pytest.FixtureRequest, members
     second_clients = _route(request, "java", servers, second_side).consumers
     route.create_topic(name, 7)
     group = f"{name}_c"
-    with route.producers.producer(route.namesrv, f"{name}_p") as producer:
+    with (
+        route.producers.producer(route.namesrv, f"{name}_p") as producer,
+        route.consumers.consumer(route.namesrv, group, {name: "*"}) as first,
+    ):
         queues = producer.queues(name)
-        with route.consumers.consumer(route.namesrv, group, {name: "*"}) as first:
-            until_sync(lambda: first.assigned() == queues)
-            with second_clients.consumer(route.namesrv, group, {name: "*"}) as second:
-                until_sync(lambda: sorted([*first.assigned(), *second.assigned()]) == queues)
-                until_sync(lambda: len(second.assigned()) in (3, 4))
-                shares = [first.assigned(), second.assigned()]
-                wanted = [allocate_averagely(me, queues, ["a", "b"]) for me in ("a", "b")]
-                assert sorted(shares) == sorted(wanted)
-                for queue in queues:
-                    producer.send([Message(name, b"shared %d" % queue.queue_id)] * 4, queue=queue)
-                for member, share in zip((first, second), shares, strict=True):
-                    got = member.wait(4 * len(share))
-                    assert sorted(message.queue_id for message in got) == sorted(
-                        queue.queue_id for queue in share for _ in range(4)
-                    )
-            until_sync(lambda: first.assigned() == queues)
+        until_sync(lambda: first.assigned() == queues)
+        with second_clients.consumer(route.namesrv, group, {name: "*"}) as second:
+            shares = _shares(first, second, queues)
             for queue in queues:
-                producer.send([Message(name, b"alone")], queue=queue)
-            got = first.wait(4 * len(shares[0]) + len(queues))
-            assert sum(message.body == b"alone" for message in got) == len(queues)
+                producer.send([Message(name, b"shared")] * 4, queue=queue)
+            for member, share in zip((first, second), shares, strict=True):
+                came = Counter(message.queue_id for message in member.wait(4 * len(share)))
+                assert came == {queue.queue_id: 4 for queue in share}
+        until_sync(lambda: first.assigned() == queues)
+        for queue in queues:
+            producer.send([Message(name, b"alone")], queue=queue)
+        came = Counter(message.body for message in first.wait(4 * len(shares[0]) + len(queues)))
+        assert came == {b"shared": 4 * len(shares[0]), b"alone": len(queues)}

@@ -414,7 +414,6 @@ public final class Driver {
         OPS.put("admin.consumers", request -> json(admin(request).examineConsumerConnectionInfo(request.getString("group"))));
         OPS.put("admin.producers", request -> json(admin(request).examineProducerConnectionInfo(request.getString("group"), request.getString("topic"))));
         OPS.put("admin.groups_of_topic", request -> new TreeSet<>(admin(request).queryTopicConsumeByWho(request.getString("topic")).getGroupList()));
-        OPS.put("admin.view", request -> describe(admin(request).viewMessage(request.getString("topic"), request.getString("msg_id"))));
         OPS.put("admin.offsets", Driver::offsets);
     }
 

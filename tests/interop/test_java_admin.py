@@ -1,0 +1,101 @@
+"""What `mqadmin` is made of, Java's admin client, against Apache's servers and against ours."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.interop.apache import ApacheCluster
+from tests.interop.driver import JavaAdmin, JavaDriver, JavaError
+from tests.support import until_sync
+
+from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.testing import LocalCluster
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(params=["apache", "ours"])
+def cluster(request: pytest.FixtureRequest) -> ApacheCluster | LocalCluster:
+    """Both kinds of servers: Apache's show that the expectations are its own."""
+    found: ApacheCluster | LocalCluster = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def admin(driver: JavaDriver, cluster: ApacheCluster | LocalCluster) -> JavaAdmin:
+    """Java's admin client for that cluster."""
+    return driver.admin(cluster.namesrv)
+
+
+def test_cluster_and_route(admin: JavaAdmin, cluster: ApacheCluster | LocalCluster, name: str) -> None:
+    info = admin.call("cluster")
+    assert info["clusterAddrTable"] == {"DefaultCluster": ["broker-a"]}
+    broker = info["brokerAddrTable"]["broker-a"]
+    assert broker["brokerAddrs"] == {"0": cluster.broker_address}
+
+    admin.create_topic(cluster.broker_address, name, 5)
+    route = admin.call("topic_route", topic=name)
+    assert route["brokerDatas"] == [broker]
+    (queues,) = route["queueDatas"]
+    assert queues["brokerName"] == "broker-a"
+    assert (queues["readQueueNums"], queues["writeQueueNums"], queues["perm"]) == (5, 5, 6)
+    assert {name, "DefaultCluster", "broker-a", "TBW102"} <= set(admin.call("topic_list"))
+
+
+def test_status_and_offsets(
+    admin: JavaAdmin, driver: JavaDriver, cluster: ApacheCluster | LocalCluster, name: str
+) -> None:
+    admin.create_topic(cluster.broker_address, name, 2)
+    queues = [MessageQueue(name, "broker-a", queue_id) for queue_id in (0, 1)]
+    where = {"topic": name, "broker": "broker-a", "id": 1}
+    before = int(time.time() * 1000)
+    empty = admin.call("offsets", queue=where, timestamp=before)
+    assert (empty["min"], empty["max"], empty["at"]) == (0, 0, 0)
+    with driver.producer(cluster.namesrv, f"{name}_p") as producer:
+        producer.send([Message(name, b"%d" % number) for number in range(5)], queue=queues[1])
+        middle = int(time.time() * 1000)
+        until_sync(lambda: time.time() * 1000 > middle + 5)
+        producer.send([Message(name, b"%d" % number) for number in range(3)], queue=queues[1])
+    assert admin.topic_status(name) == {queues[0]: (0, 0), queues[1]: (0, 8)}
+    offsets = admin.call("offsets", queue=where, timestamp=middle + 1)
+    assert (offsets["min"], offsets["max"], offsets["at"]) == (0, 8, 5)
+    assert before <= offsets["earliest"] <= middle
+
+
+def test_groups_and_connections(
+    admin: JavaAdmin, driver: JavaDriver, cluster: ApacheCluster | LocalCluster, name: str
+) -> None:
+    admin.create_topic(cluster.broker_address, name, 2)
+    group, producers = f"{name}_c", f"{name}_p"
+    with driver.producer(cluster.namesrv, producers) as producer:
+        producer.send([Message(name, b"%d" % number) for number in range(8)])
+        with driver.consumer(cluster.namesrv, group, {name: "*"}) as consumer:
+            consumer.wait(8)
+            seen = admin.call("consumers", group=group)
+            assert [one["language"] for one in seen["connectionSet"]] == ["JAVA"]
+            assert seen["subscriptionTable"][name]["subString"] == "*"
+            assert (seen["consumeType"], seen["messageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
+        (known,) = admin.call("producers", group=producers, topic=name)["connectionSet"]
+        assert known["language"] == "JAVA"
+    progress = admin.group_progress(group)
+    assert set(progress) == {MessageQueue(name, "broker-a", 0), MessageQueue(name, "broker-a", 1)}
+    assert sum(broker for broker, _ in progress.values()) == 8
+    assert all(consumer == broker for broker, consumer in progress.values())
+    assert admin.call("groups_of_topic", topic=name) == [group]
+    with pytest.raises(JavaError) as offline:
+        admin.call("consumers", group=group)
+    assert offline.value.code == ResponseCode.CONSUMER_NOT_ONLINE
+
+
+def test_a_deleted_topic_is_gone(
+    admin: JavaAdmin, driver: JavaDriver, cluster: ApacheCluster | LocalCluster, name: str
+) -> None:
+    admin.create_topic(cluster.broker_address, name, 2)
+    with driver.producer(cluster.namesrv, f"{name}_p") as producer:
+        producer.send([Message(name, b"gone")])
+    admin.call("delete_topic", broker_addr=cluster.broker_address, topic=name)
+    until_sync(lambda: admin.queues(name) == 0)
+    admin.create_topic(cluster.broker_address, name, 2)
+    until_sync(lambda: set(admin.topic_status(name).values()) == {(0, 0)})
