@@ -72,4 +72,5 @@ def test_queues_are_ordered_by_topic_broker_and_number() -> None:
         MessageQueue("B", "\U0001f600", 0),
         MessageQueue("B", "\uff5e", 0),
     ]
-    assert sorted(ordered[::-1], key=queue_key) == ordered
+    backwards = ordered[::-1]
+    assert sorted(backwards, key=queue_key) == ordered

@@ -61,7 +61,8 @@ def test_queues_order_by_topic_broker_and_number_and_are_values() -> None:
         MessageQueue("A", "c", 0),
         MessageQueue("B", "a", 0),
     ]
-    assert sorted(ordered[::-1]) == ordered
+    backwards = ordered[::-1]
+    assert sorted(backwards) == ordered
     assert len({MessageQueue("A", "b", 1), MessageQueue("A", "b", 1)}) == 1
     assert str(ordered[0]) == "A/b/9"
     with pytest.raises(dataclasses.FrozenInstanceError):
