@@ -148,7 +148,7 @@ class SegmentSequence:
         return next(reversed(self._segments), -self.file_bytes) + self.file_bytes
 
     def load(self) -> None:
-        """Find the files. A last one of length 0, which a crash leaves, is deleted (broker:1.1).
+        """Find the files. Last ones of length 0, which a crash leaves, are deleted (broker:1.1).
 
         Raises `StoreCorruptError` when a file has another length than the setting says, is not named by a
         position, or is missing between two others.
@@ -156,7 +156,7 @@ class SegmentSequence:
         try:
             entries = sorted(os.scandir(self.directory), key=lambda entry: entry.name)
             files = [(Path(entry.path), entry.stat().st_size) for entry in entries if entry.is_file()]
-            if files and files[-1][1] == 0:
+            while files and files[-1][1] == 0:
                 files.pop()[0].unlink()
         except FileNotFoundError:
             return

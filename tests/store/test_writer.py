@@ -1,0 +1,354 @@
+"""Appending: what lands in the files, how files end, and that a failed chunk leaves nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.core.errors import RecordError, StoreError, StoreFullError
+from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.protocol.record import BLANK_MAGIC, decode_record, encode_record
+from sparrowmq.store import disk
+from tests.store.rig import (
+    HOST,
+    HOST_V6,
+    LOG_BYTES,
+    START_MS,
+    append,
+    bodies_of,
+    fill,
+    open_store,
+    opened,
+    put,
+    read_all,
+)
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
+
+def log_bytes(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+
+@pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
+@pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
+@pytest.mark.parametrize("topic", ["T", "t" * 127, "%RETRY%" + "g" * 130], ids=["short", "127", "v2"])
+def test_records_are_those_of_the_protocol(
+    topic: str, store_host: bytes, born_host: bytes, tmp_path: Path
+) -> None:
+    with opened(tmp_path, store_host=store_host) as store:
+        queue = store.queue(topic, 3)
+        put(store, queue, b"first")
+        values = {
+            "flag": -7,
+            "sys_flag": 0x301,
+            "born_timestamp": 123,
+            "born_host": born_host,
+            "reconsume_times": 2,
+            "prepared_offset": 9,
+        }
+        offset, physical = put(store, queue, b"body", properties=b"A\x01b\x02", **values)
+        expected = encode_record(
+            topic=topic.encode(),
+            queue_id=3,
+            queue_offset=offset,
+            physical_offset=physical,
+            body=b"body",
+            properties=b"A\x01b\x02",
+            store_timestamp=START_MS,
+            store_host=store_host,
+            **values,  # type: ignore[arg-type]
+        )
+        assert store.read_record(physical) == expected
+        assert log_bytes(tmp_path)[physical : store.position] == expected
+        assert [record.body for record in read_all(store, queue)] == [b"first", b"body"]
+
+
+def test_entries_have_offset_size_and_code(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        first = put(store, queue, b"a", tags="TagA")[1]
+        second = put(store, queue, b"b", tags_code=-5)[1]
+        end = store.position
+    data = (tmp_path / "consumequeue" / "T" / "0" / ("0" * 20)).read_bytes()
+    assert data[:20] == first.to_bytes(8, "big") + second.to_bytes(4, "big") + (2598919).to_bytes(8, "big")
+    assert data[20:32] == second.to_bytes(8, "big") + (end - second).to_bytes(4, "big")
+    assert data[32:40] == (-5).to_bytes(8, "big", signed=True)
+    assert data[40:].strip(b"\0") == b""
+
+
+def test_nothing_is_visible_or_written_before_the_commit(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        assert append(store, queue, b"a") == 0
+        assert append(store, queue, b"b") > 0
+        assert (queue.next_offset, queue.max_offset, store.position) == (2, 0, 0)
+        assert not list((tmp_path / "commitlog").iterdir())
+        store.commit_chunk()
+        assert (queue.next_offset, queue.max_offset) == (2, 2)
+        assert bodies_of(store, "T") == [b"a", b"b"]
+
+
+def test_an_empty_chunk_is_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.commit_chunk()
+        assert store.position == 0
+        assert not list((tmp_path / "commitlog").iterdir())
+
+
+def test_every_file_ends_with_a_blank_and_no_record_spans_two(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        for _ in range(30):
+            for _ in range(3):
+                append(store, queue, os.urandom(100) * 4)
+            store.commit_chunk()
+        records = read_all(store, queue)
+    assert len(records) == 90
+    data = log_bytes(tmp_path)
+    assert len(data) % LOG_BYTES == 0
+    ends = {record.physical_offset + record.size for record in records}
+    for record in records:
+        assert record.physical_offset // LOG_BYTES == (record.physical_offset + record.size - 1) // LOG_BYTES
+    for boundary in range(LOG_BYTES, store.position, LOG_BYTES):
+        end = max(end for end in ends if end <= boundary)
+        assert data[end : end + 8] == (boundary - end).to_bytes(4, "big") + BLANK_MAGIC.to_bytes(4, "big")
+        assert data[end + 8 : boundary].strip(b"\0") == b""
+
+
+@pytest.mark.parametrize("rest", range(9))
+def test_record_that_would_leave_less_than_a_blank_goes_to_the_next_file(rest: int, tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        fixed = 92
+        put(store, queue, b"x" * (LOG_BYTES - fixed - rest - fixed - 10))
+        before = store.position
+        physical = put(store, queue, b"y" * 10)[1]
+        assert LOG_BYTES - before - fixed - 10 == rest
+        assert physical == (before if rest >= 8 else LOG_BYTES)
+        assert len(read_all(store, queue)) == 2
+
+
+def test_largest_record_fills_a_file_but_for_the_blank(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        put(store, queue, b"x")
+        body = b"y" * (LOG_BYTES - 8 - 92)
+        assert put(store, queue, body) == (1, LOG_BYTES)
+        with pytest.raises(RecordError, match="a record of 4089 bytes is larger than the 4088"):
+            append(store, queue, body + b"y")
+        assert queue.next_offset == 2
+        assert put(store, queue, b"z") == (2, 2 * LOG_BYTES)
+        assert bodies_of(store, "T") == [b"x", body, b"z"]
+
+
+def test_record_limit_is_message_size_and_64_kib(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_commit_log=1 << 20, max_message_size=1000) as store:
+        queue = store.queue("T", 0)
+        put(store, queue, b"x" * (1000 + 65536 - 92))
+        with pytest.raises(RecordError, match="maxMessageSize"):
+            append(store, queue, b"x" * (1000 + 65536 - 91))
+
+
+def test_values_that_do_not_fit_leave_the_chunk_as_it_was(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
+        queue = store.queue("T", 0)
+        append(store, queue, b"a")
+        for changes in (
+            {"flag": 1 << 31},
+            {"born_timestamp": 1 << 63},
+            {"reconsume_times": -(1 << 31) - 1},
+            {"properties": b"p" * (PROPERTIES_BYTES_MAX + 1)},
+            {"flag": 1 << 31, "born_host": HOST_V6},
+        ):
+            with pytest.raises(RecordError):
+                append(store, queue, b"bad", **changes)
+        append(store, queue, b"b", properties=b"p" * PROPERTIES_BYTES_MAX)
+        store.commit_chunk()
+        assert bodies_of(store, "T") == [b"a", b"b"]
+
+
+def test_body_crc_is_31_bits(tmp_path: Path) -> None:
+    body = next(bytes([n]) for n in range(256) if zlib.crc32(bytes([n])) >> 31)
+    with opened(tmp_path) as store:
+        physical = put(store, store.queue("T", 0), body)[1]
+        data = store.read_record(physical)
+        assert data is not None
+        assert decode_record(data, check_crc=True).body_crc == zlib.crc32(body) & 0x7FFFFFFF
+
+
+def test_store_time_never_goes_back(tmp_path: Path) -> None:
+    times = [START_MS, START_MS - 1000, START_MS + 5, START_MS]
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        for now in times:
+            put(store, queue, b"x", now_ms=now)
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        put(store, queue, b"x", now_ms=1)
+        stored = [record.store_timestamp for record in read_all(store, queue)]
+    assert stored == [START_MS, START_MS, START_MS + 5, START_MS + 5, START_MS + 5]
+
+
+@pytest.mark.parametrize(("sys_flag", "counted"), [(0, True), (4, False), (8, True), (12, False)])
+def test_only_messages_without_transaction_or_committed_get_offsets(
+    sys_flag: int, counted: bool, tmp_path: Path
+) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        put(store, queue, b"a")
+        physical = put(store, queue, b"t", sys_flag=sys_flag)[1]
+        put(store, queue, b"b")
+        data = store.read_record(physical)
+        assert data is not None
+        assert decode_record(data).queue_offset == (1 if counted else 0)
+        assert bodies_of(store, "T") == ([b"a", b"t", b"b"] if counted else [b"a", b"b"])
+
+
+def test_reserved_batches_are_contiguous(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        for _ in range(12):
+            store.reserve(3 * (92 + 300))
+            places = [append(store, queue, b"x" * 300) for _ in range(3)]
+            store.commit_chunk()
+            assert [b - a for a, b in zip(places, places[1:], strict=False)] == [392, 392]
+        assert len(read_all(store, queue)) == 36
+
+
+def test_a_batch_larger_than_a_file_is_not_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        store.reserve(10 * LOG_BYTES)
+        for _ in range(40):
+            append(store, queue, b"x" * 1000)
+        store.commit_chunk()
+        assert len(read_all(store, queue)) == 40
+
+
+def test_dropped_chunk_leaves_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        fill(store, queue, 2)
+        append(store, queue, b"gone")
+        store.drop_chunk()
+        assert queue.next_offset == 2
+        store.commit_chunk()
+        fill(store, queue, 1)
+        assert bodies_of(store, "T") == [b"m0", b"m1", b"m2"]
+
+
+class Disk:
+    """Fails the n-th call of one of the system's functions with "no space"."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, name: str, fail_at: int, partial: int = 0) -> None:
+        self.calls = 0
+        real = getattr(os, name)
+
+        def call(*arguments: object) -> object:
+            self.calls += 1
+            if self.calls < fail_at:
+                return real(*arguments)
+            if self.calls == fail_at and partial:
+                fd, data, at = arguments
+                return real(fd, bytes(data)[:partial], at)  # type: ignore[call-overload]
+            raise NO_SPACE
+
+        patch.setattr(os, name, call)
+
+
+def chunk_over_files(store: object, queues: list[object]) -> None:
+    """A chunk over three log files and several queue files."""
+    for number in range(24):
+        append(store, queues[number % 2], b"%d" % number + b"x" * 400)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partial", [0, 1, 700])
+@pytest.mark.parametrize(
+    ("name", "fail_at"),
+    [(name, nth) for name in ("pwrite", "ftruncate", "posix_fallocate") for nth in (1, 2, 3, 4)][:-2],
+)
+def test_full_disk_leaves_nothing_of_the_chunk_and_the_store_goes_on(
+    name: str, fail_at: int, partial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    queues = [store.queue("T", 0), store.queue("T", 1)]
+    kept = [fill(store, queue, 8, f"q{queue.queue_id}-") for queue in queues]
+    position = store.position
+    with monkeypatch.context() as patch:
+        # only the first failing write may have written part of its bytes, and cleaning up may write
+        real = os.pwrite
+        Disk(patch, name, fail_at, partial if name == "pwrite" else 0)
+        patch.setattr(disk, "clear_data", _clear_with(real))
+        chunk_over_files(store, queues)
+        with pytest.raises(StoreFullError, match="No space left on device; free space there"):
+            store.commit_chunk()
+    assert store.position == position
+    assert [queue.next_offset for queue in queues] == [8, 8]
+    assert [queue.max_offset for queue in queues] == [8, 8]
+    assert log_bytes(tmp_path)[position:].strip(b"\0") == b""
+    for queue, bodies in zip(queues, kept, strict=True):
+        bodies += fill(store, queue, 1)
+        assert bodies_of(store, "T", queue.queue_id) == bodies
+    store.abandon()
+    with opened(tmp_path) as again:
+        assert [bodies_of(again, "T", queue_id) for queue_id in (0, 1)] == kept
+
+
+def _clear_with(real: object) -> object:
+    """`disk.clear_data` with a disk that lets existing blocks be overwritten, as a full one does."""
+    original = disk.clear_data
+
+    def clear(path: Path, start: int, end: int) -> int:
+        broken, os.pwrite = os.pwrite, real  # type: ignore[assignment]
+        try:
+            return original(path, start, end)
+        finally:
+            os.pwrite = broken
+
+    return clear
+
+
+def test_queue_files_on_a_full_disk_fail_the_chunk_not_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        first, second = store.queue("T", 0), store.queue("T", 1)
+        fill(store, first, 3)
+        with monkeypatch.context() as patch:
+            Disk(patch, "posix_fallocate", 1)
+            append(store, second, b"new queue")
+            append(store, first, b"innocent")
+            with pytest.raises(StoreFullError, match="cannot extend the queue"):
+                store.commit_chunk()
+        assert (first.next_offset, second.next_offset) == (3, 0)
+        fill(store, second, 2)
+        assert bodies_of(store, "T", 1) == [b"m0", b"m1"]
+
+
+def test_when_cleaning_up_fails_too_nothing_more_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    queue = store.queue("T", 0)
+    bodies = fill(store, queue, 3)
+    with monkeypatch.context() as patch:
+        Disk(patch, "pwrite", 1, partial=50)
+        append(store, queue, b"x" * 500)
+        with pytest.raises(StoreFullError):
+            store.commit_chunk()
+    append(store, queue, b"later")
+    with pytest.raises(StoreError, match="cannot clear the end of"):
+        store.commit_chunk()
+    assert store.failed is not None
+    assert bodies_of(store, "T") == bodies
+    with pytest.raises(StoreError):
+        store.close()
+    with opened(tmp_path) as again:
+        assert not again.recovery.clean
+        assert again.recovery.cut > 0
+        assert bodies_of(again, "T") == bodies
