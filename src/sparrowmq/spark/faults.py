@@ -1,0 +1,43 @@
+"""Which faults pass by themselves, and what happens when messages are gone (spark:S-30, S-52 to S-54)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sparrowmq.core.errors import (
+    BrokerError,
+    NoRouteError,
+    SparrowError,
+    TooManyRequestsError,
+    TransportError,
+)
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.options import ReadOptions
+
+log = logging.getLogger("sparrowmq.spark")
+
+_PASSING_CODES: Final = frozenset({1, 2, 14})
+"""A broker that has an error, is busy, or is starting or stopping."""
+
+
+class DataLossError(SparrowError):
+    """Messages that were to be read are not stored any more."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same call may work later without anybody's doing."""
+    if isinstance(error, BrokerError):
+        return error.code in _PASSING_CODES
+    return isinstance(error, TransportError | TooManyRequestsError | NoRouteError)
+
+
+def messages_lost(options: ReadOptions, queue: MessageQueue, start: int, end: int, why: str) -> None:
+    """Raise `DataLossError` for the offsets from `start` to before `end`, or only warn when so asked."""
+    text = f"queue {queue}: offsets {start} to {end - 1} cannot be read, {why}"
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}. Set option failOnDataLoss=false to go on without them, or start anew with another "
+            "checkpoint"
+        )
+    log.warning("%s; going on without them, as failOnDataLoss=false says", text)

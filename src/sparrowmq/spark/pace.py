@@ -1,0 +1,48 @@
+"""How many messages to ask a broker for in one pull, learned from its answers. Pure.
+
+Our brokers give as many as fit 8 MiB, Apache's 32 (8 when they come from disk), whatever is asked
+(broker:5.2). Pulls in flight must not overlap, so the reader has to know how far an answer will reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+TRY_MORE_ROUNDS: Final = 16
+"""After so many rounds a longer stride is tried."""
+PULLS_MAX: Final = 2
+"""Pulls that may be needed for one stride before the stride is found too long."""
+_RECORD_BYTES_GUESS: Final = 1024.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """The stride for one broker: messages per pull, at most `most`."""
+
+    most: int
+    stride: int = field(init=False)
+    record_bytes: float = _RECORD_BYTES_GUESS
+    """Size of a stored record, by the last answer."""
+    _rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.stride = self.most
+
+    def first_count(self) -> int:
+        """Messages to ask for in the first pull of a round: from time to time more than the stride."""
+        self._rounds += 1
+        if self.stride < self.most and self._rounds >= TRY_MORE_ROUNDS:
+            self._rounds = 0
+            return min(self.most, 2 * self.stride)
+        return self.stride
+
+    def learn(self, asked: int, given: Sequence[int], size: int, messages: int) -> None:
+        """For `asked` messages the answers went `given` offsets on, with `messages` in `size` bytes."""
+        if messages:
+            self.record_bytes = size / messages
+        if sum(given) < asked:
+            self.stride = max(1, *given)
+        elif len(given) == 1:
+            self.stride = max(self.stride, asked)
