@@ -89,23 +89,9 @@ def decode_messages(
     while position < end:
         if end - position <= _HEAD_BYTES:
             record.decode_record(buffer, position)  # raises, and says why
-        (
-            size,
-            magic,
-            _crc,
-            _queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            store_timestamp,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            body_bytes,
-        ) = unpack(buffer, position)
+        head = unpack(buffer, position)
+        size, magic, _, _, flag, queue_offset, physical_offset, sys_flag = head[:8]
+        born_timestamp, born_host, store_timestamp, store_host, times, prepared, body_bytes = head[8:]
         body_at = position + _HEAD_BYTES
         stop = position + size
         topic_at = body_at + body_bytes + 1
@@ -142,9 +128,9 @@ def decode_messages(
                 host_text(born_host),
                 store_timestamp,
                 host_text(store_host),
-                reconsume_times,
+                times,
                 size,
-                prepared_offset,
+                prepared,
                 f"{_id_prefix(store_host)}{physical_offset:016X}",
             )
         )

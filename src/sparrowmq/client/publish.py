@@ -1,4 +1,4 @@
-"""Which queue a message goes to: round robin, another broker after a failure, selectors (client:B.5 to 11)."""
+"""Which queue a message goes to: round robin, another broker after a failure, selectors (client:B.6, B.11)."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ class PublishInfo:
         targets = self.targets
         self._index = index = (self._index + 1) & _INDEX_MASK
         return targets[index % len(targets)]
+
+    def give_back(self) -> None:
+        """The last turn was not used."""
+        self._index = (self._index - 1) & _INDEX_MASK
 
     def next_other(self, last_broker: str | None) -> SendTarget:
         """The next queue in turn that is not on `last_broker`; on it when all are (client:B-21)."""

@@ -239,6 +239,7 @@ class Sender:
         remaining = deadline - self._loop.time()
         answer = self._remoting.call_encoded_nowait(target.address, opaque, data, remaining, _SEND)
         if answer is None:
+            info.give_back()
             self.gate.leave(outgoing.size)
             return None
         return answer, target

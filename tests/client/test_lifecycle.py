@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sparrowmq.client.lifecycle import TRANSITIONS, Lifecycle, State
+from sparrowmq.core.errors import InvalidStateError
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
+def test_every_pair_of_states_either_follows_or_is_refused_by_name(before: State, after: State) -> None:
+    life = Lifecycle("thing 'x'")
+    life.state = before
+    if after in TRANSITIONS[before]:
+        life.to(after)
+        assert life.state is after
+    else:
+        with pytest.raises(InvalidStateError, match=f"thing 'x' is {before.value} .*{after.value}"):
+            life.to(after)
+        assert life.state is before
+
+
+def test_closed_is_the_end_and_reachable_from_everywhere() -> None:
+    assert not TRANSITIONS[State.CLOSED]
+    reached = {State.CLOSED}
+    for _ in State:
+        reached |= {state for state, following in TRANSITIONS.items() if following & reached}
+    assert reached == set(State)
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        (State.CREATED, "start it first"),
+        (State.FAILED, "error that stopped it"),
+        (State.CLOSED, "make a new one"),
+        (State.CLOSING, "make a new one"),
+    ],
+)
+def test_using_what_does_not_run_says_what_to_do(state: State, advice: str) -> None:
+    life = Lifecycle("producer 'p'")
+    life.state = state
+    with pytest.raises(InvalidStateError, match=advice):
+        life.need_running()
+
+
+def test_running_may_be_used() -> None:
+    life = Lifecycle("producer 'p'")
+    life.to(State.STARTING)
+    life.to(State.RUNNING)
+    life.need_running()

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sparrowmq.client.nameservers import NameServers
+from sparrowmq.core.errors import ConnectError, RequestTimeoutError, TransportError
+from sparrowmq.protocol.frame import Command
+from tests.support import run
+
+
+class Caller:
+    """Answers with the address; fails for those in `down`."""
+
+    def __init__(self, **down: TransportError) -> None:
+        self.down = down
+        self.asked: list[str] = []
+
+    async def call(self, addr: str, command: Command, timeout: float) -> Command:
+        self.asked.append(addr)
+        if addr in self.down:
+            raise self.down[addr]
+        return Command(0, remark=addr)
+
+
+def servers(caller: Caller, *addresses: str) -> NameServers:
+    return NameServers(addresses, caller, random.Random(0))
+
+
+def test_it_stays_with_the_server_that_works() -> None:
+    caller = Caller()
+    names = servers(caller, "a", "b", "c")
+    first = names.current
+    for _ in range(5):
+        assert run(names.call(Command(105), 1)).remark == first
+    assert set(caller.asked) == {first}
+
+
+def test_it_goes_on_to_the_next_and_stays_there() -> None:
+    caller = Caller(a=ConnectError("a is down"), b=RequestTimeoutError("b is slow"))
+    names = servers(caller, "a", "b", "c")
+    assert run(names.call(Command(105), 1)).remark == "c"
+    asked = len(caller.asked)
+    assert run(names.call(Command(105), 1)).remark == "c"
+    assert len(caller.asked) == asked + 1
+
+
+def test_when_none_answers_the_error_names_all() -> None:
+    caller = Caller(a=ConnectError("a is down"), b=ConnectError("b is down"))
+    with pytest.raises(ConnectError) as caught:
+        run(servers(caller, "a", "b").call(Command(105), 1))
+    assert sorted(caller.asked) == ["a", "b"], "each is asked once"
+    assert "none of the name servers a; b answered" in caught.value.__notes__
+
+
+def test_clients_spread_over_the_servers() -> None:
+    starts = {NameServers(("a", "b", "c"), Caller(), random.Random(seed)).current for seed in range(30)}
+    assert starts == {"a", "b", "c"}

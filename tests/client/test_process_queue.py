@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+from sparrowmq.client.process_queue import Limits, ProcessQueue
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from tests.support import run
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def message(offset: int, body: bytes = b"body") -> ReceivedMessage:
+    return ReceivedMessage(QUEUE, offset, 0, "T", body, {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
+
+
+def test_the_offset_to_commit_is_the_smallest_in_hand() -> None:
+    held = ProcessQueue(QUEUE, 10, Limits())
+    messages = [message(offset) for offset in range(10, 15)]
+    held.put(messages)
+    assert held.remove([messages[2]]) == 10
+    assert held.remove([messages[0]]) == 11
+    assert held.remove([messages[1]]) == 13
+    assert held.remove(messages[3:]) == 15
+    assert held.remove([messages[0]]) == -1, "nothing was in hand"
+
+
+def test_gaps_from_filtering_are_skipped_by_the_commit() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    held.put([message(3), message(9)])
+    assert held.remove([message(3)]) == 9
+    assert held.remove([message(9)]) == 10
+
+
+def test_a_message_put_twice_counts_once() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    held.put([message(1, b"abc")])
+    held.put([message(1, b"abcdef")])
+    assert (len(held), held.bytes) == (1, 6)
+    held.remove([message(1)])
+    assert (len(held), held.bytes) == (0, 0)
+
+
+def test_limits_are_allowed_and_one_more_is_full() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits(messages=2))
+    held.put([message(0), message(1)])
+    assert not held.is_full
+    held.put([message(2)])
+    assert held.is_full
+
+    held = ProcessQueue(QUEUE, 0, Limits(bytes=10))
+    held.put([message(0, bytes(10))])
+    assert not held.is_full
+    held.put([message(1, b"x")])
+    assert held.is_full
+
+    held = ProcessQueue(QUEUE, 0, Limits(span=5))
+    held.put([message(0), message(5)])
+    assert held.span == 5
+    assert not held.is_full
+    held.put([message(6)])
+    assert held.is_full
+
+
+def test_a_full_queue_wakes_its_puller_when_there_is_room() -> None:
+    async def main() -> None:
+        held = ProcessQueue(QUEUE, 0, Limits(messages=1))
+        messages = [message(offset) for offset in range(3)]
+        held.put(messages)
+        waiting = asyncio.create_task(held.room())
+        await asyncio.sleep(0)
+        held.remove([messages[0]])
+        await asyncio.sleep(0)
+        assert not waiting.done(), "two in hand, one allowed"
+        held.remove([messages[1]])
+        await waiting
+
+    run(main())
+
+
+def test_dropping_empties_it_and_wakes_its_puller() -> None:
+    async def main() -> None:
+        held = ProcessQueue(QUEUE, 0, Limits(messages=1))
+        held.put([message(0), message(1)])
+        waiting = asyncio.create_task(held.room())
+        await asyncio.sleep(0)
+        held.drop()
+        await waiting
+        assert held.dropped
+        assert (len(held), held.bytes) == (0, 0)
+        assert held.remove([message(0)]) == -1
+        assert "dropped" in repr(held)
+
+    run(main())
+
+
+def test_first_and_contains() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    assert held.first is None
+    early, late = message(4), message(7)
+    held.put([early, late])
+    assert held.first is early
+    assert 4 in held
+    assert 5 not in held
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, unique=True), st.randoms(use_true_random=False))
+def test_finishing_in_any_order_ends_at_the_highest_offset(offsets: list[int], rng: object) -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    messages = [message(offset) for offset in sorted(offsets)]
+    held.put(messages)
+    left = list(messages)
+    rng.shuffle(left)  # type: ignore[attr-defined]
+    committed = -1
+    while left:
+        done = left.pop()
+        offset = held.remove([done])
+        assert offset >= committed, "a commit never goes back"
+        assert all(offset <= rest.queue_offset for rest in left), "nothing in hand is passed over"
+        committed = offset
+    assert committed == max(offsets) + 1
+
+
+class HandledQueue(RuleBasedStateMachine):
+    """A process queue beside a model of it: a plain dictionary."""
+
+    taken = Bundle("taken")
+
+    @initialize(start=st.integers(0, 100))
+    def begin(self, start: int) -> None:
+        self.held = ProcessQueue(QUEUE, start, Limits(messages=20, bytes=400, span=60))
+        self.model: dict[int, ReceivedMessage] = {}
+        self.next = start
+        self.highest = start - 1
+
+    @rule(target=taken, sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8), gap=st.integers(0, 5))
+    def pull(self, sizes: list[int], gap: int) -> object:
+        messages = []
+        for size in sizes:
+            self.next += 1 + gap
+            messages.append(message(self.next, bytes(size)))
+        self.held.put(messages)
+        self.model.update({m.queue_offset: m for m in messages})
+        self.highest = self.next
+        return multiple(*messages)
+
+    @rule(done=consumes(taken))
+    def finish(self, done: ReceivedMessage) -> None:
+        was_empty = not self.model
+        self.model.pop(done.queue_offset, None)
+        expected = -1 if was_empty else min(self.model, default=self.highest + 1)
+        assert self.held.remove([done]) == expected
+
+    @invariant()
+    def they_agree(self) -> None:
+        if not hasattr(self, "held"):
+            return
+        assert len(self.held) == len(self.model)
+        assert self.held.bytes == sum(len(m.body) for m in self.model.values())
+        span = max(self.model) - min(self.model) if self.model else 0
+        assert self.held.span == span
+        assert self.held.is_full == (len(self.model) > 20 or self.held.bytes > 400 or span > 60)
+
+
+TestHandledQueue = HandledQueue.TestCase

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sparrowmq.client.publish import (
+    PublishInfo,
+    one_choice,
+    select_by_hash,
+    select_by_random,
+    select_target,
+)
+from sparrowmq.client.sending import SendTarget
+from sparrowmq.core.errors import ClientError
+from sparrowmq.core.message import Message, MessageQueue
+
+
+def info(*brokers: str, queues: int = 2, index: int = 0) -> PublishInfo:
+    targets = [
+        SendTarget(
+            MessageQueue("T", broker, number),
+            f"{broker}:1",
+            group="g",
+            create_topic_key="TBW102",
+            create_topic_queues=4,
+        )
+        for broker in brokers
+        for number in range(queues)
+    ]
+    return PublishInfo("T", targets, index)
+
+
+def test_queues_take_turns() -> None:
+    publish = info("a", "b", index=5)
+    turns = [publish.next().queue for _ in range(8)]
+    assert Counter(turns) == {queue: 2 for queue in publish.queues}
+    assert turns[:4] == turns[4:]
+    assert turns[0] == publish.queues[6 % 4]
+
+
+def test_the_turn_survives_the_end_of_31_bits() -> None:
+    publish = info("a", queues=3, index=0x7FFFFFFE)
+    assert [publish.next().queue.queue_id for _ in range(3)] == [0x7FFFFFFF % 3, 0, 1]
+
+
+def test_a_further_try_goes_to_another_broker() -> None:
+    publish = info("a", "b", "c")
+    for _ in range(20):
+        assert publish.next_other("b").queue.broker_name != "b"
+
+
+def test_with_one_broker_a_further_try_goes_to_its_next_queue() -> None:
+    publish = info("a")
+    first = publish.next().queue
+    assert publish.next_other("a").queue != first
+
+
+@pytest.mark.parametrize(
+    ("argument", "queue_id"), [("order-1", 2), ("order-2001", 2), (7, 3), (-7, 3), (0, 0), ("", 0)]
+)
+def test_hash_selection_is_javas(argument: object, queue_id: int) -> None:
+    queues = [MessageQueue("T", "a", number) for number in range(4)]
+    assert select_by_hash(queues, Message("T", b"x"), argument).queue_id == queue_id
+
+
+def test_random_selection_gives_one_of_the_queues() -> None:
+    queues = [MessageQueue("T", "a", number) for number in range(4)]
+    assert {select_by_random(queues, Message("T", b"x"), None) for _ in range(200)} == set(queues)
+
+
+def test_a_selector_gets_queues_message_and_argument() -> None:
+    message = Message("T", b"x")
+
+    def choose(queues: Sequence[MessageQueue], given: Message, argument: Any) -> MessageQueue:
+        assert given is message
+        return queues[argument]
+
+    assert select_target(info("a"), choose, message, 1).queue == MessageQueue("T", "a", 1)
+
+
+def test_a_selector_that_fails_or_chooses_nothing_is_named() -> None:
+    def broken(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
+        raise KeyError("no")
+
+    def nothing(queues: Sequence[MessageQueue], message: Message, argument: Any) -> None:
+        return None
+
+    def foreign(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
+        return MessageQueue("T", "zzz", 9)
+
+    for selector in (broken, nothing, foreign):
+        with pytest.raises(ClientError, match=selector.__name__):
+            select_target(info("a"), selector, Message("T", b"x"), None)
+
+
+def test_only_one_way_to_choose_a_queue() -> None:
+    queue = MessageQueue("T", "a", 0)
+    assert one_choice(None, None, None) is None
+    assert one_choice(queue, None, None) is None
+    assert one_choice(None, None, "key") is select_by_hash
+    assert one_choice(None, select_by_random, None) is select_by_random
+    with pytest.raises(ClientError, match="queue and hash_key"):
+        one_choice(queue, None, "key")
+    with pytest.raises(ClientError, match="selector and hash_key"):
+        one_choice(None, select_by_random, "key")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from sparrowmq.client.settings import (
+    RETRY_CODES,
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
+from sparrowmq.core.errors import SettingsError
+
+
+def test_the_defaults_are_rocketmqs() -> None:
+    producer, consumer = ProducerSettings(), ConsumerSettings()
+    assert (producer.send_timeout, producer.retries, producer.compress_over) == (3.0, 2, 4096)
+    assert producer.message_bytes_max == 4 * 1024 * 1024
+    assert {1, 2, 14, 16, 17, 204, 205, 1500} == RETRY_CODES
+    assert (consumer.threads, consumer.batch, consumer.pull_batch) == (20, 1, 32)
+    assert (consumer.queue_messages_max, consumer.queue_span_max) == (1000, 2000)
+    assert consumer.queue_bytes_max == 100 * 1024 * 1024
+    assert (consumer.pull_hold, consumer.pull_timeout, consumer.rebalance_interval) == (15.0, 30.0, 20.0)
+    assert consumer.consume_timeout == 900
+    assert ClientSettings().heartbeat_interval == ClientSettings().route_interval == 30.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (ClientSettings, {"connect_timeout": 0}),
+        (ClientSettings, {"close_timeout": -1}),
+        (ProducerSettings, {"retries": -1}),
+        (ProducerSettings, {"send_timeout": 0}),
+        (ProducerSettings, {"message_bytes_max": 16 * 1024 * 1024}),
+        (ProducerSettings, {"compression": "gzip"}),
+        (ProducerSettings, {"heartbeat_interval": 0}),
+        (ConsumerSettings, {"threads": 0}),
+        (ConsumerSettings, {"threads": 1001}),
+        (ConsumerSettings, {"batch": 1025}),
+        (ConsumerSettings, {"pull_batch": 0}),
+        (ConsumerSettings, {"queue_messages_max": 65536}),
+        (ConsumerSettings, {"consume_from": "middle"}),
+        (ConsumerSettings, {"pull_hold": 30.0, "pull_timeout": 30.0}),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(kind: Any, values: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        kind(**values)
+    assert any(name in str(caught.value) for name in values)
+
+
+def test_a_point_in_time_is_a_start() -> None:
+    moment = datetime(2024, 1, 1)
+    assert ConsumerSettings(consume_from=moment).consume_from == moment

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.client.subscriptions import Subscriptions
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import InvalidExpressionError, InvalidNameError
+
+
+class At(SystemClock):
+    """A clock that stands."""
+
+    time_ms = 1000
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+def test_a_group_always_subscribes_its_retry_topic() -> None:
+    subscriptions = Subscriptions("g", At())
+    assert subscriptions.topics == ("%RETRY%g",)
+    subscriptions.remove("%RETRY%g")
+    assert subscriptions.topics == ("%RETRY%g",)
+    (retry,) = subscriptions.data
+    assert (retry.expression, retry.tags) == ("*", frozenset())
+
+
+def test_subscribing_again_replaces_expression_handler_and_version() -> None:
+    clock = At()
+    subscriptions = Subscriptions("g", clock)
+    subscriptions.add("T", "A || B", print)
+    first = subscriptions.find("T")
+    assert first is not None
+    assert (first.tags, first.version) == (frozenset({"A", "B"}), 1000)
+    handler = subscriptions.handler("T")
+    assert handler is not None
+    assert handler.call is print
+    clock.time_ms = 2000
+    subscriptions.add("T", "*", None)
+    second = subscriptions.find("T")
+    assert second is not None
+    assert (second.tags, second.version) == (frozenset(), 2000)
+    assert subscriptions.handler("T") is None
+    assert subscriptions.topics == ("T", "%RETRY%g")
+
+
+def test_removing_forgets_all_of_a_topic() -> None:
+    subscriptions = Subscriptions("g", At())
+    subscriptions.add("T", "*", print)
+    subscriptions.remove("T")
+    subscriptions.remove("never")
+    assert subscriptions.find("T") is None
+    assert subscriptions.handler("T") is None
+    assert "T" not in subscriptions.topics
+
+
+def test_bad_names_and_expressions_change_nothing() -> None:
+    subscriptions = Subscriptions("g", At())
+    with pytest.raises(InvalidNameError):
+        subscriptions.add("no blanks", "*", None)
+    with pytest.raises(InvalidExpressionError):
+        subscriptions.add("T", " || ", None)
+    assert subscriptions.topics == ("%RETRY%g",)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.core.errors import ConnectError
+from tests.support import run, until
+
+
+def test_periodic_work_survives_every_exception(caplog: pytest.LogCaptureFixture) -> None:
+    calls = 0
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ConnectError("not there")
+        if calls == 2:
+            raise ZeroDivisionError("a fault")
+
+    async def main() -> None:
+        task = asyncio.create_task(run_every(0.001, work, first=0, name="asking"))
+        await until(lambda: calls >= 4)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    with caplog.at_level(logging.WARNING, "sparrowmq.client"):
+        run(main())
+    assert "asking failed and is tried again in 0.001 s: not there" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_first_run_may_come_sooner() -> None:
+    async def main() -> None:
+        ran = asyncio.Event()
+
+        async def work() -> None:
+            ran.set()
+
+        task = asyncio.create_task(run_every(3600, work, first=0))
+        await asyncio.wait_for(ran.wait(), 20)
+        task.cancel()
+
+    run(main())
+
+
+def test_a_death_is_reported_with_name_and_error() -> None:
+    deaths: list[tuple[str, BaseException]] = []
+
+    async def main() -> None:
+        group = TaskGroup(lambda name, error: deaths.append((name, error)))
+
+        async def dies() -> None:
+            raise KeyError("x")
+
+        async def ends() -> None:
+            pass
+
+        async def stays() -> None:
+            await asyncio.sleep(3600)
+
+        group.start(dies(), "dies")
+        group.start(ends(), "ends")
+        staying = group.start(stays(), "stays")
+        await until(lambda: len(group) == 1)
+        await group.close()
+        assert staying.cancelled()
+
+    run(main())
+    ((name, error),) = deaths
+    assert name == "dies"
+    assert isinstance(error, KeyError)
+
+
+def test_a_task_may_close_the_group_it_belongs_to() -> None:
+    async def main() -> None:
+        group = TaskGroup(lambda name, error: None)
+        await group.start(group.close(), "closes")
+        assert len(group) == 0
+
+    run(main())
