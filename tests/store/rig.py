@@ -1,4 +1,4 @@
-"""What the store's tests share: small stores, appending and reading in one call, copies of real directories."""
+"""What the store tests share: small stores, appending and reading in one call, copies of real stores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.protocol.archives import unpacked
+
 from sparrowmq.core.hashing import tags_code
 from sparrowmq.core.ids import pack_host
 from sparrowmq.protocol.record import StoredRecord, decode_records
@@ -15,7 +17,6 @@ from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reads import GetStatus
 from sparrowmq.store.settings import StoreSettings
-from tests.protocol.archives import unpacked
 
 HOST = pack_host("127.0.0.1", 10911)
 HOST_V6 = pack_host("2001:db8::1", 10911)

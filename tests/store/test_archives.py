@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, ledger, unpacked
+from tests.store.rig import ARCHIVE_SIZES, copy_archive, open_store, opened, put, read_all
 
 from sparrowmq.core.hashing import tags_code
 from sparrowmq.protocol.compression import decompress
@@ -17,8 +19,6 @@ from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.offsets import ConsumerOffsets
 from sparrowmq.store.reads import GetStatus
-from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, ledger, unpacked
-from tests.store.rig import ARCHIVE_SIZES, copy_archive, open_store, opened, put, read_all
 
 END = {CLEAN_5: 2807183, KILLED_5: 2902859, CLEAN_4: 2604639}
 RECORDS = {CLEAN_5: 3626, KILLED_5: 3749, CLEAN_4: 3486}

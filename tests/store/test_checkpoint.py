@@ -4,10 +4,10 @@ import errno
 from pathlib import Path
 
 import pytest
+from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, unpacked
 
 from sparrowmq.core.errors import StoreError
 from sparrowmq.store.checkpoint import FILE_BYTES, Checkpoint
-from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, unpacked
 
 
 def test_missing_file_knows_nothing(tmp_path: Path) -> None:

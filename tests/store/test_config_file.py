@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.protocol.archives import CLEAN_4, CLEAN_5, unpacked
 
 from sparrowmq.core.errors import StoreCorruptError, StoreError, StoreFullError
 from sparrowmq.store.config_file import ConfigFile
-from tests.protocol.archives import CLEAN_4, CLEAN_5, unpacked
 
 
 def test_nothing_stored_is_an_empty_object(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_saved_text_is_the_reference_s(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [CLEAN_5, CLEAN_4])
 def test_every_real_file_loads(name: str) -> None:
-    files = [path for path in (unpacked(name) / "config").glob("*.json")]
+    files = list((unpacked(name) / "config").glob("*.json"))
     assert len(files) >= 5
     for path in files:
         assert ConfigFile(path).load()

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.store.rig import opened
 
 from sparrowmq.store import disk, disk_space
-from tests.store.rig import opened
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.protocol.archives import CLEAN_5, unpacked
+from tests.store.rig import ManualClock, fill, opened
 
 from sparrowmq.core.errors import StoreCorruptError, StoreError
 from sparrowmq.protocol import java_json
 from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.store.offsets import VERSION_STEP, ConsumerOffsets
-from tests.protocol.archives import CLEAN_5, unpacked
-from tests.store.rig import ManualClock, fill, opened
 
 
 def file_in(tmp_path: Path) -> ConfigFile:

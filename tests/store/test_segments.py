@@ -79,7 +79,7 @@ def test_unreadable_directory_is_a_store_error(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", refused)
-    with pytest.raises(StoreError, match="cannot read .*Permission denied"):
+    with pytest.raises(StoreError, match=r"cannot read .*Permission denied"):
         sequence(tmp_path).load()
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import zlib
 from pathlib import Path
 
 import pytest
-
-from sparrowmq.core.errors import RecordError, StoreError, StoreFullError
-from sparrowmq.core.message import PROPERTIES_BYTES_MAX
-from sparrowmq.protocol.record import BLANK_MAGIC, decode_record, encode_record
-from sparrowmq.store import disk
 from tests.store.rig import (
     HOST,
     HOST_V6,
@@ -26,6 +22,11 @@ from tests.store.rig import (
     put,
     read_all,
 )
+
+from sparrowmq.core.errors import RecordError, StoreError, StoreFullError
+from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.protocol.record import BLANK_MAGIC, decode_record, encode_record
+from sparrowmq.store import disk
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 
@@ -216,7 +217,7 @@ def test_reserved_batches_are_contiguous(tmp_path: Path) -> None:
             store.reserve(3 * (92 + 300))
             places = [append(store, queue, b"x" * 300) for _ in range(3)]
             store.commit_chunk()
-            assert [b - a for a, b in zip(places, places[1:], strict=False)] == [392, 392]
+            assert [b - a for a, b in itertools.pairwise(places)] == [392, 392]
         assert len(read_all(store, queue)) == 36
 
 

@@ -32,6 +32,9 @@ DUMMY: Final = ENTRY.pack(0, DUMMY_SIZE, 0)
 CORRUPT_CODE: Final = -0x434F525255505400
 """Our mark, as tags code, of a message whose record is damaged; no hash and no time looks like it."""
 
+TAG_CODE_MIN: Final = -(2**31)
+"""Smaller codes are addresses of the reference's filter bitmaps: such a message passes (broker:3.3)."""
+
 RESERVE_BYTES: Final = 64 * 1024
 
 

@@ -6,13 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.delay import delay_ms
-from sparrowmq.core.errors import InvalidNameError
+from sparrowmq.core.errors import InvalidNameError, StoreError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.names import SCHEDULE_TOPIC, check_topic
 from sparrowmq.protocol.properties import find
 from sparrowmq.protocol.record import HEAD, RECORD_FIXED_BYTES, RECORD_MAGIC_V1, StoredRecord, decode_record
 from sparrowmq.protocol.sysflag import HOST_V6_MASK, TRANSACTION_PREPARED
-from sparrowmq.store.consume_queue import ENTRY, ConsumeQueue, Entry
+from sparrowmq.store.consume_queue import CORRUPT_CODE, ENTRY, TAG_CODE_MIN, ConsumeQueue, Entry
 from sparrowmq.store.scan import valid_record
 
 if TYPE_CHECKING:
@@ -30,14 +30,26 @@ class EntriesMissing(Exception):
     """A queue lacks entries from before the scanned part: it must be rebuilt from the log's start."""
 
 
+def _hash_of_tags(properties: bytes) -> int:
+    tags = find(properties, b"TAGS")
+    return 0 if tags is None else java_hash(tags.decode("utf-8", "replace"))
+
+
+def _same(present: Entry, wanted: Entry) -> bool:
+    """Whether an entry is right: a code that is the address of a filter bitmap is as good (broker:3.3)."""
+    if present == wanted:
+        return True
+    is_address = CORRUPT_CODE != present.tags_code < TAG_CODE_MIN
+    return present[:2] == wanted[:2] and is_address
+
+
 def tags_code_of(record: StoredRecord) -> int:
     """The code the queue entry of a record holds: its tag's hash, or when it is due (broker:3.1)."""
     if record.topic == SCHEDULE_TOPIC:
         level = find(record.properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
             return record.store_timestamp + delay_ms(int(level))
-    tags = find(record.properties, b"TAGS")
-    return 0 if tags is None else java_hash(tags.decode("utf-8", "replace"))
+    return _hash_of_tags(record.properties)
 
 
 class Dispatcher:
@@ -66,13 +78,15 @@ class Dispatcher:
         head = HEAD.unpack_from(view, at)
         sys_flag = head[7]
         if head[1] == RECORD_MAGIC_V1 and not sys_flag & HOST_V6_MASK:
-            topic_at = at + HEAD.size + head[14]
-            topic = bytes(view[topic_at + 1 : topic_at + 1 + view[topic_at]])
-            queue = self._known.get((topic, head[3]))
+            topic_at = at + HEAD.size + head[14] + 1
+            properties_at = topic_at + view[topic_at - 1] + 2
+            queue = self._known.get((bytes(view[topic_at : properties_at - 2]), head[3]))
             present = None if queue is None else queue.entry(head[5])
-            if queue and present and present[:2] == (position, size) and not present.is_hole:
-                self.seen[queue] = head[5] + 1
-                return
+            if queue and present and present[:2] == (position, size) and queue.topic != SCHEDULE_TOPIC:
+                code = _hash_of_tags(bytes(view[properties_at : at + size]))
+                if present.tags_code == code:
+                    self.seen[queue] = head[5] + 1
+                    return
         if sys_flag & TRANSACTION_PREPARED:  # prepared or rolled back
             return
         record = decode_record(view, at)
@@ -82,17 +96,15 @@ class Dispatcher:
         if queue is None:
             self._refuse(record, "its topic or queue id is illegal")
         else:
-            self._place(queue, record, Entry(position, size, 0))
+            self._place(queue, record, Entry(position, size, tags_code_of(record)))
 
     def _queue(self, record: StoredRecord) -> ConsumeQueue | None:
         key = record.topic.encode(), record.queue_id
         if key not in self._known:
             try:
                 check_topic(record.topic)
-                self._known[key] = (
-                    self._queues.get(record.topic, record.queue_id) if record.queue_id >= 0 else None
-                )
-            except InvalidNameError:
+                self._known[key] = self._queues.get(record.topic, record.queue_id)
+            except (InvalidNameError, StoreError):
                 self._known[key] = None
         return self._known[key]
 
@@ -100,7 +112,7 @@ class Dispatcher:
         """Decide what becomes of the entry at the record's offset, and do it."""
         offset = record.queue_offset
         present = queue.entry(offset)
-        if present is not None and present[:2] == entry[:2] and not present.is_hole:
+        if present is not None and _same(present, entry):
             self.seen[queue] = offset + 1
             return
         if offset >= queue.committed:
@@ -111,7 +123,7 @@ class Dispatcher:
             if not self._may_begin_earlier(queue, record):
                 return
             self.added += 1
-        elif present.is_hole or not self._points_to_message(queue, offset, present):
+        elif present[:2] == entry[:2] or not self._points_to_message(queue, offset, present):
             self.replaced += 1
         elif offset == 0 and present.physical_offset < entry.physical_offset:
             queue.truncate(0)  # the topic was deleted and made again: its newest life counts
@@ -120,7 +132,7 @@ class Dispatcher:
             if present.physical_offset < entry.physical_offset:
                 self._refuse(record, f"offset {offset} of its queue is taken")
             return
-        queue.restore(offset, ENTRY.pack(entry.physical_offset, entry.size, tags_code_of(record)))
+        queue.restore(offset, ENTRY.pack(*entry))
         self.seen[queue] = offset + 1
 
     def _may_begin_earlier(self, queue: ConsumeQueue, record: StoredRecord) -> bool:

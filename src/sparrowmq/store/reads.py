@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sparrowmq.protocol.record import RECORD_FIXED_BYTES
 from sparrowmq.store.commit_log import PLACE, CommitLog
-from sparrowmq.store.consume_queue import CORRUPT_CODE, ENTRY
+from sparrowmq.store.consume_queue import CORRUPT_CODE, ENTRY, TAG_CODE_MIN
 from sparrowmq.store.settings import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from sparrowmq.store.consume_queue import ConsumeQueue
-
-TAG_CODE_MIN: Final = -(2**31)
-"""Smaller codes are addresses of the reference's filter bitmaps: such a message passes (broker:3.3)."""
 
 _unpack_place = PLACE.unpack_from
 
@@ -108,7 +105,7 @@ def _collect(
     count = size = 0
     missing = False
     for physical, length, code in ENTRY.iter_unpack(entries):
-        if count and (count >= max_count or size + length > max_bytes):
+        if count >= max_count and count:
             break
         if codes is not None and code not in codes and code >= TAG_CODE_MIN:
             offset += 1
@@ -135,6 +132,8 @@ def _collect(
             missing = True
             offset += 1
             continue
+        if size + length > max_bytes and count:
+            break
         if at != run_end:
             if run_start >= 0:
                 buffers.append(view[run_start:run_end])

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from tests.store.rig import HOST, HOST_V6, LOG_BYTES, START_MS, append, fill, open_store, opened, put
+
+from sparrowmq.core.errors import StoreError
+from sparrowmq.store import disk
+from sparrowmq.store.commit_log import store_timestamp
+
+
+def test_records_are_found_only_where_they_start(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        places = [put(store, queue, b"x" * 700)[1] for _ in range(12)]
+        assert all(store.read_record(place) is not None for place in places)
+        for position in (-1, 1, places[1] - 1, places[1] + 4, store.position, LOG_BYTES - 4, 1 << 40):
+            assert store.read_record(position) is None
+
+
+def test_a_record_copied_elsewhere_does_not_count(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        inner = put(store, queue, b"inner")[1]
+        data = store.read_record(inner)
+        assert data is not None
+        outer = put(store, queue, data)[1]
+        assert store.read_record(outer) is not None
+        assert store.read_record(outer + 88) is None
+
+
+def test_appended_but_not_committed_is_not_read(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        place = append(store, store.queue("T", 0), b"x")
+        assert store.read_record(place) is None
+        store.drop_chunk()
+
+
+@pytest.mark.parametrize("born_host", [HOST, HOST_V6])
+@pytest.mark.parametrize("store_host", [HOST, HOST_V6])
+def test_store_time_lies_behind_the_born_host(born_host: bytes, store_host: bytes, tmp_path: Path) -> None:
+    with opened(tmp_path, store_host=store_host) as store:
+        queue = store.queue("T", 0)
+        offset, place = put(store, queue, b"x", born_host=born_host, now_ms=START_MS + 77)
+        data = store.read_record(place)
+        assert data is not None
+        assert store_timestamp(memoryview(data), 0) == START_MS + 77
+        assert store.store_time(queue, offset) == START_MS + 77
+
+
+def test_flush_forces_each_file_with_new_bytes_and_new_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    directories: list[str] = []
+    real_data, real_directory = disk.datasync, disk.sync_directory
+    monkeypatch.setattr(disk, "datasync", lambda fd: (synced.append(fd), real_data(fd))[1])
+    monkeypatch.setattr(
+        disk, "sync_directory", lambda path: (directories.append(path.name), real_directory(path))[1]
+    )
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        directories.clear()
+        assert store.flush() == 0
+        assert (synced, directories) == ([], [])
+        for _ in range(7):
+            put(store, queue, b"x" * 1500)
+        assert store.flushed_position == 0
+        assert store.flush() == store.position == store.flushed_position
+        assert len(synced) == 4
+        assert directories == ["commitlog"]
+        assert [segment.fd >= 0 for segment in store._log.files] == [False, False, False, True]
+        store.flush()
+        assert len(synced) == 4
+        put(store, queue, b"x")
+        store.flush()
+        assert len(synced) == 5
+        assert directories == ["commitlog"]
+
+
+def test_failed_flush_stops_all_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    queue = store.queue("T", 0)
+    fill(store, queue, 2)
+    store.flush()
+    flushed = store.flushed_position
+    fill(store, queue, 1)
+
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "datasync", broken)
+        with pytest.raises(StoreError, match=r"cannot flush the commit log in .*: Input/output error"):
+            store.flush()
+    assert store.flushed_position == flushed
+    with pytest.raises(StoreError, match="Input/output"):
+        store.flush()
+    append(store, queue, b"x")
+    with pytest.raises(StoreError, match="Input/output"):
+        store.commit_chunk()
+    assert queue.next_offset == 3
+    with pytest.raises(StoreError, match="Input/output"):
+        store.close()
+    assert (tmp_path / "abort").exists()
+    with opened(tmp_path) as again:
+        assert again.queue("T", 0).max_offset == 3
+
+
+def test_flushes_from_other_threads_see_whole_chunks(tmp_path: Path) -> None:
+    stop = threading.Event()
+    flushed: list[int] = []
+
+    def flush(store: object) -> None:
+        while not stop.is_set():
+            flushed.append(store.flush())  # type: ignore[attr-defined]
+            store.flush_queues()  # type: ignore[attr-defined]
+
+    with opened(tmp_path, mapped_file_size_commit_log=1 << 14) as store:
+        queue = store.queue("T", 0)
+        ends = {0}
+        thread = threading.Thread(target=flush, args=(store,))
+        thread.start()
+        for number in range(400):
+            append(store, queue, b"%d" % number)
+            append(store, queue, b"x" * 100)
+            store.commit_chunk()
+            ends.add(store.position)
+        stop.set()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert set(flushed) <= ends
+        assert sorted(flushed) == flushed
