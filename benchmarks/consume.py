@@ -15,7 +15,7 @@ TOPIC: Final = "BenchConsume"
 QUEUES: Final = 8
 SECONDS_MAX: Final = 180
 TITLES: Final = {JAVA: "Java's push consumer", PYTHON: "our push consumer"}
-AGAINST_JAVA: Final = "our push consumer: share of Java's rate, on our broker"
+AGAINST_JAVA: Final = "our push consumer: share of Java's rate"
 
 FLOORS: Final = [
     Floor(f"{TITLES[JAVA]}: rate", LEAST, 1.5),
@@ -54,8 +54,7 @@ def main(options: Options, report: Report) -> None:
                 options.peers,
                 lambda name, kind=kind, load=load: measure(kind, load, by_name[name], report),  # type: ignore[misc]
             )
-    for series in [report.series[f"{TITLES[PYTHON]}: rate"]]:
-        theirs = report.series[f"{TITLES[JAVA]}: rate"]
-        for name in options.peers:
-            for mine, java in zip(series.values[name], theirs.values[name], strict=True):
-                report.add(AGAINST_JAVA.replace("our broker", f"{name}'s broker"), "", name, mine / java)
+    mine, java = (report.series[f"{TITLES[kind]}: rate"] for kind in (PYTHON, JAVA))
+    for name in options.peers:
+        for ours, theirs in zip(mine.values[name], java.values[name], strict=True):
+            report.add(AGAINST_JAVA, "", name, ours / theirs)

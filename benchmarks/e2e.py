@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Final
 
-from benchmarks.load import JAVA, PYTHON, Load, LoadError
+from benchmarks.load import JAVA, PYTHON, Load
 from benchmarks.options import Options
 from benchmarks.peers import Peer, create_topic, running
 from benchmarks.report import MOST, Floor, Report, alternate
@@ -32,10 +32,7 @@ def measure(kind: str, load: Load, peer: Peer, options: Options, report: Report)
         seconds=options.seconds,
     )
     result = measured.result
-    if result["received"] != result["acknowledged"]:
-        raise LoadError(
-            f"{TITLES[kind]} on {peer.name}: {result['acknowledged']} sent, {result['received']} came"
-        )
+    measured.check_arrived(f"{TITLES[kind]} on {peer.name}", result["received"])
     report.add(f"{TITLES[kind]}: p50", "ms", peer.name, result["p50_ms"])
     report.add(f"{TITLES[kind]}: p99", "ms", peer.name, result["p99_ms"])
     report.add(f"{TITLES[kind]}: broker CPU", "µs", peer.name, measured.cpu_us)

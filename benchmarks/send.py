@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.load import JAVA, PYTHON, Load, LoadError
+from benchmarks.load import JAVA, PYTHON, Load
 from benchmarks.options import Options
 from benchmarks.peers import Peer, create_topic, running, stored
 from benchmarks.report import LEAST, MOST, Floor, Report, alternate
@@ -65,10 +65,7 @@ def measure(case: Case, load: Load, peer: Peer, options: Options, report: Report
         seconds=options.seconds,
         **case.arguments,
     )
-    arrived = sum(stored(peer, TOPIC)) - before
-    if arrived != measured.result["acknowledged"]:
-        acknowledged = measured.result["acknowledged"]
-        raise LoadError(f"{case.title} on {peer.name}: {acknowledged} acknowledged, {arrived} stored")
+    measured.check_arrived(f"{case.title} on {peer.name}", sum(stored(peer, TOPIC)) - before)
     report.add(f"{case.title}: rate", "msg/s", peer.name, measured.rate)
     report.add(f"{case.title}: broker CPU", "µs", peer.name, measured.cpu_us)
     if "p50_ms" in measured.result:

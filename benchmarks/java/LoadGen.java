@@ -318,8 +318,8 @@ public final class LoadGen {
                 Thread.sleep(5);
             }
             return JSONObject.of("messages", (long) (request.getDoubleValue("seconds") * request.getIntValue("rate")),
-                    "seconds", request.getDoubleValue("seconds"), "acknowledged", sent, "received", got.sum(), "failed",
-                    failed.sum()).fluentPut("p50_ms", times.milliseconds(.5)).fluentPut("p99_ms", times.milliseconds(.99));
+                    "seconds", request.getDoubleValue("seconds"), "acknowledged", sent - failed.sum(), "received", got.sum(),
+                    "failed", failed.sum()).fluentPut("p50_ms", times.milliseconds(.5)).fluentPut("p99_ms", times.milliseconds(.99));
         } finally {
             consumer.shutdown();
             producer.shutdown();
