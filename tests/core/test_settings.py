@@ -31,10 +31,6 @@ ROCKETMQ_DEFAULTS = {
     "defaultTopicQueueNums": 8,
     "autoCreateTopicEnable": True,
     "autoCreateSubscriptionGroup": True,
-    "clusterTopicEnable": True,
-    "brokerTopicEnable": True,
-    "traceTopicEnable": False,
-    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
     "traceOn": True,
     "regionId": "DefaultRegion",
     "registerNameServerPeriod": 30_000,
@@ -42,9 +38,6 @@ ROCKETMQ_DEFAULTS = {
     "flushConsumerOffsetInterval": 5000,
     "longPollingEnable": True,
     "shortPollingTimeMills": 1000,
-    "notifyConsumerIdsChangedEnable": True,
-    "channelExpiredTimeout": 120_000,
-    "startAcceptSendRequestTimeStamp": 0,
     "mappedFileSizeCommitLog": 1 << 30,
     "mappedFileSizeConsumeQueue": 6_000_000,
     "flushDiskType": "ASYNC_FLUSH",
@@ -52,16 +45,11 @@ ROCKETMQ_DEFAULTS = {
     "flushIntervalConsumeQueue": 1000,
     "syncFlushTimeout": 5000,
     "maxMessageSize": 4 << 20,
-    "diskMaxUsedSpaceRatio": 75,
-    "diskSpaceCleanForciblyRatio": 85,
     "diskSpaceWarningLevelRatio": 90,
     "maxTransferBytesOnMessageInMemory": 256 * 1024,
     "maxTransferCountOnMessageInMemory": 32,
-    "maxTransferBytesOnMessageInDisk": 64 * 1024,
-    "maxTransferCountOnMessageInDisk": 8,
     "accessMessageInMemoryMaxRatio": 40,
     "maxFilterMessageSize": 16_000,
-    "checkCRCOnRecover": True,
     "serverChannelMaxIdleTimeSeconds": 120,
 }
 """broker:15.1 and 15.2."""
@@ -235,7 +223,7 @@ def test_environment_gives_known_names_only() -> None:
     environment = {
         "SPARROW_LISTEN_PORT": "1",
         "SPARROW_BROKER_IP1": "10.0.0.1",
-        "SPARROW_CHECK_CRC_ON_RECOVER": "false",
+        "SPARROW_TRACE_ON": "false",
         "SPARROW_ACL_ENABLE": "true",
         "SPARROW_PORT_9876_TCP": "tcp://10.0.0.1",
         "PATH": "/bin",
@@ -243,7 +231,7 @@ def test_environment_gives_known_names_only() -> None:
     assert from_environment(BrokerSettings, environment) == {
         "listenPort": "1",
         "brokerIP1": "10.0.0.1",
-        "checkCRCOnRecover": "false",
+        "traceOn": "false",
         "aclEnable": "true",
     }
     assert from_environment(BrokerSettings, {"PATH": "/bin"}) == {}

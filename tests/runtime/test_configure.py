@@ -39,14 +39,14 @@ def test_later_places_win(tmp_path: Path) -> None:
     conf = tmp_path / "b.conf"
     conf.write_text("brokerName=file\nregionId=file\nmaxMessageSize=2\nlistenPort=2")
     sources = Sources(
-        defaults={"brokerName": "default", "msgTraceTopicName": "default"},
+        defaults={"brokerName": "default", "flushIntervalCommitLog": "77"},
         file=conf,
         environment={"SPARROW_REGION_ID": "env", "SPARROW_MAX_MESSAGE_SIZE": "3", "SPARROW_LISTEN_PORT": "3"},
         assignments=["maxMessageSize=4", "listenPort=4"],
         options={"listenPort": "5"},
     )
     settings, _ = broker_settings(sources)
-    assert settings.msg_trace_topic_name == "default"
+    assert settings.flush_interval_commit_log == 77
     assert settings.broker_name == "file"
     assert settings.region_id == "env"
     assert settings.max_message_size == 4

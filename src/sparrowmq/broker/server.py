@@ -94,7 +94,14 @@ class Broker:
         settings = self.settings
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="sparrow-disk")
         handler = _HandlerSlot()
-        self._server = Server(handler, host=settings.bind_address, port=settings.listen_port)
+        self._server = Server(
+            handler,
+            host=settings.bind_address,
+            port=settings.listen_port,
+            frame_bytes_max=settings.frame_bytes_max,
+            connections_max=settings.connections_max,
+            idle_seconds=settings.server_channel_max_idle_time_seconds,
+        )
         try:
             await self._server.start()
             store_host = pack_host(settings.broker_ip1, self._server.port)

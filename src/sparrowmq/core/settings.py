@@ -175,12 +175,6 @@ class BrokerSettings:
     flush_interval_consume_queue: int = _row(1000, "ms between flushes of the queues", low=1, high=600_000)
     sync_flush_timeout: int = _row(5000, "ms a send waits for its fsync", low=1, high=600_000)
     max_message_size: int = _row(4 * MIB, "bytes of a message's body", low=1, high=15 * MIB)
-    disk_max_used_space_ratio: int = _row(
-        75, "percent of the disk: above it the broker warns", low=1, high=99
-    )
-    disk_space_clean_forcibly_ratio: int = _row(
-        85, "percent: above it the broker warns again", low=1, high=99
-    )
     disk_space_warning_level_ratio: int = _row(90, "percent: above it sends are refused", low=1, high=100)
     max_transfer_bytes_on_message_in_memory: int = _row(
         256 * 1024, "bytes of one pull's answer", low=1, high=8 * MIB
@@ -188,27 +182,16 @@ class BrokerSettings:
     max_transfer_count_on_message_in_memory: int = _row(
         32, "messages of one pull's answer", low=1, high=100_000
     )
-    max_transfer_bytes_on_message_in_disk: int = _row(
-        64 * 1024, "the same for messages no longer in memory", low=1, high=8 * MIB
-    )
-    max_transfer_count_on_message_in_disk: int = _row(
-        8, "the same for messages no longer in memory", low=1, high=100_000
-    )
     access_message_in_memory_max_ratio: int = _row(
         40, "percent of memory that counts as cached log", low=0, high=100
     )
     max_filter_message_size: int = _row(
         16_000, "bytes of queue entries one pull scans", low=20, high=16 * MIB
     )
-    check_crc_on_recover: bool = _row(True, "whether recovery checks bodies", name="checkCRCOnRecover")
     broker_permission: int = _row(6, "4 read, 2 write, 6 both; ANDed into every topic's", choices=(2, 4, 6))
     default_topic_queue_nums: int = _row(8, "most queues of a topic made by a send", low=1, high=1024)
     auto_create_topic_enable: bool = _row(True, "whether a send makes its topic")
     auto_create_subscription_group: bool = _row(True, "whether a consumer makes its group")
-    cluster_topic_enable: bool = _row(True, "whether the cluster's name is a template topic")
-    broker_topic_enable: bool = _row(True, "whether the broker's name is a template topic")
-    trace_topic_enable: bool = _row(False, "whether the trace topic exists")
-    msg_trace_topic_name: str = _row("RMQ_SYS_TRACE_TOPIC", "name of the trace topic")
     trace_on: bool = _row(True, "told to clients with each answer to a send")
     region_id: str = _row("DefaultRegion", "told to clients with each answer to a send")
     register_name_server_period: int = _row(30_000, "ms between registrations", low=1000, high=60_000)
@@ -218,15 +201,8 @@ class BrokerSettings:
     )
     long_polling_enable: bool = _row(True, "whether pulls are held; false holds them shortPollingTimeMills")
     short_polling_time_mills: int = _row(1000, "ms a pull is held without long polling", low=1, high=60_000)
-    notify_consumer_ids_changed_enable: bool = _row(True, "whether consumers hear of changes in their group")
-    channel_expired_timeout: int = _row(
-        120_000, "ms without heartbeat after which a client is forgotten", low=100, high=INT_MAX
-    )
     server_channel_max_idle_time_seconds: int = _row(
         120, "seconds without traffic after which a connection is closed", low=1, high=86_400
-    )
-    start_accept_send_request_time_stamp: int = _row(
-        0, "epoch ms before which sends are refused", low=0, high=2**63 - 1
     )
     frame_bytes_max: int = _row(16 * MIB, "bytes of one request; ours", low=64 * 1024, high=256 * MIB)
     connections_max: int = _row(10_000, "connections at one time; ours", low=1, high=1_000_000)

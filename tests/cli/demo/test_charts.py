@@ -24,7 +24,7 @@ def points(chart: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize(
     ("span", "ticks", "step"),
-    [(10, 5, 2), (100, 5, 20), (7, 5, 2), (1, 5, 0.2), (0.03, 5, 0.01), (336_776, 5, 1e5), (0, 5, 1), (-1, 5, 1)],
+    [(10, 5, 2), (100, 5, 20), (7, 5, 2), (1, 5, 0.2), (0.03, 5, 0.01), (336_776, 5, 1e5), (0, 5, 1)],
 )  # fmt: skip
 def test_nice_step(span: float, ticks: int, step: float) -> None:
     assert nice_step(span, ticks) == pytest.approx(step)

@@ -1,0 +1,162 @@
+"""The launcher: what it runs, and what it says when something is missing. No network, no real set-up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ("sh", "cat", "cksum", "id", "sed", "head", "dirname", "tail", "rm", "mkdir", "mktemp")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A directory with the launcher, and a PATH with nothing but the tools it needs."""
+    root = tmp_path / "clone"
+    tools = tmp_path / "tools"
+    root.mkdir()
+    tools.mkdir()
+    for name in ("sparrow", "pyproject.toml"):
+        shutil.copy(ROOT / name, root / name)
+    for name in TOOLS:
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    return root
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def stamp(root: Path, name: str) -> None:
+    """An environment that was set up: its program prints its arguments."""
+    program(root / ".venv" / "bin" / "sparrow", 'printf "<%s>" "$@"')
+    project = (root / "pyproject.toml").read_bytes()
+    text = subprocess.run(["cksum"], input=project, capture_output=True, check=True).stdout.decode()
+    (root / ".venv" / f".sparrow-{name}").write_text(f"{root} {text.strip()}")
+
+
+def sparrow(root: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {"PATH": str(root.parent / "tools"), "HOME": os.environ.get("HOME", "/"), **environment}
+    return subprocess.run(
+        [str(root / "sparrow"), *arguments], env=variables, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("base", ()),
+        ("base", ("send", "T", "a b", "")),
+        ("demo", ("up",)),
+        ("test", ("test", "fast")),
+        ("test", ("test", "--help")),
+        ("demo", ("demo", "--help")),
+    ],
+)
+def test_what_is_installed_runs_at_once(clone: Path, name: str, arguments: tuple[str, ...]) -> None:
+    stamp(clone, name)
+    done = sparrow(clone, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("".join(f"<{argument}>" for argument in arguments) or "<>")
+
+
+def test_it_runs_where_it_was_called(clone: Path, tmp_path: Path) -> None:
+    stamp(clone, "base")
+    program(clone / ".venv" / "bin" / "sparrow", 'printf "%s" "$PWD"')
+    variables = {"PATH": str(tmp_path / "tools")}
+    done = subprocess.run(
+        ["../clone/sparrow"],
+        cwd=tmp_path / "tools",
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == str(tmp_path / "tools")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("base", ("demo",)), ("demo", ("test", "fast")), ("nothing", ("up",))]
+)
+def test_a_smaller_set_is_not_enough(clone: Path, name: str, arguments: tuple[str, ...]) -> None:
+    stamp(clone, name)
+    done = sparrow(clone, *arguments)
+    assert done.returncode == 1
+    assert "Python 3.11 or later is needed; found: none" in done.stderr
+
+
+def test_a_changed_pyproject_sets_up_again(clone: Path) -> None:
+    stamp(clone, "base")
+    with (clone / "pyproject.toml").open("a") as project:
+        project.write("\n# changed\n")
+    assert "Python 3.11 or later is needed" in sparrow(clone).stderr
+
+
+def test_an_old_python_is_named(clone: Path) -> None:
+    program(clone.parent / "tools" / "python3", '[ "$1" = --version ] && echo "Python 3.9.2" || exit 1')
+    assert "Python 3.11 or later is needed; found: Python 3.9.2" in sparrow(clone).stderr
+
+
+def test_a_failed_set_up_leaves_no_stamp(clone: Path) -> None:
+    """pip cannot install anything here: there are no sources beside the launcher."""
+    (clone.parent / "tools" / "python3").symlink_to(sys.executable)
+    program(clone / ".venv" / "bin" / "python", '[ "$3" = --version ] || { echo broken >&2; exit 1; }')
+    done = sparrow(clone, "up")
+    assert done.returncode == 1
+    assert "pip could not install it (see above)" in done.stderr
+    assert not list((clone / ".venv").glob(".sparrow-*"))
+
+
+@pytest.mark.parametrize(
+    ("command", "what", "packages"),
+    [
+        ("demo", "Java 17 or later", "openjdk-17-jre-headless"),
+        ("test", "a JDK 17 or later with Maven", "openjdk-17-jdk-headless maven"),
+    ],
+)
+@pytest.mark.parametrize(
+    "java", ["", "echo 'openjdk version \"11.0.2\"' >&2", "echo 'java version \"1.8.0_1\"' >&2"]
+)
+def test_missing_java_is_told_with_the_line_to_type(
+    clone: Path, command: str, what: str, packages: str, java: str
+) -> None:
+    stamp(clone, "test")
+    if java:
+        program(clone.parent / "tools" / "java", java)
+    program(clone.parent / "tools" / "apt-get", "exit 1")
+    done = sparrow(clone, command, SPARROW_SYSTEM_PACKAGES="no")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert f"{what}" in done.stderr
+    assert f"apt-get install -y --no-install-recommends {packages}" in done.stderr
+
+
+def test_new_java_is_enough(clone: Path) -> None:
+    stamp(clone, "demo")
+    program(clone.parent / "tools" / "java", "echo 'openjdk version \"17.0.1\"' >&2")
+    assert sparrow(clone, "demo").stdout == "<demo>"
+
+
+def test_an_old_java_home_gives_way_to_a_new_java_in_path(clone: Path, tmp_path: Path) -> None:
+    stamp(clone, "demo")
+    program(clone / ".venv" / "bin" / "sparrow", 'printf "%s" "${JAVA_HOME:-none}"')
+    program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"' >&2")
+    program(clone.parent / "tools" / "java", "echo 'openjdk version \"21\"' >&2")
+    done = sparrow(clone, "demo", JAVA_HOME=str(tmp_path / "old"))
+    assert done.stdout == "none"
+    assert "has no Java 17 or later; using" in done.stderr
+
+
+def test_the_ci_entry_runs_every_check() -> None:
+    text = (ROOT / ".ci" / "run").read_text()
+    assert "exec ./sparrow test" in text
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
