@@ -45,6 +45,9 @@ def test_the_vector_of_the_reference() -> None:
 )
 def test_reading_follows_java(data: bytes, expected: dict[str, str]) -> None:
     assert properties.decode(data) == expected
+    for name in ("a", "é"):
+        found = properties.find(data, name.encode())
+        assert (None if found is None else found.decode("utf-8", "replace")) == expected.get(name)
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=8))

@@ -96,12 +96,6 @@ def body_crc(body: Buffer) -> int:
     return zlib.crc32(body) & _CRC_MASK
 
 
-def record_size(topic: bytes, body_bytes: int, properties_bytes: int, host_bytes: int = 16) -> int:
-    """Size of the record `encode_record` would make; `host_bytes` is the sum of both packed hosts."""
-    version = 0 if len(topic) <= TOPIC_BYTES_MAX_V1 else 1
-    return RECORD_FIXED_BYTES - 16 + host_bytes + version + len(topic) + body_bytes + properties_bytes
-
-
 def encode_record(
     *,
     topic: bytes,

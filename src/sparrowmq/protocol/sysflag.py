@@ -33,12 +33,6 @@ def transaction_type(sys_flag: int) -> int:
     return sys_flag & TRANSACTION_MASK
 
 
-def with_transaction_type(sys_flag: int, kind: int) -> int:
-    """`sys_flag` with its transaction bits replaced by `kind`."""
-    assert kind & ~TRANSACTION_MASK == 0, kind
-    return sys_flag & ~TRANSACTION_MASK | kind
-
-
 def with_compression(sys_flag: int, kind: CompressionType) -> int:
     """`sys_flag` marked as compressed with `kind`."""
     return sys_flag & ~COMPRESSION_MASK | COMPRESSED | kind
