@@ -304,7 +304,10 @@ class Sender:
         return await self._send_tries(outgoing, deadline)
 
     async def _compress(self, outgoing: Outgoing) -> None:
-        """Compress the body; one that cannot be compressed leaves as it is (client:B-80)."""
+        """Compress the body; one that cannot be compressed leaves as it is (client:B-80).
+
+        So does one that grows: it could break a limit that the message itself keeps.
+        """
         kind, level = _KINDS[self._settings.compression], self._settings.compression_level
         try:
             if len(outgoing.body) < _COMPRESS_IN_THREAD:
@@ -313,6 +316,8 @@ class Sender:
                 packed = await asyncio.to_thread(compress, outgoing.body, kind, level)
         except Exception as error:
             log.warning("a body of %d bytes is sent uncompressed: %s", len(outgoing.body), error)
+            return
+        if len(packed) >= len(outgoing.body):
             return
         outgoing.body = packed
         outgoing.sys_flag = with_compression(outgoing.sys_flag, kind)

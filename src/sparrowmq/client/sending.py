@@ -121,17 +121,21 @@ class Outgoing:
 def property_text(message: Message, unique_key: str) -> str:
     """The property string of a message to send (remoting:5.3).
 
-    Raises `InvalidMessageError` when a user property is reserved or blank, or a name or value holds 0x01 or
-    0x02 (client:B-10).
+    Raises `InvalidMessageError` when tags, keys or a user property are not text, a user property is reserved
+    or blank, or one of them holds 0x01 or 0x02 (client:B-10).
     """
     text = (
         f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02{PROPERTY_WAIT}\x01{_java_bool(message.wait_store_ok)}\x02"
     )
     entries = 2
     if message.tags:
+        if not isinstance(message.tags, str):
+            raise InvalidMessageError(
+                f"the tag of a message to {message.topic!r} must be text, not {type(message.tags).__name__}"
+            )
         text += f"{PROPERTY_TAGS}\x01{message.tags}\x02"
         entries += 1
-    if message.keys and (keys := message.keys_text):
+    if message.keys and (keys := _keys_text(message)):
         text += f"{PROPERTY_KEYS}\x01{keys}\x02"
         entries += 1
     if message.properties:
@@ -150,6 +154,15 @@ def property_text(message: Message, unique_key: str) -> str:
             f"{PROPERTIES_BYTES_MAX}; move data to the body"
         )
     return text
+
+
+def _keys_text(message: Message) -> str:
+    try:
+        return message.keys_text
+    except TypeError:
+        raise InvalidMessageError(
+            f"the keys of a message to {message.topic!r} must be text or several texts, not {message.keys!r}"
+        ) from None
 
 
 def _java_bool(value: bool) -> str:
@@ -171,25 +184,47 @@ def check_body(message: Message, bytes_max: int) -> None:
     if not isinstance(body, bytes):
         raise InvalidMessageError(f"the body must be bytes, not {type(body).__name__}; encode it first")
     if not body:
-        raise InvalidMessageError(f"the body of a message to {message.topic!r} is empty")
+        raise InvalidMessageError(
+            f"the body of a message to {message.topic!r} is empty; RocketMQ takes at least one byte"
+        )
     if len(body) > bytes_max:
         raise InvalidMessageError(
-            f"the body of a message to {message.topic!r} has {len(body)} bytes, the limit is {bytes_max}"
+            f"the body of a message to {message.topic!r} has {len(body)} bytes, the limit is {bytes_max}; "
+            "send it in parts, or raise message_bytes_max here and maxMessageSize at the brokers"
+        )
+
+
+def check_flag(message: Message) -> None:
+    """Raise `InvalidMessageError` unless the application's flag fits the 32 bits that records have for it."""
+    flag = message.flag
+    if not isinstance(flag, int) or not -(2**31) <= flag < 2**31:
+        raise InvalidMessageError(
+            f"the flag {flag!r} of a message to {message.topic!r} must be an integer of 32 bits"
         )
 
 
 def outgoing_single(message: Message, unique_key: str, now_ms: int, bytes_max: int) -> Outgoing:
     """A single message, checked and encoded; not compressed yet."""
     check_body(message, bytes_max)
-    properties = _escaped(property_text(message, unique_key))
+    if message.flag:
+        check_flag(message)
+    properties = _escaped(property_text(message, unique_key), message.topic)
     return Outgoing(message.topic, message.body, properties, unique_key, now_ms, message.flag)
 
 
-def _escaped(text: str) -> bytes:
+def _escaped(text: str, topic: str) -> bytes:
     try:
         return _encode_json(text)
     except UnicodeEncodeError as error:
-        raise InvalidMessageError(f"properties cannot be written as UTF-8: {error.reason}") from None
+        raise _not_utf8(error, topic) from None
+
+
+def _not_utf8(error: UnicodeEncodeError, topic: str) -> InvalidMessageError:
+    wrong = error.object[error.start : error.end]
+    return InvalidMessageError(
+        f"tags, keys or properties of a message to {topic!r} hold {wrong!r}, which UTF-8 cannot write: "
+        f"{error.reason}"
+    )
 
 
 def outgoing_batch(
@@ -214,7 +249,8 @@ def outgoing_batch(
         if message.wait_store_ok != first.wait_store_ok:
             raise InvalidMessageError("the messages of a batch must agree in wait_store_ok")
         check_body(message, bytes_max)
-        items.append((message.flag, message.body, _utf8(property_text(message, key))))
+        check_flag(message)
+        items.append((message.flag, message.body, _utf8(property_text(message, key), message.topic)))
     body = encode_batch(items)
     if len(body) > bytes_max:
         raise InvalidMessageError(
@@ -240,11 +276,11 @@ def outgoing_encoded_batch(
     return Outgoing(topic, body, _encode_json(text), batch_key, now_ms, is_batch=True)
 
 
-def _utf8(text: str) -> bytes:
+def _utf8(text: str, topic: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidMessageError(f"properties cannot be written as UTF-8: {error.reason}") from None
+        raise _not_utf8(error, topic) from None
 
 
 _STATUS: Final = {int(status): status for status in SendStatus}

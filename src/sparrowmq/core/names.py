@@ -79,13 +79,21 @@ def _check(kind: str, name: str, limit: int) -> None:
     if not name or name.isspace():
         raise InvalidNameError(f"the {kind} is blank; give it a name")
     if len(name) > limit:
-        raise InvalidNameError(f"the {kind} {name[:40]!r}… has {len(name)} characters, the limit is {limit}")
+        raise InvalidNameError(
+            f"the {kind} {name[:40]!r}… has {len(name)} characters, the limit is {limit}; shorten it"
+        )
     if not _LEGAL.fullmatch(name):
         raise InvalidNameError(f"the {kind} {name!r} may only have letters, digits, '%', '|', '_' and '-'")
 
 
+def _check_type(kind: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidNameError(f"the {kind} must be text, not {type(name).__name__} ({name!r})")
+
+
 def check_topic(topic: str) -> None:
     """Raise `InvalidNameError` unless `topic` is a legal name."""
+    _check_type("topic", topic)
     prefixed = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     _check("topic", topic, RETRY_TOPIC_CHARS_MAX if prefixed else TOPIC_CHARS_MAX)
 
@@ -99,6 +107,7 @@ def check_topic_for_send(topic: str) -> None:
 
 def check_group(group: str) -> None:
     """Raise `InvalidNameError` unless `group` is legal and not one of the default names."""
+    _check_type("group", group)
     _check("group", group, GROUP_CHARS_MAX)
     if group in _DEFAULT_GROUPS:
         raise InvalidNameError(f"the group {group!r} is a placeholder; choose a name of your own")
