@@ -27,7 +27,7 @@ class StubQueue:
 
 @dataclass
 class StubBroker:
-    """Answers like `aio.PullConsumer`, `answer_max` messages a pull; `fault(queue, offset)` may give an error."""
+    """Answers like `aio.PullConsumer`, `answer_max` messages a pull; `fault(queue, offset)` gives errors."""
 
     queues_: dict[MessageQueue, StubQueue] = field(default_factory=dict)
     answer_max: int = 10**9

@@ -77,7 +77,6 @@ def test_more_than_one_choice_of_topics_is_refused() -> None:
     [
         ("startingOffset", "did you mean startingOffsets?"),
         ("namesrv", "did you mean nameServer?"),
-        ("topic", "it is for writes only; reads take subscribe"),
         ("zzz", "known are assign, "),
     ],
 )
@@ -88,10 +87,16 @@ def test_an_unknown_read_option_names_the_next_step(name: str, hint: str) -> Non
 
 
 def test_an_unknown_write_option_names_the_next_step() -> None:
-    with pytest.raises(
-        SettingsError, match="option subscribe='a' is unknown for writes; it is for reads only"
-    ):
-        WriteOptions.parse({"nameServer": "a:1", "subscribe": "a"}, {})
+    with pytest.raises(SettingsError, match=r"option topics='a' is unknown for writes; did you mean topic\?"):
+        WriteOptions.parse({"nameServer": "a:1", "topics": "a"}, {})
+
+
+def test_a_view_may_hold_options_for_reads_and_writes() -> None:
+    both = {**BASE, "topic": "out"}
+    assert ReadOptions.parse(both, "batch", {}).subscribe == ("orders",)
+    assert WriteOptions.parse(both, {}).topic == "out"
+    with pytest.raises(SettingsError, match="a read needs exactly one of the options subscribe"):
+        ReadOptions.parse({"nameServer": "a:1", "topic": "orders"}, None, {})
 
 
 def test_options_of_spark_itself_pass() -> None:

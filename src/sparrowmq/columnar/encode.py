@@ -5,7 +5,7 @@ total size 4 | magic 4 (0) | CRC 4 (0) | flag 4 | body length 4 | body | propert
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,12 +57,15 @@ class MessageColumns:
 
     def slice(self, start: int, count: int) -> MessageColumns:
         """The columns of `count` messages from `start` on; no copy."""
-        return MessageColumns(
-            *(
-                None if column is None else column.slice(start, count)
-                for column in (self.body, self.ids, self.tags, self.keys, self.sharding_keys, self.properties)
-            )
-        )
+        return self._each(lambda column: column.slice(start, count))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> MessageColumns:
+        """The columns of the messages `rows`, in that order."""
+        return self._each(lambda column: column.take(pa.array(rows)))
+
+    def _each(self, change: Callable[[pa.Array], pa.Array]) -> MessageColumns:
+        columns = (self.body, self.ids, self.tags, self.keys, self.sharding_keys, self.properties)
+        return MessageColumns(*(None if column is None else change(column) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)

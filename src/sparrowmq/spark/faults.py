@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from time import monotonic
 from typing import Final
 
 from sparrowmq.core.errors import (
@@ -19,6 +20,21 @@ log = logging.getLogger("sparrowmq.spark")
 
 _PASSING_CODES: Final = frozenset({1, 2, 14})
 """A broker that has an error, is busy, or is starting or stopping."""
+
+
+class Occasionally:
+    """Warns of a lasting fault now and then, not at each of a hundred polls a second. For one thread."""
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self._seconds = seconds
+        self._next = float("-inf")
+
+    def warn(self, text: str, *values: object) -> None:
+        """Log a warning unless one was logged within the last `seconds`."""
+        now = monotonic()
+        if now >= self._next:
+            self._next = now + self._seconds
+            log.warning(text, *values)
 
 
 class DataLossError(SparrowError):

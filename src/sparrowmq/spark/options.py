@@ -126,7 +126,8 @@ class ReadOptions:
         if len(chosen) != 1:
             found = " and ".join(chosen) if chosen else "none"
             raise SettingsError(
-                f"exactly one of the options subscribe, subscribePattern and assign is needed, {found} given"
+                "a read needs exactly one of the options subscribe, subscribePattern and assign, "
+                f"{found} given"
                 f"{_TABLE_HINT}"
             )
         if use == "batch" and self.starting_offsets == LATEST:
@@ -179,12 +180,18 @@ def known_options(kind: type) -> dict[str, Option]:
 def _values(kind: type, options: Mapping[str, str], use: Use | None) -> dict[str, Any]:
     known = {option.name.lower(): (field, option) for field, option in known_options(kind).items()}
     values: dict[str, Any] = {}
+    other = WriteOptions if kind is ReadOptions else ReadOptions
+    others = {option.name.lower() for option in known_options(other).values()}
     for key, text in options.items():
         lower = key.lower()
+        if lower in _SPARK_OWN or lower.startswith(_SPARK_PREFIXES):
+            continue
         if lower not in known:
-            if lower in _SPARK_OWN or lower.startswith(_SPARK_PREFIXES):
-                continue
-            raise _unknown(kind, key, text)
+            if lower not in others:
+                raise _unknown(kind, key, text)
+            purpose = "reads" if kind is ReadOptions else "writes"
+            log.debug("option %s=%r has no effect on %s", key, text, purpose)
+            continue
         field, option = known[lower]
         if use == "stream" and option.only == "batch":
             raise SettingsError(f"option {option.name}={text!r} is for batch reads only; leave it out")
@@ -196,16 +203,11 @@ def _values(kind: type, options: Mapping[str, str], use: Use | None) -> dict[str
 
 def _unknown(kind: type, key: str, text: str) -> SettingsError:
     names = {option.name.lower(): option.name for option in known_options(kind).values()}
-    ours, others = ("writes", "reads") if kind is WriteOptions else ("reads", "writes")
-    other = ReadOptions if kind is WriteOptions else WriteOptions
     near = difflib.get_close_matches(key.lower(), names, 1, 0.75)
-    if key.lower() in (option.name.lower() for option in known_options(other).values()):
-        hint = f"it is for {others} only" + ("; reads take subscribe" if key.lower() == "topic" else "")
-    elif near:
-        hint = f"did you mean {names[near[0]]}?"
-    else:
-        hint = f"known are {', '.join(sorted(names.values()))}"
-    return SettingsError(f"option {key}={text!r} is unknown for {ours}; {hint}")
+    hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(sorted(names.values()))}"
+    return SettingsError(
+        f"option {key}={text!r} is unknown for {'writes' if kind is WriteOptions else 'reads'}; {hint}"
+    )
 
 
 def _name_server(given: str, environ: Mapping[str, str]) -> str:

@@ -1,0 +1,103 @@
+"""Batch sends of one task: a bounded number in flight, those to one queue one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from sparrowmq.core.backoff import Backoff
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import SendResult
+from sparrowmq.spark.faults import is_passing
+from sparrowmq.spark.loop import LoopThread
+from sparrowmq.spark.options import WriteOptions
+from sparrowmq.spark.routing import Destination
+
+log = logging.getLogger("sparrowmq.spark")
+
+_BACKOFF: Final = Backoff(first=0.1, most=2.0)
+
+
+class BatchProducer(Protocol):
+    """What a sender needs of `aio.Producer`."""
+
+    async def send_encoded_batch(
+        self, topic: str, body: bytes, count: int, *, queue: MessageQueue | None = None
+    ) -> SendResult:
+        """Send a batch body of `count` messages."""
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The writable queues of a topic."""
+
+
+class Sender:
+    """Sends on the loop what its caller's thread encodes. Not thread safe.
+
+    The producer repeats a send to any queue at another broker by itself; a send to a certain queue is
+    repeated here, `retries` times. After a failed send the sender is done: `submit` and `finish` raise.
+    """
+
+    def __init__(self, loop: LoopThread, producer: BatchProducer, options: WriteOptions) -> None:
+        self._loop = loop
+        self._producer = producer
+        self._options = options
+        self._pending: deque[Future[None]] = deque()
+        self._locks: dict[MessageQueue, asyncio.Lock] = {}
+        self._queues: dict[str, Sequence[MessageQueue]] = {}
+        self.sent: Counter[str] = Counter()
+        """Messages that were acknowledged, by topic."""
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The writable queues of a topic, the same for the whole task."""
+        if topic not in self._queues:
+            self._queues[topic] = self._loop.run(self._queues_of(topic))
+        return self._queues[topic]
+
+    async def _queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        return await self._producer.queues(topic)
+
+    def submit(self, destination: Destination, body: bytes, count: int) -> None:
+        """Send a batch; waits while too many are in flight. Raises what an earlier send raised."""
+        while len(self._pending) >= self._options.max_in_flight:
+            self._wait_for_one()
+        self._pending.append(self._loop.submit(self._send(destination, body, count)))
+
+    def finish(self) -> None:
+        """Wait for everything. Raises what a send raised."""
+        while self._pending:
+            self._wait_for_one()
+
+    def cancel(self) -> None:
+        """Give up what is still in flight; it may arrive all the same."""
+        while self._pending:
+            self._pending.popleft().cancel()
+
+    def _wait_for_one(self) -> None:
+        self._pending.popleft().result()
+
+    async def _send(self, destination: Destination, body: bytes, count: int) -> None:
+        queue = destination.queue
+        if queue is None:
+            await self._producer.send_encoded_batch(destination.topic, body, count)
+        else:
+            async with self._locks.setdefault(queue, asyncio.Lock()):
+                await self._send_to(queue, body, count)
+        self.sent[destination.topic] += count
+
+    async def _send_to(self, queue: MessageQueue, body: bytes, count: int) -> None:
+        delays = _BACKOFF.delays()
+        for _ in range(self._options.retries):
+            try:
+                await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue)
+                return
+            except SparrowError as error:
+                if not is_passing(error):
+                    raise
+                log.info("a send of %d messages to %s is tried again: %s", count, queue, error)
+            await asyncio.sleep(next(delays))
+        await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue)

@@ -1,0 +1,94 @@
+"""The data source: `format("rocketmq")`, or `format("sparrowmq")` after `register`.
+
+Only names are here; what does the work is imported when Spark asks for it, because Spark imports every
+`pyspark_*` module to look for sources.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+)
+from pyspark.sql.types import StructType
+
+from sparrowmq.core.errors import SettingsError
+
+
+class RocketMQSource(DataSource):
+    """Topics of RocketMQ clusters, SparrowMQ's or Apache's; `options` documents the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "rocketmq"
+
+    def schema(self) -> str:
+        """The columns when the user gives none. Raises `SettingsError` on wrong options (spark:S-32)."""
+        from sparrowmq.spark.options import ReadOptions
+        from sparrowmq.spark.schema import source_ddl
+
+        return source_ddl(ReadOptions.parse(self.options, None))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For batch reads."""
+        from sparrowmq.spark.options import ReadOptions
+        from sparrowmq.spark.reader import RocketMQReader
+
+        return RocketMQReader(ReadOptions.parse(self.options, "batch"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For streaming reads."""
+        from sparrowmq.spark.compat import check_limits
+        from sparrowmq.spark.options import ReadOptions
+        from sparrowmq.spark.stream import RocketMQStreamReader
+
+        options = ReadOptions.parse(self.options, "stream")
+        check_limits(options)
+        return RocketMQStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For batch writes."""
+        from sparrowmq.spark.options import WriteOptions
+        from sparrowmq.spark.writer import RocketMQWriter
+
+        _refuse_overwrite(overwrite)
+        return RocketMQWriter(WriteOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For streaming writes; `overwrite` is output mode `complete`."""
+        from sparrowmq.spark.compat import check_stream_writer
+        from sparrowmq.spark.options import WriteOptions
+        from sparrowmq.spark.writer import RocketMQStreamWriter
+
+        check_stream_writer()
+        _refuse_overwrite(overwrite)
+        return RocketMQStreamWriter(WriteOptions.parse(self.options), schema)
+
+
+class SparrowMQSource(RocketMQSource):
+    """The same under a name that no other connector has (spark:B-15)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "sparrowmq"
+
+
+def register(spark: SparkSession) -> None:
+    """Make both names known to a session; needed where the package is not installed on the driver, or for
+    `sparrowmq`."""
+    spark.dataSource.register(RocketMQSource)
+    spark.dataSource.register(SparrowMQSource)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise SettingsError(
+            "a topic cannot be overwritten, messages are only added: use mode append (batch) or output mode "
+            "append or update (stream)"
+        )
