@@ -167,9 +167,7 @@ class FakeBroker:
             if not header.sys_flag & 2 or asyncio.get_running_loop().time() >= deadline:
                 return answer(19, {"nextBeginOffset": str(header.queue_offset), **offsets})
             try:
-                await asyncio.wait_for(
-                    self.arrived.wait(), deadline - asyncio.get_running_loop().time()
-                )
+                await asyncio.wait_for(self.arrived.wait(), deadline - asyncio.get_running_loop().time())
             except TimeoutError:
                 pass
 

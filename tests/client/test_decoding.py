@@ -66,7 +66,9 @@ def test_the_fast_loop_gives_what_the_general_decoder_gives() -> None:
     st.lists(
         st.tuples(
             st.binary(max_size=30),
-            st.dictionaries(st.text("abcXYZ", min_size=1, max_size=3), st.text("uvw", min_size=1), max_size=3),
+            st.dictionaries(
+                st.text("abcXYZ", min_size=1, max_size=3), st.text("uvw", min_size=1), max_size=3
+            ),
             st.sampled_from([(V4, V4), (V6, V4), (V4, V6), (V6, V6)]),
             st.sampled_from(["T", "t" * 127, "t" * 200]),
         ),

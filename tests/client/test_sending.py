@@ -198,7 +198,9 @@ def test_an_inner_batch_has_one_id() -> None:
 def test_other_codes_are_errors_with_code_address_and_remark() -> None:
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
     refusal = Command(13, flag=FLAG_RESPONSE, remark="too large")
-    with pytest.raises(BrokerError, match=r"answer 13 to send to TopicTest/broker-a/3 from h:1: too large") as e:
+    with pytest.raises(
+        BrokerError, match=r"answer 13 to send to TopicTest/broker-a/3 from h:1: too large"
+    ) as e:
         send_result(refusal, outgoing, target())
     assert e.value.code == 13
 

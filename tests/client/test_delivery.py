@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from sparrowmq.client.delivery import DeliveredMessage, MessageStream, iterate
+from sparrowmq.client.process_queue import Limits, ProcessQueue
+from sparrowmq.core.errors import ClientError, InvalidStateError
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from tests.support import run, until
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+def messages(count: int) -> list[DeliveredMessage]:
+    return [
+        DeliveredMessage(QUEUE, offset, 0, "T", b"", {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
+        for offset in range(count)
+    ]
+
+
+class Settled:
+    """A stream over one process queue, and what was settled."""
+
+    def __init__(self, count: int) -> None:
+        self.settled: list[tuple[int, bool]] = []
+        self.held = ProcessQueue(QUEUE, 0, Limits())
+        self.messages = messages(count)
+        self.held.put(self.messages)
+        self.stream = MessageStream(self.settle)
+        self.stream.put(self.held, self.messages)
+
+    def settle(self, held: ProcessQueue, message: ReceivedMessage, failed: bool) -> None:
+        self.settled.append((message.queue_offset, failed))
+        held.remove([message])
+
+
+def test_messages_come_in_order_and_are_settled_once() -> None:
+    async def main() -> None:
+        s = Settled(3)
+        async for message in iterate(s.stream):
+            if message.queue_offset == 1:
+                assert await message.retry()
+            else:
+                assert await message.ack()
+            assert not await message.ack(), "it is settled"
+            if message.queue_offset == 2:
+                break
+        assert s.settled == [(0, False), (1, True), (2, False)]
+        assert s.stream.in_hand == 0
+
+    run(main())
+
+
+def test_leaving_the_loop_gives_back_what_was_not_settled() -> None:
+    async def main() -> None:
+        s = Settled(4)
+        iterator = iterate(s.stream)
+        taken = [await anext(iterator) for _ in range(3)]
+        await taken[1].ack()
+        assert s.stream.in_hand == 2
+        await iterator.aclose()  # type: ignore[attr-defined]
+        assert s.stream.in_hand == 0
+        assert not await taken[0].ack(), "it went back"
+        again = [m.queue_offset for m in await s.stream.take(10)]
+        assert again == [0, 2, 3]
+
+    run(main())
+
+
+def test_two_iterators_share_and_give_back_only_their_own() -> None:
+    async def main() -> None:
+        s = Settled(4)
+        one, two = iterate(s.stream), iterate(s.stream)
+        first, second = await anext(one), await anext(two)
+        assert (first.queue_offset, second.queue_offset) == (0, 1)
+        await one.aclose()  # type: ignore[attr-defined]
+        assert await second.ack()
+        assert (await anext(two)).queue_offset == 0
+        await two.aclose()  # type: ignore[attr-defined]
+
+    run(main())
+
+
+def test_who_waits_is_woken_by_new_messages() -> None:
+    async def main() -> None:
+        s = Settled(0)
+        waiting = [asyncio.create_task(s.stream.take()) for _ in range(2)]
+        await asyncio.sleep(0)
+        extra = messages(2)
+        s.held.put(extra)
+        waiting[0].cancel()
+        s.stream.put(s.held, extra)
+        (found,) = await waiting[1]
+        assert found.queue_offset == 0
+        assert [m.queue_offset for m in await s.stream.take(5)] == [1]
+
+    run(main())
+
+
+def test_a_cancelled_wait_passes_its_wake_up_on() -> None:
+    async def main() -> None:
+        s = Settled(0)
+        first, second = (asyncio.create_task(s.stream.take()) for _ in range(2))
+        await asyncio.sleep(0)
+        extra = messages(1)
+        s.held.put(extra)
+        s.stream.put(s.held, extra)
+        first.cancel()
+        assert [m.queue_offset for m in await second] == [0]
+
+    run(main())
+
+
+def test_messages_of_dropped_queues_are_neither_handed_out_nor_settled() -> None:
+    async def main() -> None:
+        s = Settled(3)
+        (taken,) = await s.stream.take()
+        assert isinstance(taken, DeliveredMessage)
+        s.held.drop()
+        assert not await taken.ack()
+        assert s.settled == []
+        waiting = asyncio.create_task(s.stream.take())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        s.stream.end(None)
+        assert await waiting == []
+
+    run(main())
+
+
+def test_what_is_in_hand_too_long_goes_to_retry() -> None:
+    async def main() -> None:
+        s = Settled(2)
+        (taken,) = await s.stream.take()
+        assert s.stream.expire(3600) == 0
+        assert s.stream.expire(0) == 1
+        assert s.settled == [(0, True)]
+        assert isinstance(taken, DeliveredMessage)
+        assert not await taken.ack()
+
+    run(main())
+
+
+def test_the_end_stops_iterators() -> None:
+    async def main() -> None:
+        s = Settled(0)
+        seen = [asyncio.create_task(_all(s.stream)) for _ in range(2)]
+        await asyncio.sleep(0)
+        s.stream.end(None)
+        assert await asyncio.gather(*seen) == [[], []]
+        s.stream.end(ClientError("late"))
+        with pytest.raises(ClientError, match="late"):
+            await s.stream.take()
+
+    async def _all(stream: MessageStream) -> list[object]:
+        return [message async for message in iterate(stream)]
+
+    run(main())
+
+
+def test_an_error_stops_iterators_with_it() -> None:
+    async def main() -> None:
+        s = Settled(0)
+        waiting = asyncio.create_task(s.stream.take())
+        await asyncio.sleep(0)
+        s.stream.end(ClientError("broken"))
+        with pytest.raises(ClientError, match="broken"):
+            await waiting
+
+    run(main())
+
+
+def test_settling_from_another_thread() -> None:
+    async def main() -> None:
+        s = Settled(50)
+        taken = await s.stream.take(50)
+        outcomes: list[bool] = []
+
+        def settle() -> None:
+            for message in taken:
+                outcomes.append(s.stream.settle_from_thread(message, failed=False))
+                outcomes.append(s.stream.settle_from_thread(message, failed=True))
+
+        thread = threading.Thread(target=settle)
+        thread.start()
+        await until(lambda: len(s.settled) == 50)
+        thread.join()
+        assert outcomes == [True, False] * 50
+        assert s.settled == [(offset, False) for offset in range(50)]
+        assert len(s.held) == 0
+
+    run(main())
+
+
+def test_settling_from_a_thread_after_the_queue_was_dropped_does_nothing() -> None:
+    async def main() -> None:
+        s = Settled(2)
+        first, second = await s.stream.take(2)
+        assert s.stream.settle_from_thread(first, failed=False)
+        s.held.drop()
+        assert not s.stream.settle_from_thread(second, failed=False)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert s.settled == []
+
+    run(main())
+
+
+def test_a_message_of_a_handler_is_not_settled_by_hand() -> None:
+    async def main() -> None:
+        (message,) = messages(1)
+        with pytest.raises(InvalidStateError, match="returning from it means done"):
+            await message.ack()
+
+    run(main())

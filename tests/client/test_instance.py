@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.settings import ClientSettings
+from sparrowmq.core.errors import BrokerError, ConnectError, ProtocolError
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.protocol import bodies
+from sparrowmq.protocol.codes import RequestCode
+from tests.client.fake import answer, fake_cluster
+from tests.support import free_port, run, until
+
+ROUTE = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+
+
+class Member:
+    """A consumer that notes what it is told."""
+
+    def __init__(self, *topics: str) -> None:
+        self.used = topics
+        self.changes: list[str] = []
+        self.woken = 0
+
+    def topics(self) -> Iterable[str]:
+        return self.used
+
+    def route_changed(self, topic: str, route: TopicRoute) -> None:
+        self.changes.append(topic)
+
+    def heartbeat_data(self) -> bodies.ConsumerData:
+        return bodies.ConsumerData("g")
+
+    def wake_rebalance(self) -> None:
+        self.woken += 1
+
+
+def test_the_client_id_is_address_and_instance_name() -> None:
+    async def main() -> None:
+        def id_of(stream: bool = False, **values: Any) -> str:
+            return ClientInstance(ClientSettings(namesrv="a:1", **values), stream=stream).client_id
+
+        assert re.fullmatch(rf"[0-9.]+@{os.getpid()}#\d+", id_of())
+        assert id_of() != id_of(), "two clients of one process are two members"
+        assert id_of(client_ip="1.2.3.4", instance_name="me") == "1.2.3.4@me"
+        assert id_of(client_ip="::1", instance_name="me", unit_name="u") == "[::1]@me@u"
+        assert id_of(client_ip="1.2.3.4", instance_name="me", stream=True) == "1.2.3.4@me@STREAM"
+
+    run(main())
+
+
+def test_a_route_is_asked_for_once_however_many_want_it() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            member = Member("T")
+            instance.register_consumer("g", member)
+            routes = await asyncio.gather(*(instance.update_route("T") for _ in range(5)))
+            assert all(route == routes[0] is not None for route in routes)
+            assert len(cluster.seen) == 1
+            assert member.changes == ["T"]
+            assert await instance.find_route("T") == routes[0]
+            assert len(cluster.seen) == 1
+            assert await instance.find_route("Nowhere") is None
+            await instance.close()
+
+    run(main())
+
+
+def test_cancelling_one_that_waits_for_a_route_leaves_the_others() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            one, two = (asyncio.create_task(instance.update_route("T")) for _ in range(2))
+            await asyncio.sleep(0)
+            one.cancel()
+            assert await two is not None
+            alone = asyncio.create_task(instance.update_route("T"))
+            await asyncio.sleep(0)
+            alone.cancel()
+            await asyncio.gather(alone, return_exceptions=True)
+            assert await instance.update_route("T") is not None
+            await instance.close()
+
+    run(main())
+
+
+def test_answers_that_are_no_routes_are_errors() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            cluster.on[ROUTE] = lambda conn, c: answer(1, remark="broken")
+            with pytest.raises(BrokerError, match="broken"):
+                await instance.update_route("T")
+            cluster.on[ROUTE] = lambda conn, c: answer(0)
+            with pytest.raises(ProtocolError, match="without a body"):
+                await instance.update_route("T")
+            await instance.close()
+
+    run(main())
+
+
+def test_scheduled_tasks_refresh_routes_and_beat_whatever_happens() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", "U") as cluster:
+            settings = ClientSettings(
+                namesrv=cluster.namesrv, route_interval=0.01, heartbeat_interval=0.01, request_timeout=0.5
+            )
+            instance = ClientInstance(settings)
+            member = Member("T", "U")
+            instance.register_consumer("g", member)
+            instance.start()
+            await until(lambda: set(member.changes) == {"T", "U"})
+            cluster.on[ROUTE] = lambda conn, c: answer(1, remark="broken")
+            asked = len(cluster.seen)
+            await until(lambda: len(cluster.seen) > asked + 4)
+            del cluster.on[ROUTE]
+            before = len(member.changes)
+            await until(lambda: len(member.changes) > before)
+            await until(lambda: len(cluster.broker.heartbeats) > 3)
+            assert instance.failure is None
+            await instance.close()
+
+    run(main())
+
+
+def test_heartbeats_go_to_masters_only_without_a_consumer() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", brokers=2) as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            assert not await instance.heartbeat(), "nobody to speak of"
+            instance.register_producer("p", Member("T"))
+            assert not await instance.heartbeat(), "no broker is known"
+            await instance.update_route("T")
+            assert await instance.heartbeat()
+            assert all(broker.heartbeats for broker in cluster.brokers.values())
+            await cluster.brokers["broker-b"].server.close(timeout=0.1)
+            assert await instance.heartbeat(), "one broker took it"
+            await instance.unregister(producer="p")
+            await instance.close()
+
+    run(main())
+
+
+def test_a_new_connection_brings_a_heartbeat_and_wakes_the_group() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            member = Member("T")
+            instance.register_consumer("g", member)
+            await instance.update_route("T")
+            await instance.heartbeat()
+            await until(lambda: member.woken)
+            woken = member.woken
+            for conn in list(cluster.broker.server.connections):
+                conn.abort()
+            await until(lambda: not instance.remoting.is_connected(cluster.broker.server.address))
+            await instance.brokers.consumer_ids(cluster.broker.server.address, "g", 3)
+            await until(lambda: member.woken > woken)
+            await instance.close()
+
+    run(main())
+
+
+def test_notifications_wake_the_group_they_name() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            member = Member("T")
+            instance.register_consumer("g", member)
+            await instance.update_route("T")
+            await instance.heartbeat()
+            await until(lambda: member.woken >= 2)
+            woken = member.woken
+            cluster.broker.members["other"] = cluster.broker.members["g"]
+            cluster.broker.notify("other")
+            cluster.broker.notify("g")
+            await until(lambda: member.woken == woken + 1)
+            await instance.close()
+
+    run(main())
+
+
+def test_brokers_that_are_in_no_route_any_more_are_forgotten() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", brokers=2) as cluster:
+            settings = ClientSettings(namesrv=cluster.namesrv, route_interval=0.01, heartbeat_interval=0.01)
+            instance = ClientInstance(settings)
+            instance.register_consumer("g", Member("T"))
+            instance.start()
+            await until(lambda: len(instance.routes.all_addresses()) == 2)
+            del cluster.topics["T"]["broker-b"]
+            await until(lambda: len(instance.routes.all_addresses()) == 1)
+            await instance.close()
+
+    run(main())
+
+
+def test_an_unreachable_name_server_is_named() -> None:
+    async def main() -> None:
+        address = f"127.0.0.1:{free_port()}"
+        instance = ClientInstance(ClientSettings(namesrv=address))
+        with pytest.raises(ConnectError, match=address):
+            await instance.update_route("T")
+        assert address in repr(instance)
+        await instance.close()
+
+    run(main())

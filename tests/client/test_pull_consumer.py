@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sparrowmq.client.lifecycle import State
+from sparrowmq.client.pull_consumer import PullConsumer
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    InvalidExpressionError,
+    InvalidStateError,
+    NoNameServerError,
+    NoRouteError,
+    RequestTimeoutError,
+    SettingsError,
+)
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import PullStatus
+from sparrowmq.protocol import headers, properties
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.record import decode_records
+from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
+from tests.support import run, until
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+PULL = int(RequestCode.PULL_MESSAGE)
+
+
+def flow(
+    test: Callable[[FakeCluster, PullConsumer], Coroutine[Any, Any, None]], group: str | None = "g"
+) -> None:
+    async def main() -> None:
+        async with (
+            fake_cluster("T", queues=2) as cluster,
+            PullConsumer(group, namesrv=cluster.namesrv) as consumer,
+        ):
+            for number in range(50):
+                tag = properties.encode({"TAGS": "AB"[number % 2]})
+                cluster.broker.store("T", 0, b"%d" % number, tag)
+            await test(cluster, consumer)
+
+    run(main())
+
+
+def test_queues_come_sorted_and_fresh() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        assert await consumer.queues("T") == [QUEUE, MessageQueue("T", "broker-a", 1)]
+        cluster.add_topic("T", 3)
+        assert len(await consumer.queues("T")) == 3
+        with pytest.raises(NoRouteError, match="sparrow topic create Nowhere"):
+            await consumer.queues("Nowhere")
+
+    flow(test)
+
+
+def test_raw_batches_are_the_records_as_sent() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        batch = await consumer.fetch_raw(QUEUE, 3)
+        assert (batch.status, batch.count, batch.next_offset) == (PullStatus.FOUND, 32, 35)
+        assert (batch.min_offset, batch.max_offset) == (0, 50)
+        assert batch.buffer == b"".join(cluster.broker.queues["T", 0][3:35])
+        assert len(decode_records(batch.buffer)) == batch.count
+        header = headers.from_ext(headers.PullMessageRequest, cluster.broker.requests(PULL)[0].ext)
+        assert (header.bulk_bytes, header.max_msg_bytes) == (8 * 1024 * 1024, 8 * 1024 * 1024)
+        assert (header.sys_flag, header.subscription, header.consumer_group) == (4, "*", "g")
+        small = await consumer.fetch_raw(QUEUE, 0, max_bytes=1000, max_messages=5, expression="A")
+        assert small.count == 5
+        header = headers.from_ext(headers.PullMessageRequest, cluster.broker.requests(PULL)[1].ext)
+        assert (header.bulk_bytes, header.max_msg_nums, header.subscription) == (1000, 5, "A")
+
+    flow(test)
+
+
+def test_at_the_end_and_beyond() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        end = await consumer.fetch_raw(QUEUE, 50)
+        assert (end.status, end.count, end.buffer, end.next_offset) == (
+            PullStatus.NO_NEW_MESSAGE,
+            0,
+            b"",
+            50,
+        )
+        beyond = await consumer.fetch_raw(QUEUE, 99)
+        assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 50)
+
+    flow(test)
+
+
+def test_waiting_is_done_at_the_broker() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        waiting = asyncio.create_task(consumer.fetch_raw(QUEUE, 50, wait=20))
+        await until(lambda: cluster.broker.requests(PULL))
+        cluster.broker.store("T", 0, b"new")
+        batch = await waiting
+        assert (batch.count, batch.next_offset) == (1, 51)
+        header = headers.from_ext(headers.PullMessageRequest, cluster.broker.requests(PULL)[0].ext)
+        assert (header.sys_flag, header.suspend_timeout_millis) == (6, 20000)
+
+    flow(test)
+
+
+def test_many_pulls_in_flight_on_one_connection() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        batches = await asyncio.gather(*(consumer.fetch_raw(QUEUE, offset) for offset in range(50)))
+        assert [b.count for b in batches] == [min(32, 50 - offset) for offset in range(50)]
+        assert len(cluster.broker.server.connections) == 1
+
+    flow(test)
+
+
+def test_pulled_messages_are_decoded_and_filtered() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        result = await consumer.pull(QUEUE, 0, max_messages=10, expression="B")
+        assert [m.body for m in result.messages] == [b"1", b"3", b"5", b"7", b"9"]
+        assert (result.status, result.next_offset, result.max_offset) == (PullStatus.FOUND, 10, 50)
+        assert (await consumer.pull(QUEUE, 50)).messages == []
+
+    flow(test)
+
+
+def test_offsets() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        assert await consumer.min_offset(QUEUE) == 0
+        assert await consumer.max_offset(QUEUE) == 50
+        assert await consumer.search_offset(QUEUE, 123) == 25
+        assert await consumer.earliest_time(QUEUE) == NOW_MS
+        earliest = int(RequestCode.GET_EARLIEST_MSG_STORETIME)
+        cluster.broker.on[earliest] = lambda conn, c: answer(ext={"timestamp": "-1"})
+        assert await consumer.earliest_time(QUEUE) is None
+        assert await consumer.committed(QUEUE) is None
+        await consumer.commit(QUEUE, 17)
+        assert await consumer.committed(QUEUE) == 17
+        assert cluster.broker.offsets == {("g", "T", 0): 17}
+
+    flow(test)
+
+
+def test_without_a_group_nothing_is_committed() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        assert (await consumer.fetch_raw(QUEUE, 0)).count == 32
+        assert cluster.broker.requests(PULL)[0].ext["consumerGroup"] == "SPARROW_PULL"
+        for call in (consumer.committed(QUEUE), consumer.commit(QUEUE, 1)):
+            with pytest.raises(ClientError, match="no group"):
+                await call
+
+    flow(test, group=None)
+
+
+def test_bad_arguments_and_answers() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        for bad in ({"max_bytes": 0}, {"max_bytes": 9 * 1024 * 1024}, {"max_messages": 0}, {"wait": -1}):
+            with pytest.raises(SettingsError, match=next(iter(bad))):
+                await consumer.fetch_raw(QUEUE, 0, **bad)
+        with pytest.raises(SettingsError, match="offset"):
+            await consumer.fetch_raw(QUEUE, -1)
+        with pytest.raises(InvalidExpressionError):
+            await consumer.fetch_raw(QUEUE, 0, expression="||")
+        with pytest.raises(ClientError, match="broker-z"):
+            await consumer.fetch_raw(MessageQueue("T", "broker-z", 0), 0)
+        cluster.broker.on[PULL] = lambda conn, c: answer(17, remark="no topic")
+        with pytest.raises(BrokerError, match="no topic"):
+            await consumer.fetch_raw(QUEUE, 0)
+        cluster.broker.on[PULL] = lambda conn, c: asyncio.sleep(0.5)
+        with pytest.raises(RequestTimeoutError):
+            await consumer.fetch_raw(QUEUE, 0, timeout=0.01)
+
+    flow(test)
+
+
+def test_the_life_of_a_pull_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARROW_NAMESRV", raising=False)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+    async def main() -> None:
+        consumer = PullConsumer()
+        with pytest.raises(InvalidStateError, match="start it first"):
+            await consumer.queues("T")
+        with pytest.raises(NoNameServerError):
+            await consumer.start()
+        await consumer.close()
+        await consumer.close()
+        assert consumer.state is State.CLOSED
+        assert "closed" in repr(consumer)
+
+    run(main())

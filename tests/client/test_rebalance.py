@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.rebalance import Rebalancer, plan_change
+from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.core.allocation import allocate_averagely
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol import bodies
+from sparrowmq.protocol.codes import RequestCode
+from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.support import run, until
+
+MEMBERS = int(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+queue_sets = st.sets(
+    st.builds(MessageQueue, st.sampled_from("TU"), st.sampled_from("ab"), st.integers(0, 3)), max_size=10
+)
+
+
+@given(queue_sets, queue_sets)
+def test_a_plan_turns_what_is_owned_into_what_is_wanted(
+    owned: set[MessageQueue], wanted: set[MessageQueue]
+) -> None:
+    target = {queue for queue in wanted if queue.topic == "T"}
+    change = plan_change("T", owned, target)
+    result = (owned - set(change.leaving)) | set(change.joining)
+    assert {queue for queue in result if queue.topic == "T"} == target
+    assert {queue for queue in result if queue.topic != "T"} == {q for q in owned if q.topic != "T"}
+    assert not set(change.joining) & owned
+
+
+class Owner:
+    """A consumer that only notes which queues it has."""
+
+    def __init__(self, *topics: str) -> None:
+        self.subscribed = list(topics)
+        self.queues: set[MessageQueue] = set()
+        self.refused: set[int] = set()
+        self.announced = 0
+        self.given_up: list[MessageQueue] = []
+
+    def topics(self) -> Iterable[str]:
+        return self.subscribed
+
+    def owned(self) -> Collection[MessageQueue]:
+        return set(self.queues)
+
+    async def announce(self) -> None:
+        self.announced += 1
+
+    async def give_up(self, queues: Collection[MessageQueue]) -> None:
+        self.given_up += queues
+        self.queues -= set(queues)
+
+    async def take(self, queue: MessageQueue) -> bool:
+        if queue.queue_id in self.refused:
+            return False
+        self.queues.add(queue)
+        return True
+
+
+def flow(
+    test: Callable[[FakeCluster, ClientInstance, Rebalancer, Owner], Coroutine[Any, Any, None]],
+    *topics: str,
+    **values: Any,
+) -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=8) as cluster:
+            settings = ConsumerSettings(namesrv=cluster.namesrv, rebalance_interval_min=0.01, **values)
+            instance = ClientInstance(settings)
+            owner = Owner(*topics)
+            rebalancer = Rebalancer("g", settings, instance, allocate_averagely, owner)
+            set_members(cluster, instance.client_id)
+            try:
+                await test(cluster, instance, rebalancer, owner)
+            finally:
+                await instance.close()
+
+    run(main())
+
+
+def set_members(cluster: FakeCluster, *ids: str) -> None:
+    cluster.broker.on[MEMBERS] = lambda conn, c: answer(body=bodies.ConsumerList(list(ids)).encode())
+
+
+def test_a_lone_member_gets_all_queues_and_shares_them_with_a_second() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        assert await rebalancer.round()
+        assert {q.queue_id for q in owner.queues} == set(range(8))
+        assert owner.announced == 1
+        set_members(cluster, instance.client_id, "zzz")
+        assert await rebalancer.round()
+        assert {q.queue_id for q in owner.queues} == {0, 1, 2, 3}
+        set_members(cluster, instance.client_id, "!before")
+        assert await rebalancer.round()
+        assert {q.queue_id for q in owner.queues} == {4, 5, 6, 7}
+
+    flow(test, "T")
+
+
+def test_a_member_the_broker_does_not_know_gives_everything_up() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        assert await rebalancer.round()
+        set_members(cluster, "other")
+        assert not await rebalancer.round()
+        assert not owner.queues
+
+    flow(test, "T")
+
+
+def test_what_cannot_be_asked_leaves_everything_as_it_is() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        assert await rebalancer.round()
+        cluster.broker.on[MEMBERS] = lambda conn, c: answer(1, remark="no consumer for this group")
+        assert not await rebalancer.round()
+        assert len(owner.queues) == 8
+        set_members(cluster)
+        assert not await rebalancer.round()
+        assert len(owner.queues) == 8
+
+    flow(test, "T")
+
+
+def test_a_queue_that_cannot_be_taken_is_tried_again() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        owner.refused = {3}
+        assert not await rebalancer.round()
+        assert len(owner.queues) == 7
+        owner.refused = set()
+        assert await rebalancer.round()
+        assert len(owner.queues) == 8
+
+    flow(test, "T")
+
+
+def test_queues_of_topics_no_longer_subscribed_are_given_up() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        assert await rebalancer.round()
+        owner.subscribed = []
+        assert await rebalancer.round()
+        assert not owner.queues
+
+    flow(test, "T")
+
+
+def test_one_topic_without_route_does_not_stop_the_others() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        assert not await rebalancer.round()
+        assert len(owner.queues) == 8
+        cluster.add_topic("Missing", 1)
+        assert await rebalancer.round()
+        assert len(owner.queues) == 9
+
+    flow(test, "Missing", "T")
+
+
+def test_a_retry_topic_that_stays_away_counts_as_settled_in_the_end() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        rounds = [await rebalancer.round() for _ in range(12)]
+        assert rounds == [False] * 10 + [True] * 2
+
+    flow(test, "%RETRY%g")
+
+
+def test_a_topic_without_readable_queues_is_not_settled() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        cluster.add_topic("W", perm=2)
+        assert not await rebalancer.round()
+
+    flow(test, "W")
+
+
+def test_the_loop_runs_when_woken_and_until_it_is_settled() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        running = asyncio.create_task(rebalancer.run())
+        await asyncio.sleep(0)
+        assert not owner.announced
+        owner.refused = {0}
+        rebalancer.wake()
+        await until(lambda: owner.announced > 2)
+        assert not rebalancer.balanced
+        owner.refused = set()
+        await until(lambda: rebalancer.balanced and len(owner.queues) == 8)
+        rounds = owner.announced
+        set_members(cluster, instance.client_id, "zzz")
+        rebalancer.wake()
+        rebalancer.wake()
+        await until(lambda: len(owner.queues) == 4)
+        assert owner.announced == rounds + 1
+        running.cancel()
+
+    flow(test, "T")
+
+
+def test_the_loop_runs_by_the_clock_too() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        running = asyncio.create_task(rebalancer.run())
+        await until(lambda: owner.announced >= 3)
+        running.cancel()
+
+    flow(test, "T", rebalance_interval=0.01)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.client.requests import (
+    BrokerRequests,
+    check,
+    decode_pull,
+    need_address,
+    pull_request,
+)
+from sparrowmq.core.errors import BrokerError, ClientError, ProtocolError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import PullStatus
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol import headers
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+from tests.support import run
+
+QUEUE = MessageQueue("T", "b", 3)
+
+
+class Remote:
+    """Answers every call the same way and keeps what was asked."""
+
+    def __init__(self, answer: Command) -> None:
+        self.answer = answer
+        self.asked: list[Command] = []
+        self.notified: list[Command] = []
+
+    async def call(self, addr: str, command: Command, timeout: float) -> Command:
+        self.asked.append(command)
+        return self.answer
+
+    async def notify(self, addr: str, command: Command) -> None:
+        self.notified.append(command)
+
+
+def remote(code: int = 0, body: bytes = b"", **ext: str) -> tuple[Remote, BrokerRequests]:
+    found = Remote(Command(code, flag=FLAG_RESPONSE, ext=ext, body=body, remark="why"))
+    return found, BrokerRequests(found)
+
+
+def test_error_codes_are_raised_with_request_and_address() -> None:
+    with pytest.raises(BrokerError, match=r"answer 17 to GET_MAX_OFFSET \(30\) from h:1: gone"):
+        check(Command(17, flag=FLAG_RESPONSE, remark="gone"), "h:1", 30)
+
+
+def test_offsets_of_a_queue() -> None:
+    at, asks = remote(offset="42")
+    assert run(asks.max_offset("h:1", QUEUE)) == 42
+    assert run(asks.min_offset("h:1", QUEUE)) == 42
+    assert run(asks.search_offset("h:1", QUEUE, 99)) == 42
+    assert [c.code for c in at.asked] == [30, 31, 29]
+    assert all(c.ext["topic"] == "T" and c.ext["queueId"] == "3" and c.ext["bname"] == "b" for c in at.asked)
+    assert at.asked[2].ext["timestamp"] == "99"
+    _, asks = remote(timestamp="-1")
+    assert run(asks.earliest_store_time("h:1", QUEUE)) == -1
+
+
+def test_a_stored_offset_or_none() -> None:
+    at, asks = remote(offset="7")
+    assert run(asks.query_offset("h:1", "g", QUEUE)) == 7
+    assert at.asked[0].ext["consumerGroup"] == "g"
+    _, asks = remote(22)
+    assert run(asks.query_offset("h:1", "g", QUEUE)) is None
+    _, asks = remote(1)
+    with pytest.raises(BrokerError):
+        run(asks.query_offset("h:1", "g", QUEUE))
+
+
+def test_offsets_are_stored_with_or_without_answer() -> None:
+    at, asks = remote()
+    run(asks.update_offset("h:1", "g", QUEUE, 5, oneway=True))
+    assert not at.asked
+    assert at.notified[0].ext["commitOffset"] == "5"
+    run(asks.update_offset("h:1", "g", QUEUE, 6, oneway=False))
+    assert at.asked[0].ext["commitOffset"] == "6"
+
+
+def test_incomplete_answers_are_protocol_errors() -> None:
+    _, asks = remote()
+    with pytest.raises(ProtocolError, match="offset"):
+        run(asks.max_offset("h:1", QUEUE))
+
+
+def test_members_of_a_group() -> None:
+    _, asks = remote(body=b'{"consumerIdList":["a","b"]}')
+    assert run(asks.consumer_ids("h:1", "g", 3)) == ["a", "b"]
+
+
+def test_a_pull_carries_what_it_should() -> None:
+    subscription = SubscriptionData("T", "A || B", frozenset("AB"), 77)
+    values = {
+        "group": "g",
+        "queue": QUEUE,
+        "offset": 10,
+        "max_messages": 32,
+        "max_bytes": 262144,
+        "hold": 15.0,
+        "subscription": subscription,
+    }
+    plain = pull_request(**values, sys_flag=3, commit_offset=9)  # type: ignore[arg-type]
+    header = headers.from_ext(headers.PullMessageRequest, plain.ext)
+    assert plain.code == 11
+    assert (header.queue_offset, header.max_msg_nums, header.max_msg_bytes) == (10, 32, 262144)
+    assert (header.sys_flag, header.commit_offset, header.suspend_timeout_millis) == (3, 9, 15000)
+    assert (header.subscription, header.sub_version, header.expression_type) == (None, 77, "TAG")
+    assert header.bulk_bytes is None
+    bulk = pull_request(**values, sys_flag=4, bulk_bytes=1000)  # type: ignore[arg-type]
+    header = headers.from_ext(headers.PullMessageRequest, bulk.ext)
+    assert (header.subscription, header.bulk_bytes) == ("A || B", 1000)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (0, PullStatus.FOUND),
+        (19, PullStatus.NO_NEW_MESSAGE),
+        (20, PullStatus.NO_MATCHED_MESSAGE),
+        (21, PullStatus.OFFSET_ILLEGAL),
+    ],
+)
+def test_four_codes_answer_a_pull(code: int, status: PullStatus) -> None:
+    ext = {"nextBeginOffset": "5", "minOffset": "1", "maxOffset": "9", "suggestWhichBrokerId": "1"}
+    found = decode_pull(Command(code, flag=FLAG_RESPONSE, ext=ext, body=b"x"), "h:1", QUEUE)
+    assert found.status is status
+    assert (found.next_offset, found.min_offset, found.max_offset) == (5, 1, 9)
+    assert (found.suggested_broker_id, found.body) == (1, b"x")
+
+
+def test_other_codes_of_a_pull_are_errors() -> None:
+    with pytest.raises(BrokerError, match="answer 26 to pull of T/b/3 from h:1"):
+        decode_pull(Command(26, flag=FLAG_RESPONSE), "h:1", QUEUE)
+
+
+def test_a_missing_address_names_broker_and_queue() -> None:
+    assert need_address("h:1", QUEUE, "master") == "h:1"
+    with pytest.raises(ClientError, match="'b' of T/b/3 has no master"):
+        need_address(None, QUEUE, "master")

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.settings import ClientSettings
+from sparrowmq.client.start_offset import start_offset
+from sparrowmq.core.errors import BrokerError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.codes import RequestCode
+from tests.client.fake import answer, fake_cluster
+from tests.support import run
+
+MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+async def start(cluster: Any, topic: str, consume_from: Any) -> int:
+    instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+    try:
+        queue = MessageQueue(topic, "broker-a", 0)
+        return await start_offset(instance, BrokerOffsetStore(instance, "g"), queue, consume_from)
+    finally:
+        await instance.close()
+
+
+@pytest.mark.parametrize(
+    ("topic", "consume_from", "expected"),
+    [
+        ("T", "last", 10),
+        ("T", "first", 0),
+        ("T", MOMENT, 5),
+        ("%RETRY%g", "last", 0),
+        ("%RETRY%g", "first", 0),
+        ("%RETRY%g", MOMENT, 10),
+    ],
+)
+def test_without_a_stored_offset_the_policy_decides(topic: str, consume_from: Any, expected: int) -> None:
+    async def main() -> None:
+        async with fake_cluster(topic) as cluster:
+            for _ in range(10):
+                cluster.broker.store(topic, 0, b"x")
+            assert await start(cluster, topic, consume_from) == expected
+            cluster.broker.offsets["g", topic, 0] = 3
+            assert await start(cluster, topic, consume_from) == 3
+
+    run(main())
+
+
+def test_the_time_is_asked_in_epoch_milliseconds() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            await start(cluster, "T", MOMENT)
+            (asked,) = cluster.broker.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+            assert asked.ext["timestamp"] == str(int(MOMENT.timestamp() * 1000))
+
+    run(main())
+
+
+def test_an_error_is_not_taken_for_none_stored() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            cluster.broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = lambda conn, c: answer(1, remark="x")
+            with pytest.raises(BrokerError):
+                await start(cluster, "T", "first")
+
+    run(main())
