@@ -7,6 +7,7 @@ that repeat (topic, hosts) are looked up, not made again.
 from __future__ import annotations
 
 import dataclasses
+import struct
 import logging
 from collections.abc import Iterator
 from functools import lru_cache
@@ -39,6 +40,7 @@ Received = TypeVar("Received", bound=ReceivedMessage)
 
 _UNUSUAL: Final = HOST_V6_MASK | INNER_BATCH
 _HEAD_BYTES: Final = record.HEAD.size
+_SIZE: Final = struct.Struct(">i")
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(ReceivedMessage))
 
 
@@ -54,14 +56,20 @@ def _topic_text(data: bytes) -> str:
 
 def count_records(buffer: bytes) -> int:
     """How many whole records lie back to back in `buffer`. Raises `RecordError` on a broken size."""
-    count = position = 0
-    end = len(buffer)
-    while position < end:
-        size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
-        if size <= _HEAD_BYTES or position + size > end:
-            raise RecordError(f"record at byte {position}: size {size}, but {end - position} bytes are there")
+    count = position = start = 0
+    end, size_at = len(buffer), _SIZE.unpack_from
+    last = end - _HEAD_BYTES
+    while position < last:
+        start = position
+        size = size_at(buffer, position)[0]
+        if size <= _HEAD_BYTES:
+            break
         position += size
         count += 1
+    if position != end:
+        start = start if position > end else position
+        size = int.from_bytes(buffer[start : start + 4], "big", signed=True)
+        raise RecordError(f"record at byte {start}: size {size}, but {end - start} bytes are there")
     return count
 
 
