@@ -49,11 +49,11 @@ def main(options: Options, report: Report) -> None:
         for kind, load in loads.items():
             for peer in peers:
                 measure(kind, load, peer, Report())
-            alternate(
-                options.rounds,
-                options.peers,
-                lambda name, kind=kind, load=load: measure(kind, load, by_name[name], report),  # type: ignore[misc]
-            )
+
+            def turn(name: str, kind: str = kind, load: Load = load) -> None:
+                measure(kind, load, by_name[name], report)
+
+            alternate(options.rounds, options.peers, turn)
     mine, java = (report.series[f"{TITLES[kind]}: rate"] for kind in (PYTHON, JAVA))
     for name in options.peers:
         for ours, theirs in zip(mine.values[name], java.values[name], strict=True):

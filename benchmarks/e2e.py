@@ -47,8 +47,8 @@ def main(options: Options, report: Report) -> None:
             for peer in peers:
                 create_topic(peer, f"{TOPIC}_{kind}", QUEUES)
                 measure(kind, load, peer, options, Report())
-            alternate(
-                options.rounds,
-                options.peers,
-                lambda name, kind=kind, load=load: measure(kind, load, by_name[name], options, report),  # type: ignore[misc]
-            )
+
+            def turn(name: str, kind: str = kind, load: Load = load) -> None:
+                measure(kind, load, by_name[name], options, report)
+
+            alternate(options.rounds, options.peers, turn)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """Rounds, seconds and message counts of a run."""
+    """Rounds, seconds and message counts of a run. `java_warm` is how long a new JVM warms up, in seconds."""
 
     peers: list[str]
     rounds: int

@@ -1,0 +1,111 @@
+"""Our Spark source and sink on Apache's servers: batch, stream up to now, write."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from tests.interop.apache import ApacheCluster
+from tests.interop.driver import JavaDriver, Received
+
+from sparrowmq.core.message import Message
+from sparrowmq.spark.session import builder
+
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
+
+QUERY_SECONDS_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A small session; one that runs already is used and left alone."""
+    running = SparkSession.getActiveSession()
+    session = running or builder("interop").getOrCreate()
+    yield session
+    if running is None:
+        session.stop()
+
+
+def _messages(topic: str, first: int, last: int) -> list[Message]:
+    return [
+        Message(topic, f"body {n} ü".encode(), tags=f"t{n % 3}", keys=[f"k{n}"], properties={"n": str(n)})
+        for n in range(first, last)
+    ]
+
+
+def _expect_row(row: Row, stored: Received) -> None:
+    assert (row.topic, row.broker, row.queue_id) == (stored.topic, stored.broker, stored.queue_id)
+    assert (row.queue_offset, row.msg_id) == (stored.queue_offset, stored.msg_id)
+    assert (row.tags, row["keys"], bytes(row.body)) == (stored.tags, stored.keys, stored.body)
+    assert row.properties["n"] == stored.properties["n"]
+    assert int(row.store_timestamp.timestamp() * 1000) == stored.store_timestamp
+    assert int(row.born_timestamp.timestamp() * 1000) == stored.born_timestamp
+
+
+def _in_order(rows: DataFrame) -> list[Row]:
+    return sorted(rows.collect(), key=lambda row: (row.broker, row.queue_id, row.queue_offset))
+
+
+def test_a_batch_read_gives_every_message(
+    spark: SparkSession, apache: ApacheCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(apache.namesrv).create_topic(apache.broker_address, name, 3)
+    with driver.producer(apache.namesrv, f"{name}_p") as producer:
+        producer.send(_messages(name, 0, 400), "async")
+        producer.send(_messages(name, 400, 450), "batch")
+    options = {"nameServer": apache.namesrv, "subscribe": name}
+    rows = _in_order(spark.read.format("rocketmq").options(**options).load())
+    stored = driver.dump(apache.namesrv, name)
+    assert len(rows) == len(stored) == 450
+    for row, message in zip(rows, stored, strict=True):
+        _expect_row(row, message)
+
+
+def _stream_to(spark: SparkSession, namesrv: str, topic: str, directory: Path) -> None:
+    options = {"nameServer": namesrv, "subscribe": topic, "startingOffsets": "earliest"}
+    query = (
+        spark.readStream.format("rocketmq")
+        .options(**options)
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(directory / "out"))
+    )
+    try:
+        assert query.awaitTermination(QUERY_SECONDS_MAX)
+    finally:
+        query.stop()
+
+
+def test_streams_up_to_now_join_without_gap_or_overlap(
+    spark: SparkSession, apache: ApacheCluster, driver: JavaDriver, name: str, tmp_path: Path
+) -> None:
+    driver.admin(apache.namesrv).create_topic(apache.broker_address, name, 2)
+    with driver.producer(apache.namesrv, f"{name}_p") as producer:
+        for first in (0, 100):
+            producer.send(_messages(name, first, first + 100), "async")
+            _stream_to(spark, apache.namesrv, name, tmp_path)
+    numbers = [row.properties["n"] for row in spark.read.parquet(str(tmp_path / "out")).collect()]
+    assert Counter(numbers) == {str(number): 1 for number in range(200)}
+
+
+def test_rows_are_written_for_java_to_read(
+    spark: SparkSession, apache: ApacheCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(apache.namesrv).create_topic(apache.broker_address, name, 2)
+    values = [(f"größe {n}".encode(), f"t{n % 2}", f"k{n}", {"n": str(n)}) for n in range(100)]
+    frame = spark.createDataFrame(
+        values, "body binary, tags string, keys string, properties map<string,string>"
+    )
+    before = time.time()
+    frame.write.format("rocketmq").options(nameServer=apache.namesrv, topic=name).mode("append").save()
+    stored = driver.dump(apache.namesrv, name)
+    found = [(m.body, m.tags, m.keys, m.user_properties) for m in stored]
+    assert sorted(found, key=lambda row: row[0]) == sorted(values, key=lambda row: row[0])
+    assert all(message.born_timestamp / 1000 >= before - 0.002 for message in stored)
+    assert len({message.msg_id for message in stored}) == 100
