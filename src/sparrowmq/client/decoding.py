@@ -7,8 +7,8 @@ that repeat (topic, hosts) are looked up, not made again.
 from __future__ import annotations
 
 import dataclasses
-import struct
 import logging
+import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, TypeVar
