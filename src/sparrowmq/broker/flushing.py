@@ -13,7 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.core.errors import StoreError
+from sparrowmq.core.errors import StoreBusyError, StoreError
+from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.store.message_store import MessageStore
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrowmq.broker")
 WAITING_MAX: Final = 10_000
 """Chunks that may wait for a group commit, as the reference's send queue; beyond it sends get SYSTEM_BUSY."""
+
+BUSY_SECONDS: Final = 0.1
+"""Pause before a flush for which the system had no open file left is tried again."""
 
 Flushed = Callable[[bool], None]
 """Called on the loop with True once flushed, with False when the time ran out or the disk failed."""
@@ -48,6 +52,7 @@ class Flusher:
         self._waiting: deque[tuple[int, float, Flushed]] = deque()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._occasional = OccasionalLog(log)
         self.failed: OSError | StoreError | None = None
 
     def start(self) -> None:
@@ -78,6 +83,9 @@ class Flusher:
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._pool, self._store.flush)
+        except StoreBusyError as error:
+            self._occasional.write(logging.ERROR, "busy", f"the log is flushed later: {error}")
+            await asyncio.sleep(BUSY_SECONDS)
         except (OSError, StoreError) as error:
             if self.failed is None:
                 log.error("the commit log cannot be flushed, no more messages are taken: %s", error)
@@ -95,7 +103,8 @@ class Flusher:
             try:
                 await loop.run_in_executor(self._pool, self._store.flush_queues)
             except (OSError, StoreError) as error:
-                log.error("the consume queues cannot be flushed: %s", error)
+                text = f"the consume queues cannot be flushed: {error}"
+                self._occasional.write(logging.ERROR, "queues", text)
 
     async def _group_commits(self) -> None:
         while True:  # until cancelled by close

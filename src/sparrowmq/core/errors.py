@@ -11,7 +11,7 @@ SparrowError
 ├── ProtocolError         bytes that cannot be understood
 │   └── FrameError, HeaderError, RecordError, JavaJsonError, BodyError
 ├── StoreError            the store cannot be opened, read or written
-│   └── StoreLockedError, StoreCorruptError, StoreFullError
+│   └── StoreLockedError, StoreCorruptError, StoreFullError, StoreBusyError
 └── SettingsError         a setting is unknown, out of range or inconsistent
 """
 
@@ -154,6 +154,12 @@ class StoreCorruptError(StoreError):
 
 class StoreFullError(StoreError):
     """No space is left on the device, or its use is above the configured limit."""
+
+    retryable = True
+
+
+class StoreBusyError(StoreError):
+    """The system has no open file or memory left for the store now; nothing was lost."""
 
     retryable = True
 

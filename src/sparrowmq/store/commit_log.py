@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import struct
 import threading
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-from sparrowmq.core.errors import RecordError, StoreError
-from sparrowmq.protocol.record import check_record
+from sparrowmq.core.errors import RecordError, StoreBusyError, StoreError
+from sparrowmq.protocol.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2, check_record
 from sparrowmq.store import disk
 from sparrowmq.store.segments import MapPool, SegmentSequence
 from sparrowmq.store.settings import StoreSettings
 
-PLACE: Final = struct.Struct(">i16xqq")
-"""Size, queue offset and physical offset at the start of a record."""
+PLACE: Final = struct.Struct(">iI12xqq")
+"""Size, magic, queue offset and physical offset at the start of a record."""
 
 STORE_TIME_AT: Final = 56
 BORN_HOST_V6_AT: Final = 39
 BORN_HOST_V6_BIT: Final = 0x10
 HOST_V6_EXTRA: Final = 12
+_MAGICS: Final = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
 _LONG: Final = struct.Struct(">q")
 
 
@@ -31,6 +33,11 @@ class Progress(NamedTuple):
     position: int
     last_record: int
     timestamp: int
+
+
+def is_place(place: tuple[int, ...], size: int, queue_offset: int, position: int) -> bool:
+    """Whether the start of a record (see `PLACE`) is that of the record a queue entry means."""
+    return place[0] == size and place[1] in _MAGICS and place[2:] == (queue_offset, position)
 
 
 def store_timestamp(view: memoryview, at: int) -> int:
@@ -43,8 +50,8 @@ def store_timestamp(view: memoryview, at: int) -> int:
 class CommitLog:
     """The log's files and how far they are written and flushed.
 
-    `position` is the end of the last whole record; what lies beyond is never read. `failed` is set when the
-    disk lost data or may have; from then on nothing more is written.
+    `position` is the end of the last whole record; what lies beyond is never read. `failed` is set when a
+    flush failed, so that the disk may have lost data; from then on nothing more is written.
     """
 
     def __init__(self, settings: StoreSettings, pool: MapPool) -> None:
@@ -61,6 +68,7 @@ class CommitLog:
         self.flushed_timestamp = 0
         self.failed: StoreError | None = None
         self._directory_changed = False
+        self._leftovers: list[tuple[int, int]] = []
         self._flushing = threading.Lock()
 
     @property
@@ -78,8 +86,10 @@ class CommitLog:
         """Write the parts of each span at its position, each within one file; then move the end.
 
         On an OSError what was written is overwritten with zeros, so that recovery never takes it for records,
-        and `StoreFullError` or `StoreError` is raised with the log as it was.
+        and `StoreFullError` or `StoreError` is raised with the log as it was. A disk that refuses even the
+        zeros is asked again before the next write.
         """
+        self._clear_leftovers()
         files = self.files
         try:
             for start, parts in spans:
@@ -89,36 +99,41 @@ class CommitLog:
                     self._directory_changed = True
                 disk.write_at(segment.open(), b"".join(parts), start - segment.base)
         except OSError as error:
-            self._clear(spans)
+            self._leftovers = [(start, start + sum(map(len, parts))) for start, parts in spans]
+            with suppress(StoreError):
+                self._clear_leftovers()
             raise disk.store_error("cannot write to the commit log in", files.directory, error) from error
         self.progress = progress
         self.position = progress.position
 
-    def _clear(self, spans: list[tuple[int, list[bytes]]]) -> None:
-        try:
-            for start, parts in spans:
-                self.files.clear(start, start + sum(map(len, parts)))
-        except StoreError as error:
-            self.failed = error
+    def _clear_leftovers(self) -> None:
+        while self._leftovers:
+            self.files.clear(*self._leftovers[-1])
+            self._leftovers.pop()
 
     def flush(self) -> int:
         """Force everything written so far to disk; the new `flushed_position`.
 
-        Thread safe. After a failed fsync the system may have dropped the data, so the log stays failed: this
-        and every later write and flush raise `StoreError` until the store is opened again.
+        Thread safe. Raises `StoreBusyError` when no file could be opened for it; the next call may succeed.
+        After a failed fsync the system may have dropped the data, so the log stays failed: this and every
+        later write and flush raise `StoreError` until the store is opened again.
         """
         with self._flushing:
             if self.failed is not None:
                 raise self.failed
-            progress = self.progress
+            progress, directory_changed = self.progress, self._directory_changed
             try:
-                if self._directory_changed:
+                if directory_changed:
                     self._directory_changed = False
                     disk.sync_directory(self.files.directory)
                 self._flush_files(self.flushed_position, progress.position)
             except OSError as error:
-                self.failed = disk.store_error("cannot flush the commit log in", self.files.directory, error)
-                raise self.failed from error
+                failure = disk.store_error("cannot flush the commit log in", self.files.directory, error)
+                if isinstance(failure, StoreBusyError):
+                    self._directory_changed |= directory_changed
+                else:
+                    self.failed = failure
+                raise failure from error
             self.flushed_timestamp = progress.timestamp
             self.flushed_position = progress.position
             return progress.position
@@ -150,14 +165,14 @@ class CommitLog:
             size = check_record(view, at, limit)
         except RecordError:
             return None
-        if size == 0 or PLACE.unpack_from(view, at)[2] != position:
+        if size == 0 or PLACE.unpack_from(view, at)[3] != position:
             return None
         return bytes(view[at : at + size])
 
     def store_time(self, position: int, size: int, queue_offset: int) -> int | None:
         """Store time, epoch ms, of the record a queue entry points to; None when it is not that record."""
         view = self.slice(position, position + size) if size >= PLACE.size + STORE_TIME_AT else None
-        if view is None or PLACE.unpack_from(view, 0) != (size, queue_offset, position):
+        if view is None or not is_place(PLACE.unpack_from(view, 0), size, queue_offset, position):
             return None
         return store_timestamp(view, 0)
 

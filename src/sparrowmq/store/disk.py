@@ -13,13 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.core.errors import StoreError, StoreFullError
+from sparrowmq.core.errors import StoreBusyError, StoreError, StoreFullError
 
 MAPS_MIN: Final = 64
 MAPS_MAX: Final = 16_384
 """Linux allows 65,530 mappings in a process."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_OPEN_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+_BUSY: Final = _OPEN_FILES | {errno.ENOMEM}
 _READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _ZEROS: Final = bytes(64 * 1024)
 
@@ -33,9 +35,15 @@ def store_error(what: str, path: Path, error: OSError) -> StoreError:
         return StoreFullError(f"{what} {path}: {reason}; free space there or move the store to a larger disk")
     if error.errno in _READ_ONLY:
         return StoreError(f"{what} {path}: {reason}; the store needs a directory it may write to")
-    if error.errno == errno.EMFILE:
-        return StoreError(f"{what} {path}: {reason}; raise the limit of open files (ulimit -n)")
+    if error.errno in _BUSY:
+        step = "raise the limit of open files (ulimit -n)" if error.errno in _OPEN_FILES else "free memory"
+        return StoreBusyError(f"{what} {path}: {reason}; {step}")
     return StoreError(f"{what} {path}: {reason}")
+
+
+def is_busy(error: OSError) -> bool:
+    """Whether the system lacked open files or memory: the call did nothing and may work later."""
+    return error.errno in _BUSY
 
 
 def maps_limit() -> int:
@@ -128,9 +136,9 @@ def clear_data(path: Path, start: int, end: int) -> int:
                 if not piece:
                     break
                 if piece.count(0) != len(piece):
-                    first = min(first, low + len(piece) - len(piece.lstrip(b"\0")))
-                    last = low + len(piece.rstrip(b"\0"))
-                    write_at(fd, _ZEROS[: len(piece)], low)
+                    begin, last = low + len(piece) - len(piece.lstrip(b"\0")), low + len(piece.rstrip(b"\0"))
+                    first = min(first, begin)
+                    write_at(fd, _ZEROS[: last - begin], begin)
                 low += len(piece)
     finally:
         os.close(fd)

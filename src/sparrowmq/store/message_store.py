@@ -275,7 +275,7 @@ class MessageStore:
         except OSError as error:
             # What could not be written may be gone, and a later fsync would not say so: from here on the
             # checkpoint stays where it is, and the next start rebuilds the queues from there.
-            self._queues_failed = True
+            self._queues_failed |= not disk.is_busy(error)
             raise disk.store_error("cannot flush the queues in", self._queues.directory, error) from error
 
     def _save_safe_point(self) -> None:

@@ -17,6 +17,7 @@ from sparrowmq.core.errors import (
     InvalidMessageError,
     InvalidNameError,
     SparrowError,
+    StoreBusyError,
     StoreFullError,
     TooManyRequestsError,
 )
@@ -41,6 +42,7 @@ _CODES: Final = (
     (InvalidMessageError, ResponseCode.MESSAGE_ILLEGAL),
     (InvalidNameError, ResponseCode.INVALID_PARAMETER),
     (StoreFullError, ResponseCode.SERVICE_NOT_AVAILABLE),
+    (StoreBusyError, ResponseCode.SERVICE_NOT_AVAILABLE),
     (TooManyRequestsError, ResponseCode.SYSTEM_BUSY),
 )
 
@@ -183,7 +185,7 @@ class CommandHandler:
             try:
                 request = decode(kind, header, body)
             except FrameError as error:
-                conn.close(str(error))
+                conn.refuse(error)
                 return
             serve(conn, request, write)
 
