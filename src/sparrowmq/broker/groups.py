@@ -5,17 +5,21 @@ Kept in `config/subscriptionGroup.json`, saved on every change.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sparrowmq.core.errors import InvalidNameError
+from sparrowmq.core.errors import InvalidNameError, StoreCorruptError, StoreError
 from sparrowmq.core.names import SYSTEM_GROUPS, check_group, is_system_group
 from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
+from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
     from sparrowmq.store.config_file import ConfigFile
+
+log = logging.getLogger("sparrowmq.broker")
 
 
 class GroupTable:
@@ -27,8 +31,15 @@ class GroupTable:
         self._auto_create = auto_create
         self.configs = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
+        self._occasional = OccasionalLog(log)
         self.version = DataVersion(timestamp=clock.now_ms())
-        self._load(file.load())
+        stored = file.load()
+        try:
+            self._load(stored)
+        except (msgspec.ValidationError, AttributeError) as error:
+            raise StoreCorruptError(
+                f"{file.path} is not a table of groups ({error}); restore or remove it"
+            ) from error
 
     def _load(self, data: dict[str, Any]) -> None:
         for name, raw in (data.get("subscriptionGroupTable") or {}).items():
@@ -38,7 +49,11 @@ class GroupTable:
             self.version = msgspec.convert(data["dataVersion"], DataVersion, strict=False)
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group, made with defaults if that is allowed and the name is legal; else None."""
+        """The group, made with defaults if that is allowed and the name is legal; else None.
+
+        One that was made here and cannot be saved is there all the same, so that a full disk can be read: its
+        consumers make it again after a restart.
+        """
         found = self.configs.get(name)
         if found is not None or not (self._auto_create or is_system_group(name)):
             return found
@@ -47,7 +62,11 @@ class GroupTable:
         except InvalidNameError:
             return None
         config = SubscriptionGroupConfig(group_name=name)
-        self.put(config)
+        try:
+            self.put(config)
+        except StoreError as error:
+            self.configs = self.configs | {name: config}
+            self._occasional.write(logging.ERROR, "unsaved", f"group {name} is not saved: {error}")
         return config
 
     def is_forbidden(self, name: str, topic: str) -> bool:
@@ -55,23 +74,24 @@ class GroupTable:
         return bool(self._forbidden.get(name, {}).get(topic, 0))
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create or change a group."""
-        self.configs[config.group_name] = config
-        self._changed()
+        """Create or change a group. Raises `StoreError`, with the table as it was, if it cannot be saved."""
+        self._save(self.configs | {config.group_name: config})
 
     def delete(self, name: str) -> bool:
-        """Forget a group; False when it is unknown."""
-        if self.configs.pop(name, None) is None:
+        """Forget a group; False when it is unknown. Raises as `put`."""
+        if name not in self.configs:
             return False
-        self._changed()
+        self._save({other: config for other, config in self.configs.items() if other != name})
         return True
 
-    def _changed(self) -> None:
-        self.version = self.version.bumped(self._clock.now_ms())
+    def _save(self, configs: dict[str, SubscriptionGroupConfig]) -> None:
+        """Write a changed table; only then it is the table."""
+        version = self.version.bumped(self._clock.now_ms())
         self._file.save(
             {
-                "dataVersion": msgspec.to_builtins(self.version),
+                "dataVersion": msgspec.to_builtins(version),
                 "forbiddenTable": self._forbidden,
-                "subscriptionGroupTable": msgspec.to_builtins(self.configs),
+                "subscriptionGroupTable": msgspec.to_builtins(configs),
             }
         )
+        self.configs, self.version = configs, version

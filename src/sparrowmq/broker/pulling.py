@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.holds import HeldPull, HoldTable
-from sparrowmq.core.errors import InvalidExpressionError
+from sparrowmq.core.errors import InvalidExpressionError, StoreError
 from sparrowmq.core.subscription import TAG, SubscriptionData
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.filter import parse_tags
@@ -103,9 +103,7 @@ class PullPath:
                 )
             queue, codes = self._check(fields)
         except Refused as refused:
-            connection.send(
-                Command(refused.code, frame.opaque, FLAG_RESPONSE, refused.ext, remark=refused.remark)
-            )
+            _refuse(connection, frame, refused)
             return
         if fields.sys_flag & COMMIT:
             self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
@@ -136,7 +134,12 @@ class PullPath:
     def _retry(self, held: HeldPull, *, expired: bool) -> None:
         if held.connection.closed:
             return
-        if expired or self._wanted(held):
+        try:
+            ready = expired or self._wanted(held)
+        except StoreError as error:
+            _refuse(held.connection, held.frame, _unreadable(error))
+            return
+        if ready:
             self._answer(held.connection, held.frame, held.queue, held.codes, may_hold=False)
         else:
             self._holds.park(held)
@@ -217,13 +220,17 @@ class PullPath:
         count, size = self._count_max, self._bytes_max
         if fields.bulk_bytes:
             count, size = BULK_COUNT_MAX, max(1, min(fields.bulk_bytes, BULK_BYTES_MAX))
-        result = self._store.get_messages(
-            queue,
-            fields.queue_offset,
-            max_count=max(1, min(fields.max_msg_nums, count)),
-            max_bytes=size,
-            codes=codes,
-        )
+        try:
+            result = self._store.get_messages(
+                queue,
+                fields.queue_offset,
+                max_count=max(1, min(fields.max_msg_nums, count)),
+                max_bytes=size,
+                codes=codes,
+            )
+        except StoreError as error:
+            _refuse(connection, frame, _unreadable(error))
+            return
         status = result.status
         code = _CODES[status]
         if status in _EMPTY_QUEUE and fields.queue_offset != 0:
@@ -253,3 +260,12 @@ class PullPath:
             seconds = self._settings.short_polling_time_mills / 1000
         deadline = time.monotonic() + min(max(0.0, seconds), HOLD_SECONDS_MAX)
         return self._holds.park(HeldPull(connection, frame, queue, codes, deadline))
+
+
+def _unreadable(error: StoreError) -> Refused:
+    return Refused(ResponseCode.SYSTEM_ERROR, f"the messages cannot be read now: {error}")
+
+
+def _refuse(connection: Connection, frame: PullFrame, refused: Refused) -> None:
+    answer = Command(refused.code, frame.opaque, FLAG_RESPONSE, refused.ext, remark=refused.remark)
+    connection.send(answer)

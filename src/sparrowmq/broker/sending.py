@@ -7,11 +7,12 @@ goes through `handle`, which does every check of the reference, in its order, an
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError, StoreFullError
+from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.ids import UniqueIds, offset_message_id
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
@@ -23,6 +24,7 @@ from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
 from sparrowmq.protocol.hot import SendAnswers, decode_send, json_text
 from sparrowmq.protocol.sysflag import TRANSACTION_MASK
+from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.broker.flushing import Flusher
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.transport.connection import Connection
+
+log = logging.getLogger("sparrowmq.broker")
 
 FIXED_BYTES_V1: Final = 91
 HOSTS_EXTRA_BYTES: Final = 25
@@ -85,6 +89,7 @@ class SendPath:
         self._wake = wake
         self._topic_made = topic_made
         self._body_max = settings.max_message_size
+        self._occasional = OccasionalLog(log)
         trace_on = settings.trace_on
         self._answers = SendAnswers(region=settings.region_id, trace_on=trace_on)
         self._id_prefix = offset_message_id(store_host, 0)[:-16].encode()
@@ -176,6 +181,7 @@ class SendPath:
             self._store.commit_chunk()
         except StoreError as error:
             code, remark = _store_refusal(error)
+            self._occasional.write(logging.ERROR, "refused", f"messages are refused: {error}")
             for opaque, *_ in stored:
                 connection.send(_error(opaque, code, remark, self._hook))
             return
@@ -275,9 +281,12 @@ class SendPath:
         topic = self._topics.get(request.topic)
         if topic is not None:
             return topic
-        made = self._topics.create_from_template(
-            request.topic, request.default_topic, request.default_topic_queue_nums
-        )
+        try:
+            made = self._topics.create_from_template(
+                request.topic, request.default_topic, request.default_topic_queue_nums
+            )
+        except StoreError as error:
+            raise Refused(*_store_refusal(error)) from None
         topic = self._topics.get(request.topic)
         if made is None or topic is None:
             raise Refused(
@@ -428,7 +437,7 @@ def _ended(text: bytes) -> bytes:
 
 
 def _store_refusal(error: StoreError) -> tuple[ResponseCode, str]:
-    if isinstance(error, StoreFullError):
+    if error.retryable:
         return ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {error}"
     return ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}"
 

@@ -37,6 +37,7 @@ from sparrowmq.store.offsets import ConsumerOffsets
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.transport.client import RemotingClient
 from sparrowmq.transport.dispatch import CommandHandler
+from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.server import Server
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: Server | None = None
         self._store: MessageStore | None = None
+        self._occasional = OccasionalLog(log)
 
     def __repr__(self) -> str:
         state = "closed" if self._server is None else f"listening on {self.address}"
@@ -257,7 +259,7 @@ class Broker:
         try:
             self._offsets.save()
         except (OSError, StoreError) as error:
-            log.error("consumer offsets cannot be saved: %s", error)
+            self._occasional.write(logging.ERROR, "offsets", f"consumer offsets cannot be saved: {error}")
 
     async def close(self) -> None:
         """Stop taking requests, release held pulls, leave the name servers, close the store. Idempotent."""
@@ -274,8 +276,10 @@ class Broker:
         await server.close()
         await self._client.close()
         self._save_offsets_now()
-        self._store.close()
-        self._pool.shutdown()
+        try:
+            self._store.close()
+        finally:
+            self._pool.shutdown()
 
 
 class _HandlerSlot:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sparrowmq.core.errors import StoreCorruptError
 from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, is_system_topic
 from sparrowmq.core.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from sparrowmq.protocol.bodies import DataVersion, TopicConfig
@@ -82,7 +83,13 @@ class TopicTable:
         self.configs = {config.topic_name: config for config in system_topics(settings)}
         self._reserved = frozenset(self.configs)
         self.version = DataVersion(timestamp=clock.now_ms())
-        self._load(file.load())
+        stored = file.load()
+        try:
+            self._load(stored)
+        except (msgspec.ValidationError, AttributeError) as error:
+            raise StoreCorruptError(
+                f"{file.path} is not a table of topics ({error}); restore or remove it"
+            ) from error
 
     def _load(self, data: dict[str, Any]) -> None:
         stored = data.get("topicConfigTable") or {}
@@ -117,24 +124,32 @@ class TopicTable:
         return name in self._reserved or is_system_topic(name)
 
     def put(self, config: TopicConfig) -> bool:
-        """Create or change a topic; False when it already was like that."""
+        """Create or change a topic; False when it already was like that.
+
+        Raises `StoreError`, with the table as it was, when it cannot be saved.
+        """
         if self.configs.get(config.topic_name) == config:
             return False
-        self.configs[config.topic_name] = config
+        self._save(self.configs | {config.topic_name: config})
         self._open.pop(config.topic_name, None)
-        self._changed()
         return True
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; False when it is unknown. Its queues are the store's to delete."""
-        self._open.pop(name, None)
-        if self.configs.pop(name, None) is None:
+        """Forget a topic; False when it is unknown. Its queues are the store's to delete.
+
+        Raises `StoreError`, with the table as it was, when it cannot be saved.
+        """
+        if name not in self.configs:
             return False
-        self._changed()
+        self._save({other: config for other, config in self.configs.items() if other != name})
+        self._open.pop(name, None)
         return True
 
     def create_from_template(self, name: str, template: str, queues: int) -> TopicConfig | None:
-        """Auto-create `name` as `template` allows (broker:6.4); None when it does not."""
+        """Auto-create `name` as `template` allows (broker:6.4); None when it does not.
+
+        Raises `StoreError` when it cannot be saved.
+        """
         model = self.configs.get(template)
         if model is None or not model.perm & PERM_INHERIT:
             return None
@@ -150,7 +165,10 @@ class TopicTable:
         return config
 
     def ensure(self, name: str, queues: int, perm: int = READ_WRITE) -> bool:
-        """Create an internal topic (retry, dead letters) unless it exists; True when it was made."""
+        """Create an internal topic (retry, dead letters) unless it exists; True when it was made.
+
+        Raises `StoreError` when it cannot be saved.
+        """
         if name in self.configs:
             return False
         return self.put(
@@ -161,11 +179,13 @@ class TopicTable:
         """All topic names."""
         return self.configs.keys()
 
-    def _changed(self) -> None:
-        self.version = self.version.bumped(self._clock.now_ms())
+    def _save(self, configs: dict[str, TopicConfig]) -> None:
+        """Write a changed table; only then it is the table."""
+        version = self.version.bumped(self._clock.now_ms())
         self._file.save(
             {
-                "dataVersion": msgspec.to_builtins(self.version),
-                "topicConfigTable": msgspec.to_builtins(self.configs),
+                "dataVersion": msgspec.to_builtins(version),
+                "topicConfigTable": msgspec.to_builtins(configs),
             }
         )
+        self.configs, self.version = configs, version
