@@ -5,17 +5,35 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from sparrowmq.core.settings import BrokerSettings, NameServerSettings
 from sparrowmq.runtime.servers import Listening, Servers
 from sparrowmq.transport.loop import run
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+OPEN_FILES = 65_536
+"""Open files a server process asks the system for: connections and mapped files take one each."""
+
+
+def raise_open_files_limit() -> None:
+    """Raise the limit of open files as far as this user may, to 65,536 at most, as Java's runtime does."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS has a second limit, below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def serve(servers: Servers, stop: asyncio.Event, ready: Callable[[Listening], None]) -> None:
     """Start the servers, tell `ready` where they are, and stop them when `stop` is set."""
+    raise_open_files_limit()
     ready(await servers.start())
     # What lives until the end need not be looked at by the collector again.
     gc.freeze()

@@ -191,6 +191,11 @@ class Connection(asyncio.Protocol):
         self._transport.close()
         self._close_timer = self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
+    def refuse(self, error: FrameError) -> None:
+        """Close because of bytes that cannot be read, with a line in the log, at most one a minute."""
+        self._owner.occasional.write(logging.WARNING, "garbage", f"closing {self.address}: {error}")
+        self.close(str(error))
+
     def abort(self) -> None:
         """Close at once; what was written and not sent is lost."""
         self.closed = True
@@ -235,7 +240,7 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._reader.feed(data)
         except FrameError as error:
-            self._refuse(error)
+            self.refuse(error)
             return
         if self._awaited:
             frames = self._take_answers(frames)
@@ -312,7 +317,7 @@ class Connection(asyncio.Protocol):
             try:
                 command = decode(*raw)
             except FrameError as error:
-                self._refuse(error)
+                self.refuse(error)
                 return []
             if not command.is_response:
                 requests.append(raw)
@@ -321,7 +326,3 @@ class Connection(asyncio.Protocol):
             if self._calls is not None:
                 self._calls.resolve(command)
         return requests
-
-    def _refuse(self, error: FrameError) -> None:
-        self._owner.occasional.write(logging.WARNING, "garbage", f"closing {self.address}: {error}")
-        self.close(str(error))

@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import socket
+import sys
 from typing import Final
 
 from sparrowmq.core.errors import InvalidStateError, ListenError
@@ -25,15 +26,29 @@ WRITE_HIGH_WATER: Final = 4 * 1024 * 1024
 UNSENT_BYTES_MAX: Final = 256 * 1024 * 1024
 """Unsent bytes of one connection above which it is closed: held pulls are answered without being read for."""
 BACKLOG: Final = 1024
+OPEN_FILES_SHARE: Final = 5
+"""A server's connections may take this part of the open files a process may have: half is the store's, and
+name server and broker may share a process."""
 
 logger = logging.getLogger("sparrowmq.transport")
+
+
+def connections_with_open_files() -> int:
+    """How many connections this process' limit of open files leaves room for."""
+    if sys.platform == "win32":
+        return CONNECTIONS_MAX
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, soft // OPEN_FILES_SHARE)
 
 
 class Server:
     """Listens on one address and gives each chunk of requests to `handler`.
 
     Port 0 takes a free port; `port` tells which once started. A client that sends something else than frames,
-    is silent for `idle_seconds`, or is one more than `connections_max`, is closed; no other one notices.
+    is silent for `idle_seconds`, or is one more than `connections_max`, is closed; no other one notices. A
+    low limit of open files lowers `connections_max` at the start, so that the store can still open its own.
     """
 
     def __init__(
@@ -87,6 +102,7 @@ class Server:
             sock.close()
             raise self._listen_error(error) from None
         self.port = self._listener.sockets[0].getsockname()[1]
+        self.connections_max = min(self.connections_max, connections_with_open_files())
         self._empty = asyncio.Event()
         self._empty.set()
         self._plan_sweep(loop)
@@ -117,11 +133,16 @@ class Server:
         if self._stopping:
             return "the server stops"
         if len(self.connections) >= self.connections_max:
-            return f"{self.connections_max} connections are open, which is the limit"
+            return f"{self.connections_max} connections are open, which is the limit{self._step()}"
         self.connections.add(conn)
         if self._empty is not None:
             self._empty.clear()
         return None
+
+    @staticmethod
+    def _step() -> str:
+        small = connections_with_open_files() < CONNECTIONS_MAX
+        return "; a higher limit of open files (ulimit -n) allows more" if small else ""
 
     def forget(self, conn: Connection) -> None:
         """A connection is gone."""
