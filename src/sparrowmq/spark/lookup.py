@@ -72,12 +72,19 @@ class Admin(Protocol):
 class Lookup:
     """The questions, for one reader's options; only `subscribePattern` needs an `admin`."""
 
-    def __init__(self, consumer: Consumer, admin: Admin | None, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        admin: Admin | None,
+        options: ReadOptions,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self._consumer = consumer
         self._admin = admin
         self._options = options
+        self._now = now
         self._queues: list[MessageQueue] = []
-        self._queues_at = -ROUTE_SECONDS
+        self._queues_at = float("-inf")
         self._complaints = Occasionally()
 
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -99,7 +106,7 @@ class Lookup:
 
     async def queues(self, *, fresh: bool = False) -> list[MessageQueue]:
         """The queues to read, sorted; known ones for `ROUTE_SECONDS`. Raises `NoRouteError` without any."""
-        if not fresh and self._queues and monotonic() - self._queues_at < ROUTE_SECONDS:
+        if not fresh and self._queues and self._now() - self._queues_at < ROUTE_SECONDS:
             return self._queues
         options = self._options
         if options.assign:
@@ -108,7 +115,7 @@ class Lookup:
             topics = options.subscribe or await self._matching()
             lists = await asyncio.gather(*(self._consumer.queues(topic) for topic in topics))
             found = sorted(queue for queues in lists for queue in queues)
-        self._queues, self._queues_at = found, monotonic()
+        self._queues, self._queues_at = found, self._now()
         return found
 
     async def _assigned(self) -> list[MessageQueue]:

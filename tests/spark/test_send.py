@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from sparrowmq.core.backoff import Backoff
+from sparrowmq.core.errors import BrokerError, ConnectionLostError, SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import SendResult, SendStatus
+from sparrowmq.spark import send
+from sparrowmq.spark.loop import LoopThread
+from sparrowmq.spark.options import WriteOptions
+from sparrowmq.spark.routing import Destination
+from sparrowmq.spark.send import Sender
+
+Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
+OPTIONS = WriteOptions(name_server="stub:1", topic="t", max_in_flight=4, retries=2)
+
+
+@dataclass
+class StubProducer:
+    """Stores bodies in the order they come; `faults` are raised by the next sends."""
+
+    faults: list[SparrowError] = field(default_factory=list)
+    stored: list[tuple[MessageQueue | None, bytes]] = field(default_factory=list)
+    in_flight: int = 0
+    peak: int = 0
+    queues_asked: int = 0
+
+    async def send_encoded_batch(
+        self, topic: str, body: bytes, count: int, *, queue: MessageQueue | None = None
+    ) -> SendResult:
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            if self.faults:
+                raise self.faults.pop(0)
+        finally:
+            self.in_flight -= 1
+        self.stored.append((queue, body))
+        return SendResult(SendStatus.SEND_OK, "", "", queue or Q0, 0)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        self.queues_asked += 1
+        return [Q0, Q1]
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopThread]:
+    monkeypatch.setattr(send, "_BACKOFF", Backoff(first=0.0001, most=0.0001))
+    thread = LoopThread()
+    yield thread
+    thread.stop()
+
+
+def test_sends_are_bounded_and_counted(loop: LoopThread) -> None:
+    producer = StubProducer()
+    sender = Sender(loop, producer, OPTIONS)
+    for index in range(50):
+        sender.submit(Destination("t" if index % 2 else "s"), b"%d" % index, 10)
+    sender.finish()
+    assert 1 < producer.peak <= 4
+    assert len(producer.stored) == 50
+    assert sender.sent == {"t": 250, "s": 250}
+
+
+def test_sends_to_one_queue_keep_their_order(loop: LoopThread) -> None:
+    producer = StubProducer(faults=[ConnectionLostError("gone"), ConnectionLostError("gone")])
+    sender = Sender(loop, producer, OPTIONS)
+    for index in range(40):
+        sender.submit(Destination("t", (Q0, Q1)[index % 2]), b"%02d" % index, 1)
+    sender.finish()
+    for queue in (Q0, Q1):
+        bodies = [body for found, body in producer.stored if found == queue]
+        assert bodies == sorted(bodies)
+        assert len(bodies) == 20
+
+
+def test_a_fault_that_stays_ends_the_task(loop: LoopThread) -> None:
+    producer = StubProducer(faults=[ConnectionLostError("gone for good")] * 3)
+    sender = Sender(loop, producer, OPTIONS)
+    sender.submit(Destination("t", Q0), b"x", 1)
+    with pytest.raises(ConnectionLostError, match="gone for good"):
+        sender.finish()
+    assert sender.sent == {}
+    assert producer.stored == []
+
+
+def test_a_lasting_fault_is_not_tried_again(loop: LoopThread) -> None:
+    producer = StubProducer(faults=[BrokerError(16, "no permission")])
+    sender = Sender(loop, producer, OPTIONS)
+    sender.submit(Destination("t", Q0), b"x", 1)
+    with pytest.raises(BrokerError, match="no permission"):
+        sender.finish()
+    assert producer.stored == []
+
+
+def test_a_failure_shows_while_more_is_submitted(loop: LoopThread) -> None:
+    producer = StubProducer(faults=[BrokerError(16, "no permission")])
+    sender = Sender(loop, producer, OPTIONS)
+    with pytest.raises(BrokerError, match="no permission"):
+        for _ in range(10):
+            sender.submit(Destination("t"), b"x", 1)
+    sender.cancel()
+    sender.finish()
+
+
+def test_a_topics_queues_are_asked_for_once(loop: LoopThread) -> None:
+    producer = StubProducer()
+    sender = Sender(loop, producer, OPTIONS)
+    assert sender.queues("t") == sender.queues("t") == [Q0, Q1]
+    assert producer.queues_asked == 1
