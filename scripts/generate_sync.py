@@ -38,8 +38,7 @@ REPLACED = (
     ("async for ", "for "),
     ("await ", ""),
 )
-HEADER = '''"""The synchronous classes. Made by scripts/generate_sync.py from the asyncio classes: do not edit."""
-'''
+HEADER = '"""The synchronous classes. Made by scripts/generate_sync.py: do not edit."""\n'
 
 
 @dataclass

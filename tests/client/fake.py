@@ -24,7 +24,7 @@ from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import CommandHandler
 from sparrowmq.transport.server import Server
 
-Scripted = Callable[[Connection, Command], Command | None | Awaitable[Command | None]]
+Scripted = Callable[[Connection, Command], Command | Awaitable[Command | None] | None]
 BROKER = "broker-a"
 NOW_MS = 1_700_000_000_000
 
@@ -51,7 +51,7 @@ class FakeBroker:
         self.heartbeats: list[bodies.HeartbeatData] = []
         self.arrived = asyncio.Event()
         self.physical = 0
-        table = {
+        table: dict[int, Scripted] = {
             RequestCode.SEND_MESSAGE_V2: self.send,
             RequestCode.SEND_BATCH_MESSAGE: self.send,
             RequestCode.PULL_MESSAGE: self.pull,
@@ -79,7 +79,7 @@ class FakeBroker:
         self.server = Server(CommandHandler({code: self._wrap(code, fn) for code, fn in table.items()}))
 
     def _wrap(self, code: int, fallback: Scripted) -> Scripted:
-        def handle(conn: Connection, command: Command) -> Command | None | Awaitable[Command | None]:
+        def handle(conn: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
             self.seen.append(command)
             return self.on.get(code, fallback)(conn, command)
 
@@ -276,7 +276,7 @@ class FakeCluster:
         self.topics: dict[str, dict[str, QueueData]] = defaultdict(dict)
         names = [f"broker-{chr(ord('a') + number)}" for number in range(brokers)]
         self.brokers = {name: FakeBroker(self, name) for name in names}
-        table = {
+        table: dict[int, Scripted] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda _, c: answer(
                 body=bodies.TopicList(list(self.topics)).encode()
@@ -297,7 +297,7 @@ class FakeCluster:
         return self.brokers[BROKER]
 
     def _wrap(self, code: int, fallback: Scripted) -> Scripted:
-        def handle(conn: Connection, command: Command) -> Command | None | Awaitable[Command | None]:
+        def handle(conn: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
             self.seen.append(command)
             return self.on.get(code, fallback)(conn, command)
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
+from tests.support import run
 
 from sparrowmq.client.admin import Admin
 from sparrowmq.client.lifecycle import State
@@ -20,8 +22,6 @@ from sparrowmq.core.errors import (
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.headers import CreateTopicRequest, from_ext
-from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
-from tests.support import run
 
 CREATE = int(RequestCode.UPDATE_AND_CREATE_TOPIC)
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_created_is_refused() -> None:
             await admin.create_topic("New", 0)
         with pytest.raises(SettingsError, match="perm"):
             await admin.create_topic("New", 1, perm=8)
-        with pytest.raises(ClientError, match="no cluster 'zzz'.*FakeCluster"):
+        with pytest.raises(ClientError, match=r"no cluster 'zzz'.*FakeCluster"):
             await admin.create_topic("New", cluster="zzz")
         cluster.broker.on[CREATE] = lambda conn, c: answer(16, remark="not allowed")
         with pytest.raises(BrokerError, match="not allowed"):

@@ -4,12 +4,12 @@ import asyncio
 import threading
 
 import pytest
+from tests.support import run, until
 
 from sparrowmq.client.delivery import DeliveredMessage, MessageStream, iterate
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.core.errors import ClientError, InvalidStateError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
-from tests.support import run, until
 
 QUEUE = MessageQueue("T", "b", 0)
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support import run, until
 
 from sparrowmq.client.gate import Gate
 from sparrowmq.core.errors import TooManyRequestsError
-from tests.support import run, until
 
 
 def test_entering_counts_and_leaving_gives_back() -> None:

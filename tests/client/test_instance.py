@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.client.fake import answer, fake_cluster
+from tests.support import free_port, run, until
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.settings import ClientSettings
@@ -14,8 +16,6 @@ from sparrowmq.core.errors import BrokerError, ConnectError, ProtocolError
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
-from tests.client.fake import answer, fake_cluster
-from tests.support import free_port, run, until
 
 ROUTE = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.support import run
 
 from sparrowmq.client.nameservers import NameServers
 from sparrowmq.core.errors import ConnectError, RequestTimeoutError, TransportError
 from sparrowmq.protocol.frame import Command
-from tests.support import run
 
 
 class Caller:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.support import run, until
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offset_store import BrokerOffsetStore
@@ -11,8 +13,6 @@ from sparrowmq.client.settings import ClientSettings
 from sparrowmq.core.errors import BrokerError, ClientError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.codes import RequestCode
-from tests.client.fake import FakeCluster, answer, fake_cluster
-from tests.support import run, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 UPDATE = int(RequestCode.UPDATE_CONSUMER_OFFSET)

@@ -5,10 +5,10 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from tests.support import run
 
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
-from tests.support import run
 
 QUEUE = MessageQueue("T", "b", 0)
 

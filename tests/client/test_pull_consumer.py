@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
+from tests.support import run, until
 
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
@@ -23,8 +25,6 @@ from sparrowmq.core.results import PullStatus
 from sparrowmq.protocol import headers, properties
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.record import decode_records
-from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
-from tests.support import run, until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 PULL = int(RequestCode.PULL_MESSAGE)
@@ -152,7 +152,8 @@ def test_without_a_group_nothing_is_committed() -> None:
 
 def test_bad_arguments_and_answers() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
-        for bad in ({"max_bytes": 0}, {"max_bytes": 9 * 1024 * 1024}, {"max_messages": 0}, {"wait": -1}):
+        invalid: list[dict[str, Any]] = [{"max_bytes": 0}, {"max_bytes": 9 * 1024 * 1024}]
+        for bad in [*invalid, {"max_messages": 0}, {"wait": -1}]:
             with pytest.raises(SettingsError, match=next(iter(bad))):
                 await consumer.fetch_raw(QUEUE, 0, **bad)
         with pytest.raises(SettingsError, match="offset"):

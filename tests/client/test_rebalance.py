@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.support import run, until
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.rebalance import Rebalancer, plan_change
@@ -14,8 +16,6 @@ from sparrowmq.core.allocation import allocate_averagely
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
-from tests.client.fake import FakeCluster, answer, fake_cluster
-from tests.support import run, until
 
 MEMBERS = int(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 queue_sets = st.sets(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import run
 
 from sparrowmq.client.requests import (
     BrokerRequests,
@@ -15,7 +16,6 @@ from sparrowmq.core.results import PullStatus
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
-from tests.support import run
 
 QUEUE = MessageQueue("T", "b", 3)
 

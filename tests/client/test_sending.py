@@ -209,4 +209,4 @@ def test_other_codes_are_errors_with_code_address_and_remark() -> None:
 def test_an_incomplete_answer_is_not_taken_for_stored(changes: dict[str, str | None]) -> None:
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
     with pytest.raises(ProtocolError, match="h:1"):
-        send_result(stored(**changes), outgoing, target())
+        send_result(stored(0, **changes), outgoing, target())

@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.client.fake import answer, fake_cluster
+from tests.support import run
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offset_store import BrokerOffsetStore
@@ -12,8 +14,6 @@ from sparrowmq.client.start_offset import start_offset
 from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.codes import RequestCode
-from tests.client.fake import answer, fake_cluster
-from tests.support import run
 
 MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 

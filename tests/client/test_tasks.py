@@ -4,10 +4,10 @@ import asyncio
 import logging
 
 import pytest
+from tests.support import run, until
 
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.core.errors import ConnectError
-from tests.support import run, until
 
 
 def test_periodic_work_survives_every_exception(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,12 +6,12 @@ import threading
 from typing import Any
 
 import pytest
+from tests.support import run, until
 
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers, TopicHandler
 from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, MessageQueue, ReceivedMessage
-from tests.support import run, until
 
 QUEUE = MessageQueue("T", "b", 0)
 

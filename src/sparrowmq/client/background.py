@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 _EXIT_SECONDS: Final = 1.0
 """How long leaving the interpreter may wait for tasks of objects that were never closed."""
+_SIGNAL_SECONDS: Final = 1.0
+"""How long a waiting thread may overlook a signal."""
 
 
 class BackgroundLoop:
@@ -43,7 +45,12 @@ class BackgroundLoop:
         """The result of a coroutine that runs on the loop. A signal that interrupts the wait cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
-            return future.result()
+            while True:  # ends with the coroutine; the pauses let signals in that came between two waits
+                try:
+                    return future.result(_SIGNAL_SECONDS)
+                except TimeoutError:
+                    if future.done():
+                        return future.result()
         except BaseException:
             future.cancel()
             raise

@@ -1,4 +1,4 @@
-"""Which queue a message goes to: round robin, another broker after a failure, selectors (client:B.6, B.11)."""
+"""Which queue a message goes to: in turn, another broker after a failure, by selector (client:B.6, B.11)."""
 
 from __future__ import annotations
 

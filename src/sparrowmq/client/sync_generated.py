@@ -1,4 +1,4 @@
-"""The synchronous classes. Made by scripts/generate_sync.py from the asyncio classes: do not edit."""
+"""The synchronous classes. Made by scripts/generate_sync.py: do not edit."""
 
 from __future__ import annotations
 

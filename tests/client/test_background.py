@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller
+from sparrowmq.core.errors import InvalidStateError
+
+
+def test_there_is_one_loop_and_it_runs_what_it_is_given() -> None:
+    background = background_loop()
+    assert background_loop() is background
+    names = []
+
+    async def work() -> str:
+        names.append(threading.current_thread().name)
+        await asyncio.sleep(0)
+        return "done"
+
+    assert background.run(work()) == "done"
+    assert background.call(lambda: threading.current_thread().name) == "sparrowmq"
+    assert names == ["sparrowmq"]
+    assert "running" in repr(background)
+
+
+def test_a_timeout_of_the_coroutine_is_not_taken_for_a_pause() -> None:
+    async def fails() -> None:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        background_loop().run(fails())
+
+
+def test_waiting_goes_on_over_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparrowmq.client.background._SIGNAL_SECONDS", 0.001)
+
+    async def slow() -> int:
+        await asyncio.sleep(0.02)
+        return 7
+
+    assert background_loop().run(slow()) == 7
+
+
+def test_errors_come_back_to_the_caller() -> None:
+    background = background_loop()
+
+    async def fails() -> None:
+        raise KeyError("x")
+
+    def fails_too() -> None:
+        raise ValueError("y")
+
+    with pytest.raises(KeyError):
+        background.run(fails())
+    with pytest.raises(ValueError, match="y"):
+        background.call(fails_too)
+
+
+def test_calls_on_the_loops_own_thread_are_refused() -> None:
+    background = background_loop()
+    with pytest.raises(
+        InvalidStateError, match=r"'thing' was called on SparrowMQ's own loop.*sparrowmq\.aio"
+    ):
+        background.call(lambda: check_caller(os.getpid(), "thing"))
+
+
+def test_calls_from_another_process_are_refused() -> None:
+    with pytest.raises(InvalidStateError, match="'thing' was made in another process"):
+        check_caller(os.getpid() + 1, "thing")
+
+
+def test_stopping_cancels_what_runs_and_ends_the_thread() -> None:
+    background = BackgroundLoop()
+    ended = threading.Event()
+
+    async def works() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    asyncio.run_coroutine_threadsafe(works(), background.loop)
+    background.call(lambda: None)
+    background.stop()
+    assert ended.is_set()
+    assert "stopped" in repr(background)
+    background.stop()
+    background.loop.close()
+
+
+def script(source: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own, warnings as errors."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+Script = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+def test_a_process_with_a_loop_exits() -> None:
+    done = script(
+        """
+        import asyncio
+        from sparrowmq.client.background import background_loop
+
+        async def work():
+            while True:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    pass  # a task that does not end
+
+        asyncio.run_coroutine_threadsafe(work(), background_loop().loop)
+        background_loop().call(lambda: None)
+        print("last line")
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "last line\n", "")
+
+
+def test_a_forked_child_gets_a_loop_of_its_own() -> None:
+    done = script(
+        """
+        import os, threading
+        from sparrowmq.client.background import background_loop, check_caller
+        from sparrowmq.core.errors import InvalidStateError
+
+        parent, pid = background_loop(), os.getpid()
+        parent.call(lambda: None)
+        child = os.fork()
+        if child == 0:
+            try:
+                check_caller(pid, "thing")
+            except InvalidStateError:
+                mine = background_loop()
+                assert mine is not parent and mine.call(lambda: 7) == 7
+                os._exit(5)
+            os._exit(1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), parent.call(lambda: 8))
+        """
+    )
+    assert (done.stdout, done.stderr) == ("5 8\n", "")

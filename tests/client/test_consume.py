@@ -1,0 +1,160 @@
+"""Outcomes of handlers: commits, retries, messages in hand too long."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tests.client.consuming import (
+    SEND_BACK,
+    committed,
+    consumer_of,
+    flow,
+)
+from tests.client.fake import FakeCluster, answer
+from tests.support import until
+
+from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.protocol import headers, properties
+
+
+def test_batches_are_lists_up_to_the_size_of_one_queue() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[list[ReceivedMessage]] = []
+        async with consumer_of(cluster, batch=8) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: sum(map(len, got)) == 50)
+        assert {len(batch) for batch in got} <= set(range(1, 9))
+        assert all(len({m.queue for m in batch}) == 1 for batch in got)
+
+    flow(test, 50)
+
+
+def test_a_message_in_hand_too_long_goes_to_retry() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        async with consumer_of(cluster, consume_timeout=0.05) as consumer:
+            consumer.subscribe("T")
+            iterator = aiter(consumer)
+            message = await anext(iterator)
+            (request,) = await until(lambda: cluster.broker.requests(SEND_BACK))
+            assert request.ext["originMsgId"] == message.message_id
+            assert not await message.ack()
+            await iterator.aclose()  # type: ignore[attr-defined]
+
+    flow(test, 1)
+
+
+def test_a_failed_message_is_sent_back_and_passed() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+
+        def handle(message: ReceivedMessage) -> None:
+            if message.body == b"3":
+                raise ValueError("three")
+
+        async with consumer_of(cluster, max_reconsume_times=5) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: committed(cluster) == {0: 5, 1: 5})
+        (request,) = cluster.broker.requests(SEND_BACK)
+        header = headers.from_ext(headers.ConsumerSendMsgBackRequest, request.ext)
+        assert (header.group, header.origin_topic, header.origin_msg_id) == ("g", "T", "U3")
+        assert (header.delay_level, header.max_reconsume_times) == (0, 5)
+        assert header.broker_name == "broker-a"
+
+    flow(test, 10)
+
+
+@pytest.mark.parametrize("refusal", ["unsupported", "lost"])
+def test_what_the_broker_does_not_take_back_is_handled_again_here(refusal: str) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        if refusal == "lost":
+            cluster.broker.on[SEND_BACK] = lambda conn, c: conn.abort()
+        times: list[int] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            if message.body == b"2":
+                times.append(message.reconsume_times)
+                if len(times) < 4:
+                    raise ValueError("not yet")
+
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: committed(cluster).get(1) == 5)
+            await until(lambda: committed(cluster).get(0) == 5)
+        assert times == [0, 1, 2, 3]
+        assert len(cluster.broker.requests(SEND_BACK)) == 3
+
+    flow(test, 10)
+
+
+def test_the_offset_is_held_while_a_message_waits_here() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+
+        def handle(message: ReceivedMessage) -> None:
+            got.append(message)
+            if message.body == b"4":
+                raise ValueError("always")
+
+        async with consumer_of(cluster, redeliver_delay=60) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: len(got) == 10)
+            await until(lambda: committed(cluster) == {0: 2, 1: 5})
+        assert committed(cluster) == {0: 2, 1: 5}
+
+    flow(test, 10)
+
+
+def test_messages_from_the_retry_topic_reach_the_handler_of_their_topic() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: "%RETRY%g" in {q.topic for q in consumer.assignment})
+            props = properties.encode({"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": "U0"})
+            cluster.broker.store("%RETRY%g", 0, b"again", props, reconsume_times=1)
+            await until(lambda: got)
+        assert (got[0].topic, got[0].queue.topic, got[0].reconsume_times) == ("T", "%RETRY%g", 1)
+
+    flow(test)
+
+
+def test_a_handler_that_takes_too_long_has_its_message_sent_back_once() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        go = threading.Event()
+
+        def handle(message: ReceivedMessage) -> None:
+            go.wait(20)
+            raise ValueError("and it fails in the end")
+
+        async with consumer_of(cluster, consume_timeout=0.02) as consumer:
+            consumer.subscribe("T", handler=handle)
+            (request,) = await until(lambda: cluster.broker.requests(SEND_BACK))
+            assert request.ext["delayLevel"] == "3"
+            await until(lambda: committed(cluster) == {0: 1})
+            go.set()
+        assert len(cluster.broker.requests(SEND_BACK)) == 1
+
+    flow(test, 1)
+
+
+def test_results_of_a_queue_that_was_given_up_are_thrown_away() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        running, go = asyncio.Event(), asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            running.set()
+            await go.wait()
+
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await running.wait()
+            consumer.unsubscribe("T")
+            await until(lambda: not [q for q in consumer.assignment if q.topic == "T"])
+            go.set()
+        assert committed(cluster) == {}
+
+    flow(test, 1)

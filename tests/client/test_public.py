@@ -1,0 +1,75 @@
+"""What `import sparrowmq` offers, and what it does not do."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparrowmq
+from sparrowmq import aio
+
+SOURCE = Path(sparrowmq.__file__)
+
+
+def test_every_name_is_there_and_typed() -> None:
+    tree = ast.parse(SOURCE.read_text())
+    typed = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == sparrowmq._MODULES
+    assert sorted(typed) == sorted(sparrowmq.__all__)
+    for name in sparrowmq.__all__:
+        assert getattr(sparrowmq, name) is not None
+        assert name in dir(sparrowmq)
+
+
+def test_asyncio_offers_the_same_names() -> None:
+    assert sorted(aio.__all__) == sorted(sparrowmq.__all__)
+    different = {name for name in aio.__all__ if getattr(aio, name) is not getattr(sparrowmq, name)}
+    assert different == {"Admin", "DeliveredMessage", "Producer", "PullConsumer", "PushConsumer"}
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        sparrowmq.Nothing  # noqa: B018
+
+
+def test_importing_starts_no_thread_and_reads_no_environment() -> None:
+    program = """
+import os, sys, threading
+class Closed(dict):
+    def _no(self, *args, **kwargs): raise AssertionError("the environment was read")
+    __getitem__ = get = __contains__ = _no
+import asyncio, logging, msgspec, lz4.frame, zstandard
+import sortedcontainers, ipaddress, secrets, concurrent.futures
+environment, os.environ = os.environ, Closed()
+import sparrowmq
+from sparrowmq import aio
+sparrowmq.Producer, sparrowmq.PushConsumer
+os.environ = environment
+assert threading.active_count() == 1, threading.enumerate()
+print("quiet")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("quiet\n", "")
+
+
+def test_servers_do_not_load_the_client() -> None:
+    program = "import sys, sparrowmq.core.errors; print([m for m in sys.modules if 'sparrowmq.client' in m])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_logging_is_silent_unless_configured() -> None:
+    program = "import logging, sparrowmq; logging.getLogger('sparrowmq.client').warning('hello')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
