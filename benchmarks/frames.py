@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 LENGTHS: Final = struct.Struct(">ii")
 READ_BYTES: Final = 256 * 1024
@@ -108,7 +108,7 @@ class _Lane:
 
 
 class Generator:
-    """`connections` connections with `in_flight` sends each, from one thread."""
+    """`connections` connections with `in_flight` sends each, from one thread; a context manager."""
 
     def __init__(
         self, broker: str, topic: str, *, connections: int, in_flight: int, size: int, queues: int
@@ -142,14 +142,19 @@ class Generator:
         return total
 
     def drain(self) -> int:
-        """Wait for what is in flight and close; the number of answers that came."""
+        """Wait for what is in flight; the number of answers that came."""
         total, wanted = 0, self._in_flight * len(self._lanes)
         while total < wanted:
             ready = self._selector.select(ANSWER_SECONDS_MAX)
             if not ready:
                 raise TimeoutError(f"{wanted - total} sends had no answer within {ANSWER_SECONDS_MAX} s")
             total += sum(key.data.answers() for key, _ in ready)
+        return total
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for lane in self._lanes:
             lane.sock.close()
         self._selector.close()
-        return total

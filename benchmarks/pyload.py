@@ -50,22 +50,22 @@ def percentiles(seconds: list[float]) -> Result:
 
 def frames(request: Result) -> Result:
     """Pre-encoded sends over plain sockets."""
-    generator = Generator(
+    with Generator(
         request["broker"],
         request["topic"],
         connections=request["connections"],
         in_flight=request["in_flight"],
         size=request["size"],
         queues=request["queues"],
-    )
-    generator.start()
-    acknowledged = generator.run(request["warm"])
-    event("begin")
-    start = time.perf_counter()
-    messages = generator.run(request["seconds"])
-    seconds = time.perf_counter() - start
-    event("end")
-    acknowledged += messages + generator.drain()
+    ) as generator:
+        generator.start()
+        acknowledged = generator.run(request["warm"])
+        event("begin")
+        start = time.perf_counter()
+        messages = generator.run(request["seconds"])
+        seconds = time.perf_counter() - start
+        event("end")
+        acknowledged += messages + generator.drain()
     return {"messages": messages, "seconds": seconds, "acknowledged": acknowledged}
 
 

@@ -37,6 +37,7 @@ def _session() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("benchmarks")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.python.unix.domain.socket.enabled", "true")

@@ -54,12 +54,14 @@ def first_send(peer: Peer) -> float:
 def fill(peer: Peer, messages: int) -> None:
     """Send at least so many messages and check that they are stored."""
     create_topic(peer, TOPIC, QUEUES)
-    generator = Generator(peer.broker_address, TOPIC, connections=4, in_flight=64, size=100, queues=QUEUES)
-    generator.start()
     sent, deadline = 0, time.monotonic() + SECONDS_MAX
-    while sent < messages and time.monotonic() < deadline:
-        sent += generator.run(0.2)
-    sent += generator.drain()
+    with Generator(
+        peer.broker_address, TOPIC, connections=4, in_flight=64, size=100, queues=QUEUES
+    ) as generator:
+        generator.start()
+        while sent < messages and time.monotonic() < deadline:
+            sent += generator.run(0.2)
+        sent += generator.drain()
     if sum(stored(peer, TOPIC)) != sent or sent < messages:
         raise LoadError(f"{peer.name}: {sent} acknowledged, {stored(peer, TOPIC)} stored")
 
