@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.core.errors import StoreError, StoreFullError
+from sparrowmq.core.errors import StoreBusyError, StoreError, StoreFullError
 from sparrowmq.store import disk
 
 
@@ -24,7 +24,6 @@ def test_no_space_is_a_full_store(number: int) -> None:
     [
         (errno.EROFS, "may write to"),
         (errno.EACCES, "may write to"),
-        (errno.EMFILE, "ulimit -n"),
         (errno.EIO, ""),
     ],
 )
@@ -34,6 +33,20 @@ def test_other_errors_say_what_to_do(number: int, hint: str) -> None:
     assert "/x/y: reason" in str(error)
     assert hint in str(error)
     assert not error.retryable
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.EMFILE, "ulimit -n"), (errno.ENFILE, "ulimit -n"), (errno.ENOMEM, "free memory")],
+)
+def test_a_system_without_files_or_memory_is_only_busy(number: int, hint: str) -> None:
+    cause = OSError(number, "reason")
+    error = disk.store_error("cannot write", Path("/x/y"), cause)
+    assert type(error) is StoreBusyError
+    assert hint in str(error)
+    assert error.retryable
+    assert disk.is_busy(cause)
+    assert not disk.is_busy(OSError(errno.EIO, "reason"))
 
 
 @pytest.mark.parametrize(

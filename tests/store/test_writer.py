@@ -23,7 +23,7 @@ from tests.store.rig import (
     read_all,
 )
 
-from sparrowmq.core.errors import RecordError, StoreError, StoreFullError
+from sparrowmq.core.errors import RecordError, StoreFullError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.protocol.record import BLANK_MAGIC, decode_record, encode_record
 from sparrowmq.store import disk
@@ -331,25 +331,32 @@ def test_queue_files_on_a_full_disk_fail_the_chunk_not_the_process(
         assert bodies_of(store, "T", 1) == [b"m0", b"m1"]
 
 
-def test_when_cleaning_up_fails_too_nothing_more_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("crash", [True, False])
+def test_what_a_failed_write_left_is_removed_before_the_next(
+    crash: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The disk takes a part of the chunk and then refuses even the zeros over it."""
     store = open_store(tmp_path)
     queue = store.queue("T", 0)
     bodies = fill(store, queue, 3)
+    position = store.position
     with monkeypatch.context() as patch:
         Disk(patch, "pwrite", 1, partial=50)
         append(store, queue, b"x" * 500)
         with pytest.raises(StoreFullError):
             store.commit_chunk()
-    append(store, queue, b"later")
-    with pytest.raises(StoreError, match="cannot clear the end of"):
+        append(store, queue, b"y" * 500)
+        with pytest.raises(StoreFullError, match="cannot clear the end of"):
+            store.commit_chunk()
+    assert (store.position, queue.next_offset) == (position, 3)
+    assert log_bytes(tmp_path)[position:].strip(b"\0") != b""
+    if crash:
+        store.abandon()
+    else:
+        append(store, queue, b"later", sys_flag=4)
         store.commit_chunk()
-    assert store.failed is not None
-    assert bodies_of(store, "T") == bodies
-    with pytest.raises(StoreError):
+        assert log_bytes(tmp_path)[store.position :].strip(b"\0") == b""
         store.close()
     with opened(tmp_path) as again:
-        assert not again.recovery.clean
-        assert again.recovery.cut > 0
+        assert (again.recovery.cut > 0) is crash
         assert bodies_of(again, "T") == bodies

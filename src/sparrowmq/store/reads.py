@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from sparrowmq.protocol.record import RECORD_FIXED_BYTES
+from sparrowmq.protocol.record import RECORD_FIXED_BYTES, RECORD_MAGIC_V1, RECORD_MAGIC_V2
 from sparrowmq.store.commit_log import PLACE, CommitLog
 from sparrowmq.store.consume_queue import CORRUPT_CODE, ENTRY, TAG_CODE_MIN
 from sparrowmq.store.settings import ENTRY_BYTES
@@ -95,7 +95,8 @@ def _collect(
 ) -> None:
     """Go through the entries and put what is wanted into `result`; records that touch become one buffer.
 
-    The first record of each buffer must say that it is the one the entry means.
+    A record's start must say that it is the one the entry means, so that damage never reaches a client as a
+    buffer that cannot be taken apart.
     """
     offset = result.next_offset
     buffers = result.buffers
@@ -127,7 +128,10 @@ def _collect(
             or code == CORRUPT_CODE
             or physical + length > newest
             or physical + length > file_end
-            or (at != run_end and _unpack_place(view, at) != (length, offset, physical))
+            or (
+                (place := _unpack_place(view, at)) != (length, RECORD_MAGIC_V1, offset, physical)
+                and place != (length, RECORD_MAGIC_V2, offset, physical)
+            )
         ):
             missing = True
             offset += 1

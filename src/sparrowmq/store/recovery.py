@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.store import disk
 from sparrowmq.store.commit_log import CommitLog, Progress, store_timestamp
-from sparrowmq.store.consume_queue import CORRUPT_CODE, ENTRY, ConsumeQueue
+from sparrowmq.store.consume_queue import CORRUPT_CODE, DUMMY_SIZE, ENTRY, ConsumeQueue
 from sparrowmq.store.dispatch import Dispatcher, EntriesMissing
 from sparrowmq.store.scan import Scanned, scan, valid_record
 from sparrowmq.store.settings import ENTRY_BYTES
@@ -64,7 +64,7 @@ def recover(
             queues.delete(topic)
         commit_log.begin_at(Progress(0, NOTHING_KNOWN, 0))
         return RecoveryReport(clean)
-    lost = lost_queues(safe, queues)
+    lost = lost_queues(safe, queues, files.start)
     start = choose_start(commit_log, queues, checkpoint, safe, clean=clean, lost=bool(lost))
     try:
         scanned, dispatcher = _scan_from(commit_log, queues, safe, start)
@@ -108,15 +108,28 @@ def _finish_deletions(queues: QueueTable, safe: SafePoint) -> None:
             queues.delete(topic)
 
 
-def lost_queues(safe: SafePoint, queues: QueueTable) -> list[str]:
-    """Queues that have fewer entries than the safe point says were on disk."""
+def lost_queues(safe: SafePoint, queues: QueueTable, log_start: int) -> list[str]:
+    """Queues without entries that they must have had.
+
+    Those with fewer than the safe point says were on disk; and, in a log from which no file was ever cleaned
+    away, those that do not begin with a message.
+    """
     lost = []
+    if log_start == 0:
+        lost += [f"{queue.topic}/{queue.queue_id}" for queue in queues.all() if _begins_late(queue)]
     for topic, offsets in safe.queues.items():
         for queue_id, offset in offsets.items():
             queue = queues.find(topic, queue_id)
             if (0 if queue is None else queue.committed) < offset:
                 lost.append(f"{topic}/{queue_id}")
     return lost
+
+
+def _begins_late(queue: ConsumeQueue) -> bool:
+    if not queue.committed:
+        return False
+    first = queue.entry(queue.files.start // ENTRY_BYTES)
+    return queue.files.start > 0 or (first is not None and first.size == DUMMY_SIZE)
 
 
 def choose_start(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparrowmq.core.errors import RecordError
-from sparrowmq.protocol.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2, check_record
+from sparrowmq.protocol.record import HEAD, RECORD_MAGIC_V1, RECORD_MAGIC_V2, check_record, decode_record
+from sparrowmq.protocol.sysflag import HOST_V6_MASK
 from sparrowmq.store import disk
 from sparrowmq.store.commit_log import PLACE, Progress, store_timestamp
 from sparrowmq.store.segments import Segment, SegmentSequence
@@ -21,6 +22,7 @@ from sparrowmq.store.segments import Segment, SegmentSequence
 Visit = Callable[[memoryview, int, int, int], None]
 """Called with the file's bytes, where the record starts in them, its physical offset and its size."""
 
+SECTOR_BYTES: Final = 512
 _MAGICS: Final = tuple(struct.pack(">I", magic) for magic in (RECORD_MAGIC_V1, RECORD_MAGIC_V2))
 _MAGIC_AT: Final = 4
 
@@ -36,11 +38,34 @@ class Scanned:
 
 def valid_record(view: memoryview, at: int, position: int) -> int:
     """Size of the valid record at byte `at` whose physical offset is `position`; 0 for a blank or none."""
+    return max(0, _examine(view, at, position))
+
+
+def _examine(view: memoryview, at: int, position: int) -> int:
+    """Size of the valid record at byte `at`, 0 for the blank that ends a file, -1 for anything else."""
     try:
         size = check_record(view, at, len(view))
     except RecordError:
-        return 0
-    return size if size and PLACE.unpack_from(view, at)[2] == position else 0
+        return -1
+    if size and (PLACE.unpack_from(view, at)[3] != position or _is_torn(view, at, size)):
+        return -1
+    return size
+
+
+def _is_torn(view: memoryview, at: int, size: int) -> bool:
+    """Whether a power cut left zeros in what the CRC does not cover.
+
+    A topic has no zero byte. A property string does not end in one; and within it nobody writes as many as
+    the smallest part of a disk that is lost as a whole.
+    """
+    head = HEAD.unpack_from(view, at)
+    is_wide = head[7] & HOST_V6_MASK
+    if view[at + size - 1] and not is_wide and size - head[14] < SECTOR_BYTES:
+        return False
+    record = decode_record(view, at)
+    return (
+        "\0" in record.topic or record.properties.endswith(b"\0") or bytes(SECTOR_BYTES) in record.properties
+    )
 
 
 def scan(files: SegmentSequence, start: Progress, visit: Visit) -> Scanned:
@@ -50,29 +75,22 @@ def scan(files: SegmentSequence, start: Progress, visit: Visit) -> Scanned:
     while (segment := files.at(position)) is not None:
         view, base = segment.view(), segment.base
         while position < segment.end:
-            try:
-                size = check_record(view, position - base, segment.size)
-                is_blank = size == 0
-                if not is_blank and PLACE.unpack_from(view, position - base)[2] != position:
-                    raise RecordError("it belongs elsewhere")
-            except RecordError:
+            at = position - base
+            size = _examine(view, at, position)
+            if size == 0:
+                position = segment.end
+                found.progress = found.progress._replace(position=position)
+            elif size > 0:
+                visit(view, at, position, size)
+                found.records += 1
+                found.progress = Progress(position + size, position, store_timestamp(view, at))
+                position += size
+            else:
                 following = _next_record(files, segment, position, found.progress.timestamp)
                 if following is None:
                     return found
                 found.damaged.append((position, following))
                 position = following
-                if position >= segment.end:
-                    break
-                continue
-            if is_blank:
-                position = segment.end
-                found.progress = found.progress._replace(position=position)
-                break
-            at = position - base
-            visit(view, at, position, size)
-            found.records += 1
-            found.progress = Progress(position + size, position, store_timestamp(view, at))
-            position += size
     return found
 
 
@@ -85,7 +103,7 @@ def _next_record(files: SegmentSequence, segment: Segment, position: int, oldest
         segment.close_descriptor()
     view = segment.view()
     for low, high in extents:
-        at = _search(segment, low, min(high + _MAGIC_AT, segment.size), oldest)
+        at = _search(segment, low, high, oldest)
         if at is not None:
             return segment.base + at
     following = files.at(segment.end)

@@ -1,0 +1,321 @@
+"""The store as a whole: opening, refusing, flushing, closing."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from tests.store.rig import (
+    HOST,
+    LOG_BYTES,
+    START_MS,
+    ManualClock,
+    append,
+    bodies_of,
+    fill,
+    open_store,
+    opened,
+    put,
+)
+
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import StoreCorruptError, StoreError, StoreLockedError
+from sparrowmq.store import disk
+from sparrowmq.store.checkpoint import Checkpoint
+from sparrowmq.store.message_store import SAFE_POINT_SECONDS, MessageStore
+from sparrowmq.store.safe_point import SafePoint
+from sparrowmq.store.settings import StoreSettings
+
+
+def test_a_new_directory_has_the_reference_s_files(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "store"
+    store = open_store(root)
+    assert (root / "abort").read_text() == str(os.getpid())
+    assert repr(store) == f"<MessageStore {root} 0..0>"
+    put(store, store.queue("T", 0), b"x")
+    store.close()
+    found = {str(path.relative_to(root)): path.stat().st_size for path in root.rglob("*") if path.is_file()}
+    safe_point = found.pop("safe-point.json")
+    assert safe_point > 0
+    assert found == {
+        "lock": 4,
+        "checkpoint": 4096,
+        "commitlog/" + "0" * 20: LOG_BYTES,
+        "consumequeue/T/0/" + "0" * 20: 200,
+    }
+    assert repr(store) == f"<MessageStore {root} closed>"
+
+
+def test_default_sizes_take_no_space_before_they_are_used(tmp_path: Path) -> None:
+    settings = StoreSettings(root=tmp_path, disk_space_warning_level_ratio=100)
+    store = MessageStore.open(settings, SystemClock(), store_host=HOST)
+    put(store, store.queue("T", 0), b"x")
+    store.close()
+    log = tmp_path / "commitlog" / ("0" * 20)
+    assert log.stat().st_size == 1 << 30
+    assert log.stat().st_blocks * 512 < 1 << 20
+    assert (tmp_path / "consumequeue" / "T" / "0" / ("0" * 20)).stat().st_size == 6_000_000
+
+
+def test_the_log_may_lie_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "fast disk" / "log"
+    with opened(tmp_path / "s", commit_log_path=elsewhere) as store:
+        bodies = fill(store, store.queue("T", 0), 3)
+    assert len(list(elsewhere.iterdir())) == 1
+    assert not (tmp_path / "s" / "commitlog").exists()
+    with opened(tmp_path / "s", commit_log_path=elsewhere) as store:
+        assert bodies_of(store, "T") == bodies
+
+
+def test_second_owner_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        with pytest.raises(StoreLockedError, match=f"the store {tmp_path} is in use by this process"):
+            open_store(tmp_path)
+        fill(store, store.queue("T", 0), 1)
+        assert (tmp_path / "abort").exists()
+
+
+def test_read_only_directory_says_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(tmp_path).close()
+    real = os.open
+
+    def refused(path: object, flags: int, *rest: int, **more: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real(path, flags, *rest, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        with pytest.raises(
+            StoreError, match="Read-only file system; the store needs a directory it may write to"
+        ):
+            open_store(tmp_path)
+    open_store(tmp_path).close()
+
+
+def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "store").write_bytes(b"")
+    with pytest.raises(StoreError, match="cannot make the store"):
+        open_store(tmp_path / "store")
+
+
+def test_wrong_log_size_names_file_sizes_and_setting_and_frees_the_lock(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, store.queue("T", 0), 2)
+    with pytest.raises(StoreCorruptError) as caught:
+        open_store(tmp_path, mapped_file_size_commit_log=8192)
+    name = tmp_path / "commitlog" / ("0" * 20)
+    assert str(caught.value) == (
+        f"{name} has 4096 bytes, but mappedFileSizeCommitLog is 8192; "
+        "set it to the size this directory was made with"
+    )
+    with opened(tmp_path) as store:
+        assert bodies_of(store, "T") == [b"m0", b"m1"]
+
+
+def test_directories_of_other_engines_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "dledger-n0").mkdir()
+    with pytest.raises(StoreError, match="dledger-n0 is the log of a DLedger broker"):
+        open_store(tmp_path)
+
+
+def test_abort_that_cannot_be_written_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = disk.replace
+
+    def full(path: Path, data: bytes, backup: Path | None = None) -> None:
+        if path.name == "abort":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, data, backup)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace", full)
+        with pytest.raises(StoreError, match=r"cannot write .*abort: No space"):
+            open_store(tmp_path)
+    open_store(tmp_path).close()
+
+
+def test_close_commits_flushes_and_is_idempotent(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    append(store, store.queue("T", 0), b"pending")
+    store.close()
+    store.close()
+    assert store.flushed_position == store.position > 0
+    assert not (tmp_path / "abort").exists()
+    checkpoint = Checkpoint.load(tmp_path / "checkpoint")
+    assert (checkpoint.physic, checkpoint.logics, checkpoint.logics_physical) == (START_MS, START_MS, 0)
+    with opened(tmp_path) as again:
+        assert again.recovery.clean
+        assert bodies_of(again, "T") == [b"pending"]
+
+
+def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    queue = store.queue("T", 0)
+    fill(store, queue, 1)
+    store.close()
+    append(store, queue, b"late")
+    with pytest.raises(StoreError, match="is closed"):
+        store.commit_chunk()
+    with pytest.raises(StoreError, match="is closed"):
+        store.flush()
+    with opened(tmp_path) as again:
+        assert bodies_of(again, "T") == [b"m0"]
+
+
+def test_a_store_that_nobody_closed_is_told(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.abandon()
+    store.abandon()
+    store = open_store(tmp_path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept = store._lock, store._log, store._queues
+        del store
+        gc.collect()
+    assert [str(item.message) for item in caught] == [f"<MessageStore {tmp_path} 0..0> was never closed"]
+    kept[0].release()
+    assert (tmp_path / "abort").exists()
+
+
+def test_checkpoint_tells_only_what_is_flushed(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = open_store(tmp_path, clock=clock)
+    queue = store.queue("T", 0)
+    put(store, queue, b"a", now_ms=START_MS + 1)
+    store.flush()
+    last = put(store, queue, b"b", now_ms=START_MS + 2)[1]
+    store.flush_queues()
+    checkpoint = Checkpoint.load(tmp_path / "checkpoint")
+    assert (checkpoint.physic, checkpoint.logics) == (START_MS + 1, START_MS + 2)
+    assert checkpoint.logics_physical == last
+    store.close()
+
+
+def test_checkpoint_keeps_what_other_brokers_wrote_and_never_goes_back(tmp_path: Path) -> None:
+    tmp_path.mkdir(exist_ok=True)
+    Checkpoint(START_MS * 2, START_MS * 2, 33, 44, 55, 66).save(tmp_path / "checkpoint")
+    with opened(tmp_path) as store:
+        put(store, store.queue("T", 0), b"a")
+    after = Checkpoint.load(tmp_path / "checkpoint")
+    assert (after.physic, after.logics) == (START_MS * 2, START_MS * 2)
+    assert (after.index, after.master_flushed, after.confirm) == (33, 44, 55)
+
+
+def test_safe_point_is_written_now_and_then(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = open_store(tmp_path, clock=clock)
+    queue = store.queue("T", 0)
+    place = put(store, queue, b"a")[1]
+    store.flush_queues()
+    assert SafePoint.load(tmp_path).record == -1
+    clock.ms += int(SAFE_POINT_SECONDS * 1000)
+    store.flush_queues()
+    assert SafePoint.load(tmp_path) == SafePoint(place, store.position, {"T": {0: 1}})
+    assert store.flushed_position == store.position
+    put(store, queue, b"b")
+    store.flush_queues()
+    assert SafePoint.load(tmp_path).queues == {"T": {0: 1}}
+    store.flush_queues(safe_point=True)
+    assert SafePoint.load(tmp_path).queues == {"T": {0: 2}}
+    store.close()
+
+
+def test_queues_that_cannot_be_flushed_stop_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    queue = store.queue("T", 0)
+    put(store, queue, b"a")
+    store.flush_queues()
+    put(store, queue, b"b", now_ms=START_MS + 5)
+
+    def broken(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync_file", broken)
+        with pytest.raises(StoreError, match=r"cannot flush the queues in .*: Input/output error"):
+            store.flush_queues()
+    store.flush_queues(safe_point=True)  # the system may say all is well, but the entry may be gone
+    assert Checkpoint.load(tmp_path / "checkpoint").logics == START_MS
+    assert SafePoint.load(tmp_path).record == -1
+    bodies = [b"a", b"b", *fill(store, queue, 1)]
+    assert bodies_of(store, "T") == bodies
+    store.close()
+    with opened(tmp_path) as again:
+        assert bodies_of(again, "T") == bodies
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "safe-point.json"])
+def test_notes_that_cannot_be_written_are_a_store_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        put(store, store.queue("T", 0), b"a")
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(*((Checkpoint, "save") if name == "checkpoint" else (SafePoint, "save")), full)
+            with pytest.raises(StoreError, match="cannot write"):
+                store.flush_queues(safe_point=True)
+
+
+def test_close_after_a_failed_note_leaves_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    bodies = fill(store, store.queue("T", 0), 2)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", full)
+        with pytest.raises(StoreError):
+            store.close()
+    assert (tmp_path / "abort").exists()
+    with opened(tmp_path) as again:
+        assert not again.recovery.clean
+        assert bodies_of(again, "T") == bodies
+
+
+def test_a_file_size_limit_is_a_full_disk_not_the_end_of_the_process(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE would kill a process that does not ignore SIGXFSZ; Python's does."""
+    code = """
+import resource, sys
+from pathlib import Path
+from sparrowmq.core.errors import StoreFullError
+from tests.store.rig import bodies_of, fill, open_store, put
+root = Path(sys.argv[1])
+store = open_store(root)
+queue = store.queue("T", 0)
+bodies = fill(store, queue, 3)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    put(store, queue, b"x" * 3000)
+except StoreFullError as error:
+    print("full:", error)
+else:
+    print("nothing happened")
+bodies += fill(store, queue, 1)
+assert bodies_of(store, "T") == bodies, bodies
+store.abandon()
+print("alive")
+"""
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=root, timeout=60
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].startswith("full: cannot write to the commit log in")
+    assert done.stdout.splitlines()[-1] == "alive"
+    with opened(tmp_path) as store:
+        assert bodies_of(store, "T") == [b"m0", b"m1", b"m2", b"m3"]
