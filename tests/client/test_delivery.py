@@ -100,6 +100,34 @@ def test_who_waits_is_woken_by_new_messages() -> None:
     run(main())
 
 
+def test_all_who_wait_are_woken_while_there_are_messages() -> None:
+    async def main() -> None:
+        s = Settled(0)
+        waiting = [asyncio.create_task(s.stream.take()) for _ in range(3)]
+        await asyncio.sleep(0)
+        extra = messages(3)
+        s.held.put(extra)
+        s.stream.put(s.held, extra)
+        async with asyncio.timeout(20):
+            found = [message.queue_offset for taken in await asyncio.gather(*waiting) for message in taken]
+        assert sorted(found) == [0, 1, 2]
+
+    run(main())
+
+
+def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        s = Settled(0)
+        for _ in range(3):
+            waiting = asyncio.create_task(s.stream.take())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        assert not s.stream._wanted
+
+    run(main())
+
+
 def test_a_cancelled_wait_passes_its_wake_up_on() -> None:
     async def main() -> None:
         s = Settled(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.core.errors import InvalidStateError
@@ -133,12 +134,15 @@ class MessageStream:
         """
         while not self._ended:
             if taken := self._take_waiting(count):
+                self._wake()  # who waits for what is left
                 return taken
             wanted = self._loop.create_future()
             self._wanted.append(wanted)
             try:
                 await wanted
             except asyncio.CancelledError:
+                with suppress(ValueError):
+                    self._wanted.remove(wanted)
                 self._wake()  # somebody else, should this wake-up be lost
                 raise
         if self._end is not None:
