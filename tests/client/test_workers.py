@@ -198,6 +198,28 @@ def test_async_handlers_run_at_once_up_to_their_number() -> None:
     run(main())
 
 
+def test_a_handler_that_waits_does_not_hold_up_jobs_that_come_later() -> None:
+    async def main() -> None:
+        outcomes = Outcomes()
+        workers = outcomes.tasks(2)
+        started: list[int] = []
+        go = asyncio.Event()
+
+        async def handler(message: ReceivedMessage) -> None:
+            started.append(message.queue_offset)
+            await go.wait()
+
+        for offset in range(3):
+            workers.submit(outcomes.job(offset, handler))
+            await until(lambda offset=offset: len(started) == min(offset + 1, 2), seconds=5)
+        assert started == [0, 1], "two at once, as many as may"
+        go.set()
+        await until(lambda: len(outcomes.finished) == 3)
+        await until(lambda: workers.pending == 0)
+
+    run(main())
+
+
 def test_handlers_that_never_wait_let_the_loop_run() -> None:
     async def main() -> None:
         outcomes = Outcomes()

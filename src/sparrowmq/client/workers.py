@@ -175,8 +175,8 @@ class TaskWorkers:
     def submit(self, job: Job) -> None:
         """Have a worker run `job`."""
         self._jobs.append(job)
-        if not self._workers:
-            self._add_worker()
+        if not self._starting and self._workers < self._count:
+            self._add_worker()  # those at work may be waiting for something
 
     async def close(self, timeout: float) -> bool:
         """Start no more handlers, wait up to `timeout` seconds for running ones; whether all ended."""
