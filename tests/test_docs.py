@@ -1,0 +1,240 @@
+"""The documentation tells the truth: programs run, tables are the code's, links lead somewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from tests import test_layers
+from tests.pages import ROOT, Page, Program, pages
+from tests.support import run
+
+from sparrowmq.cli.main import app
+from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.testing import LocalCluster
+from sparrowmq.transport.client import RemotingClient
+
+PAGES = pages()
+SPARK_SECONDS_MAX = 300
+DOCS = ROOT / "docs"
+
+
+def page(name: str) -> Page:
+    return next(page for page in PAGES if str(page) == name)
+
+
+# Programs
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+def addressed(text: str, cluster: LocalCluster) -> str:
+    """The text with the cluster's addresses instead of the usual ones."""
+    return text.replace("127.0.0.1:9876", cluster.namesrv).replace("127.0.0.1:10911", cluster.broker_address)
+
+
+def execute(program: Program, cluster: LocalCluster) -> None:
+    """Run a program in this process, a test in a pytest of its own."""
+    text = addressed(program.text, cluster)
+    if program.is_test:
+        script = Path("test_page.py")
+        script.write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(script)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{program.page}:{program.line}\n{done.stdout}{done.stderr}"
+        return
+    exec(compile(text, str(program.page.path), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_python_blocks_compile(page: Page) -> None:
+    for block in page.blocks:
+        if block.language == "python":
+            compile("\n" * (block.line - 1) + block.text, str(page.path), "exec")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.programs], ids=str)
+def test_programs_run(
+    page: Page, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for program in page.programs:
+        if not program.needs_spark:
+            execute(program, cluster)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(SPARK_SECONDS_MAX)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(program.needs_spark for program in page.programs)], ids=str
+)
+def test_spark_programs_run(
+    page: Page, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": binaries, "PYSPARK_PYTHON": sys.executable}
+    for program in page.programs:
+        if not program.needs_spark:
+            execute(program, cluster)
+            continue
+        script = tmp_path / "page.py"
+        script.write_text(addressed(program.text, cluster))
+        done = subprocess.run(
+            [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{page}:{program.line}\n{done.stdout[-4000:]}{done.stderr[-8000:]}"
+
+
+# Links and commands
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page: Page) -> None:
+    wrong = []
+    for link in page.links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.path.parent / name).resolve() if name else page.path
+        if not target.exists() or (anchor and anchor not in Page(target).anchors):
+            wrong.append(link)
+    assert wrong == []
+
+
+def fault(arguments: list[str]) -> str | None:
+    """What is wrong with the arguments of `sparrow`: a command or an option that does not exist."""
+    command: Any = typer.main.get_command(app)
+    words = ["sparrow"]
+    for place, argument in enumerate(arguments):
+        inner = getattr(command, "commands", None)
+        if inner is not None and not argument.startswith("-"):
+            if argument not in inner:
+                return f"{' '.join(words)} has no command {argument!r}"
+            command = inner[argument]
+            words.append(argument)
+        elif argument == "--":
+            break
+        elif len(argument) > 1 and argument.startswith("-"):
+            options = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
+            if argument.partition("=")[0] not in options:
+                return f"{' '.join(words)} has no option {argument!r} ({' '.join(arguments[: place + 1])})"
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_commands_exist(page: Page) -> None:
+    assert [text for arguments in page.commands if (text := fault(arguments))] == []
+
+
+def test_the_check_of_commands() -> None:
+    assert [fault(words.split()) for words in ("", "up", "topic create T --queues 8", "send T -")] == [
+        None
+    ] * 4
+    assert fault(["stop"]) == "sparrow has no command 'stop'"
+    assert fault(["topic", "make"]) == "sparrow topic has no command 'make'"
+    assert fault(["up", "--fast=1"]) == "sparrow up has no option '--fast=1' (up --fast=1)"
+
+
+def test_every_command_is_documented() -> None:
+    named = {tuple(arguments[:1]) for page in PAGES for arguments in page.commands}
+    commands: Any = typer.main.get_command(app)
+    assert {(name,) for name in commands.commands} <= named
+
+
+# Tables
+
+
+def test_settings_page_is_fresh() -> None:
+    script = ROOT / "scripts" / "generate_settings.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "fresh\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind", "base"),
+    [
+        ("`ClientSettings`", ClientSettings, None),
+        ("`ProducerSettings`", ProducerSettings, ClientSettings),
+        ("`ConsumerSettings`", ConsumerSettings, ClientSettings),
+    ],
+)
+def test_client_settings_are_those_of_the_code(heading: str, kind: Any, base: Any) -> None:
+    inherited = {item.name for item in dataclasses.fields(base)} if base else set()
+    expected = {
+        item.name: sorted(item.default) if isinstance(item.default, frozenset) else item.default
+        for item in dataclasses.fields(kind)
+        if item.name not in inherited
+    }
+    shown = {}
+    for name, default, _ in page("docs/client.md").table(heading):
+        value = eval(default.strip("`"))
+        shown[name.strip("`")] = sorted(value) if isinstance(value, set) else value
+    assert shown == expected
+
+
+def test_import_table_is_that_of_the_layer_test() -> None:
+    expected = {
+        name: (allowed - {"public"}, "public" in allowed, test_layers.WHEN_RUN.get(name, frozenset()))
+        for name, allowed in test_layers.ALLOWED.items()
+        if name not in ("public", "testing")
+    }
+    shown = {}
+    for name, _, imports in page("docs/architecture.md").table("| package"):
+        now, _, later = imports.partition("; when a command runs:")
+        shown[name.strip("`")] = (
+            frozenset(re.findall(r"`(\w+)`", now)),
+            "public names" in now,
+            frozenset(re.findall(r"`(\w+)`", later)),
+        )
+    assert shown.pop("testing") == (frozenset(), False, frozenset())  # everything
+    assert shown == expected
+
+
+def supported(address: str) -> dict[int, str]:
+    """Codes a server has a handler for: it does not answer 3 to an empty request."""
+
+    async def ask() -> dict[int, str]:
+        client = RemotingClient()
+        try:
+            answers = {code: await client.call(address, Command(code), 5.0) for code in RequestCode}
+        finally:
+            await client.close()
+        refused = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        return {int(code): code.name for code, answer in answers.items() if answer.code != refused}
+
+    return run(ask())
+
+
+@pytest.mark.parametrize("server", ["name server", "broker"])
+def test_request_codes_are_those_of_the_servers(server: str, cluster: LocalCluster) -> None:
+    address = cluster.namesrv if server == "name server" else cluster.broker_address
+    rows = page("docs/protocol.md").table(f"## Requests to a {server}")
+    assert {int(code): name.strip("`") for code, name, *_ in rows} == supported(address)
+
+
+def test_answer_codes_are_those_of_the_code() -> None:
+    rows = page("docs/protocol.md").table("## Answers")
+    assert {int(code): name.strip("`") for code, name, _ in rows}.items() <= {
+        int(code): code.name for code in ResponseCode
+    }.items()
