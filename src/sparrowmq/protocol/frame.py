@@ -79,6 +79,18 @@ class _JsonHeader(msgspec.Struct, gc=False):
     version: int = 0
 
 
+class _PlainHeader(msgspec.Struct, gc=False):
+    """A header as nearly every peer writes it: all fields are text."""
+
+    code: int
+    opaque: int
+    flag: int
+    language: str
+    version: int
+    extFields: dict[str, str] = {}
+    remark: str | None = None
+
+
 class _JsonHeaderOut(msgspec.Struct, gc=False, omit_defaults=True):
     code: int
     opaque: int
@@ -91,6 +103,7 @@ class _JsonHeaderOut(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 _decode_json = msgspec.json.Decoder(_JsonHeader, strict=False).decode
+_decode_plain = msgspec.json.Decoder(_PlainHeader).decode
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -142,6 +155,24 @@ def _language(value: str | int | None) -> str:
 
 
 def _from_json(header: bytes, body: bytes) -> Command:
+    try:
+        plain = _decode_plain(header)
+        return Command(
+            plain.code,
+            plain.opaque,
+            plain.flag,
+            plain.extFields,
+            body,
+            plain.remark,
+            plain.language or "OTHER",
+            plain.version,
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _from_odd_json(header, body)
+
+
+def _from_odd_json(header: bytes, body: bytes) -> Command:
+    """A header with numbers, booleans or nulls for texts, or without some of its members."""
     try:
         head = _decode_json(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
