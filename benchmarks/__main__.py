@@ -26,6 +26,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="how many turns each peer gets")
     parser.add_argument("--seconds", type=float, help="how long one measurement of a rate takes")
+    parser.add_argument("--only", metavar="TEXT", help="of `send`, the cases whose title holds TEXT")
     parser.add_argument("--peers", default="ours,apache", help="ours,apache (default) or one of them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values there")
     arguments = parser.parse_args()
@@ -39,7 +40,7 @@ def main() -> int:
     """Run the named benchmarks one after the other."""
     arguments = _arguments()
     options = (quick if arguments.quick else full)(arguments.peers.split(","))
-    given = {"rounds": arguments.rounds, "seconds": arguments.seconds}
+    given = {"rounds": arguments.rounds, "seconds": arguments.seconds, "only": arguments.only}
     options = dataclasses.replace(
         options, **{name: value for name, value in given.items() if value is not None}
     )

@@ -17,6 +17,8 @@ class Options:
     backlog: int
     spark_rows: int
     memory_messages: int
+    only: str = ""
+    """Of the many cases of `send`, those whose title holds this text."""
 
 
 def full(peers: list[str]) -> Options:

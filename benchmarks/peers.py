@@ -107,7 +107,7 @@ class ApachePeer:
     name = APACHE
 
     def __init__(self) -> None:
-        self._cluster = ApacheCluster(heap=BENCHMARK_HEAP)
+        self._cluster = ApacheCluster(heap=BENCHMARK_HEAP, settings={})
         self.namesrv = self._cluster.namesrv
         self.broker_address = self._cluster.broker_address
 

@@ -100,7 +100,7 @@ def main(options: Options, report: Report) -> None:
         for peer in peers:
             create_topic(peer, TOPIC, QUEUES)
         loads = {PYTHON: stack.enter_context(Load(PYTHON))}
-        for case in CASES:
+        for case in (case for case in CASES if options.only in case.title):
             if not case.fresh and case.load not in loads:
                 loads[case.load] = stack.enter_context(Load(case.load))
                 for peer in peers:

@@ -16,11 +16,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command, encode
 
 HERE: Final = Path(__file__).resolve().parent
 CACHE: Final = HERE.parents[1] / ".cache" / "apache-rocketmq"
@@ -38,6 +41,7 @@ OPEN_MODULES: Final = (
 QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 MAVEN_SECONDS_MAX: Final = 600
 BOOT_SECONDS_MAX: Final = 60
+REGISTER_SECONDS_MAX: Final = 60
 STOP_SECONDS_MAX: Final = 30
 
 
@@ -208,6 +212,13 @@ BENCHMARK_HEAP: Final = HeapSettings(
 """What Apache is measured with: heaps that a two-core machine affords, else as its start script says."""
 
 
+PATIENT: Final[Mapping[str, str | int]] = {
+    "waitTimeMillsInSendQueue": 20_000,
+    "osPageCacheBusyTimeOutMills": 20_000,
+}
+"""Settings with which a broker on a busy machine takes its time instead of refusing sends."""
+
+
 class ApacheNameServer:
     """Apache's name server on a free port; `start` first, `ready` waits until it serves."""
 
@@ -263,7 +274,7 @@ class ApacheBroker:
     namesrv: str
     name: str = "broker-a"
     store: Path | None = None
-    settings: dict[str, str | int] = field(default_factory=dict)
+    settings: Mapping[str, str | int] = field(default_factory=lambda: PATIENT)
     heap: HeapSettings = field(default_factory=HeapSettings)
 
     def __post_init__(self) -> None:
@@ -307,9 +318,21 @@ class ApacheBroker:
         self._process = JavaProcess(f"broker-{int(time.monotonic() * 1000)}", home, options, main)
 
     def ready(self) -> None:
-        """Wait until it serves; it has registered at its name server then."""
+        """Wait until it serves and its name server knows it; on a busy machine the first try may be late."""
         assert self._process is not None
         self._process.wait_for("boot success")
+        deadline = time.monotonic() + REGISTER_SECONDS_MAX
+        while not self._is_registered():
+            if time.monotonic() > deadline:
+                raise PeerError(f"{self.name} did not register within {REGISTER_SECONDS_MAX} s")
+            time.sleep(0.05)
+
+    def _is_registered(self) -> bool:
+        """Whether the name server's cluster list has this broker's address."""
+        host, port = self.namesrv.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 5) as sock, sock.makefile("rb") as stream:
+            sock.sendall(encode(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)))
+            return self.address.encode() in stream.read(int.from_bytes(stream.read(4), "big"))
 
     def stop(self) -> None:
         """Stop it cleanly: everything flushed, no `abort` file left."""
@@ -332,13 +355,13 @@ class ApacheCluster:
         directory: Path | None = None,
         *,
         heap: HeapSettings | None = None,
-        settings: dict[str, str | int] | None = None,
+        settings: Mapping[str, str | int] = PATIENT,
     ) -> None:
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="apache-rocketmq-")
         self.directory = directory or Path(self._temporary.name if self._temporary else "")
         heap = heap or HeapSettings()
         self.name_server = ApacheNameServer(self.directory, heap=heap)
-        self.broker = ApacheBroker(self.directory, self.namesrv, settings=settings or {}, heap=heap)
+        self.broker = ApacheBroker(self.directory, self.namesrv, settings=settings, heap=heap)
 
     @property
     def namesrv(self) -> str:

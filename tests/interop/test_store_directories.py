@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.interop.apache import ApacheCluster
+from tests.interop.apache import PATIENT, ApacheCluster
 from tests.interop.driver import JavaDriver, Received
 
 from sparrowmq.core.message import Message
@@ -28,6 +28,7 @@ def _ours(store: Path) -> LocalCluster:
 
 def _apache(directory: Path, store: Path) -> ApacheCluster:
     sizes = {
+        **PATIENT,
         "mappedFileSizeCommitLog": LOG_FILE_BYTES,
         "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
         "storePathRootDir": str(store),

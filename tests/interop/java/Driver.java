@@ -275,7 +275,7 @@ public final class Driver {
             throw new IllegalStateException(left.getCount() + " asynchronous sends had no answer");
         }
         if (!failures.isEmpty()) {
-            throw new IllegalStateException(failures.size() + " asynchronous sends failed", failures.get(0));
+            throw new IllegalStateException(failures.size() + " asynchronous sends failed: " + failures.get(0));
         }
         return List.of(results);
     }
