@@ -137,6 +137,7 @@ def test_a_target_is_final_and_knows_no_minimum() -> None:
         ends.append(following.queues[queue])
         offset = following
     assert ends == [4, 8, 10]
+    assert world.follower.known_ends() == StreamOffset({queue: 10})
 
 
 def test_a_new_queue_starts_at_its_minimum() -> None:

@@ -119,6 +119,11 @@ def test_batch_zero_carries_its_start() -> None:
     assert spans(end, later) == [Span(Q0, 110, 120)]
 
 
+def test_an_offset_to_itself_is_nothing() -> None:
+    end = StreamOffset({Q0: 110}, {Q0: 100})
+    assert spans(end, end) == []
+
+
 def test_a_new_queue_is_read_from_its_minimum() -> None:
     start = StreamOffset({Q0: 5})
     end = advance(start, {Q0: 5, Q1: 9, Q2: 4}, {Q1: 3}, None)

@@ -96,8 +96,9 @@ class Follower:
         return end
 
     def known_ends(self) -> StreamOffset | None:
-        """The queues' ends as last seen; None before that."""
-        return StreamOffset(self._ends) if self._ends else None
+        """The queues' ends as last seen, or the target; None before that."""
+        ends = self._ends if self._target is None else self._target
+        return StreamOffset(ends) if ends else None
 
     def report(self, done: StreamOffset) -> None:
         """Tell the brokers that the group has read up to `done`; never raises (spark:S-04)."""

@@ -98,8 +98,13 @@ def lag(start: Offsets, end: Offsets) -> int:
 
 
 def spans(start: StreamOffset, end: StreamOffset) -> list[Span]:
-    """What a micro-batch reads, sorted: `end.since` says where, else `start`."""
-    found = []
+    """What a micro-batch reads, sorted: `end.since` says from where, else `start`.
+
+    Nothing when both are the same: Spark before 4.2 asks that after a restart.
+    """
+    found: list[Span] = []
+    if start == end:
+        return found
     for queue in sorted(end.queues):
         first = end.since.get(queue, start.queues.get(queue))
         if first is not None and first < end.queues[queue]:

@@ -1,0 +1,71 @@
+"""One Spark session and one cluster for all Spark tests; a topic of its own for each test that asks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from tests.spark.support import Topics
+
+_IDS = itertools.count()
+
+PYSPARK_WARNINGS = (
+    "ignore:PySpark does not yet fully support pandas:FutureWarning",
+    "ignore:unclosed <socket.socket:ResourceWarning:py4j",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use the session carry the marker `spark` and let PySpark's own warnings pass."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            for text in PYSPARK_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(text))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """`local[2,3]`: two cores, three tries for each task."""
+    from sparrowmq.spark.session import builder
+
+    made = (
+        builder("sparrowmq-tests", "local[2,3]")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def topics() -> Iterator[Topics]:
+    """A running cluster, to make topics in."""
+    from tests.spark.support import Topics
+
+    from sparrowmq.testing import LocalCluster
+
+    with LocalCluster() as cluster, Topics(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(topics: Topics, request: pytest.FixtureRequest) -> str:
+    """An empty topic with four queues."""
+    name = f"T{next(_IDS)}_{request.node.originalname}"[:100]
+    topics.cluster.create_topic(name, queues=4)
+    return name
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """A directory for a query's checkpoint."""
+    return str(tmp_path / "checkpoint")

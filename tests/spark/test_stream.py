@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from tests.spark.support import (
+    QUERY_SECONDS,
+    Collected,
+    Topics,
+    numbered,
+    run_available,
+    stored_offsets,
+    stream,
+    wait_for_rows,
+)
+from tests.support import until_sync
+
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.options import ReadOptions
+from sparrowmq.spark.progress import lag
+from sparrowmq.spark.stream import RocketMQStreamReader
+
+
+def _committed(topics: Topics, topic: str, group: str) -> int:
+    found = topics.admin.group_progress(group, topic)
+    return sum(max(0, progress.consumer_offset) for progress in found)
+
+
+def test_available_now_keeps_limits_and_goes_on_from_its_checkpoint(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 100)
+    options = topics.options(
+        topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger="40",
+        minOffsetsPerTrigger="30",
+        groupId="spark_stream",
+    )
+    collected = Collected()
+    query = run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
+    assert collected.texts == numbered(0, 100)
+    assert collected.sizes == [40, 40, 20]
+    progress = query.recentProgress[-1]
+    assert progress.sources[0].numInputRows == 20
+    assert lag(progress) == 0
+    assert lag(query.recentProgress[0]) == 60
+    assert _committed(topics, topic, "spark_stream") == 100
+    topics.send(topic, 25, first=100)
+    run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
+    assert collected.texts == numbered(0, 125)
+    assert collected.sizes == [40, 40, 20, 25]
+    assert _committed(topics, topic, "spark_stream") == 125
+
+
+def test_a_running_query_follows_the_topic_without_empty_batches(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 10)
+    collected = Collected()
+    frame = stream(spark, topics.options(topic, maxBytesPerTrigger="1000000"), "queue_id int, body binary")
+    query = frame.writeStream.foreachBatch(collected).option("checkpointLocation", checkpoint).start()
+    try:
+        until_sync(lambda: query.lastProgress is not None, QUERY_SECONDS)
+        topics.send(topic, 20, first=10)
+        wait_for_rows(collected, 20, query)
+        topics.send(topic, 20, first=30)
+        wait_for_rows(collected, 40, query)
+        batches = len(stored_offsets(checkpoint))
+        topics.cluster.restart_broker()
+        topics.send(topic, 4, first=50)
+        wait_for_rows(collected, 44, query)
+        assert collected.texts == numbered(10, 54)
+        assert len(stored_offsets(checkpoint)) <= batches + 4
+    finally:
+        query.stop()
+
+
+def test_a_failed_first_batch_is_read_again_from_where_it_began(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 40)
+    queues = topics.consumer.queues(topic)
+    group = mover(topics, topic, queues, 2)
+    options = topics.options(topic, startingOffsets="group", groupId=group)
+    collected = Collected()
+    collected.fail = True
+    with pytest.raises(StreamingQueryException, match="failing on purpose"):
+        run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
+    mover(topics, topic, queues, 7)
+    collected.fail = False
+    run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
+    assert collected.texts == numbered(8, 40)
+    first, *_ = stored_offsets(checkpoint)
+    assert set(json.dumps(first["from"]).split(": ")[-1]) <= set("2}")
+
+
+def mover(topics: Topics, topic: str, queues: list[MessageQueue], offset: int) -> str:
+    """A group that has read up to `offset` in each queue."""
+    import sparrowmq as mq
+
+    group = f"mover_{topic}"[:60]
+    with mq.PullConsumer(group, namesrv=topics.cluster.namesrv) as consumer:
+        for queue in queues:
+            consumer.commit(queue, offset)
+    return group
+
+
+def test_lost_messages_end_the_query_unless_they_may_be_lost(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 40)
+    options = topics.options(topic, startingOffsets="earliest")
+    collected = Collected()
+    run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
+    topics.admin.delete_topic(topic)
+    topics.cluster.create_topic(topic, queues=4)
+    topics.send(topic, 4, first=40)
+    with pytest.raises(StreamingQueryException, match=r"its broker lost messages.*failOnDataLoss=false"):
+        run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
+    careless = options | {"failOnDataLoss": "false"}
+    run_available(stream(spark, careless).writeStream.foreachBatch(collected), checkpoint)
+    assert collected.texts == numbered(0, 40)
+    topics.send(topic, 40, first=44)
+    run_available(stream(spark, careless).writeStream.foreachBatch(collected), checkpoint)
+    assert collected.texts == numbered(0, 40) + numbered(80, 84)
+
+
+def test_wrong_options_end_the_query_with_their_error(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    frame = stream(spark, topics.options(topic, endingOffsets="latest"))
+    with pytest.raises(
+        StreamingQueryException, match="option endingOffsets='latest' is for batch reads only"
+    ):
+        run_available(frame.writeStream.format("noop"), checkpoint)
+
+
+def test_once_ignores_limits(spark: SparkSession, topics: Topics, topic: str, checkpoint: str) -> None:
+    topics.send(topic, 50)
+    options = topics.options(topic, startingOffsets="earliest", maxOffsetsPerTrigger="7")
+    collected = Collected()
+    query = (
+        stream(spark, options)
+        .writeStream.foreachBatch(collected)
+        .option("checkpointLocation", checkpoint)
+        .trigger(once=True)
+        .start()
+    )
+    assert query.awaitTermination(QUERY_SECONDS)
+    assert collected.sizes == [50]
+
+
+def _reader(topics: Topics, topic: str, **more: str) -> RocketMQStreamReader:
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    options = ReadOptions.parse(topics.options(topic, **more), "stream", {})
+    return RocketMQStreamReader(options, StructType([StructField("body", BinaryType())]))
+
+
+def test_spark_before_4_2_gets_offsets_without_limits(topics: Topics, topic: str) -> None:
+    topics.send(topic, 8)
+    new = _reader(topics, topic, pollIntervalMs="0")
+    first = new.latestOffset()
+    assert first == new.initialOffset() | {}
+    topics.send(topic, 8, first=8)
+    second = new.latestOffset()
+    [partition] = new.partitions(first, second)
+    assert sum(batch.num_rows for batch in new.read(partition)) == 8
+    assert new.latestOffset() == second
+    restarted = _reader(topics, topic, pollIntervalMs="0")
+    assert restarted.partitions(second, second) == []
+    topics.send(topic, 4, first=16)
+    third = restarted.latestOffset()
+    [partition] = restarted.partitions(second, third)
+    assert sum(batch.num_rows for batch in restarted.read(partition)) == 4
+
+
+def test_plans_depend_on_nothing_but_offsets(topics: Topics, topic: str) -> None:
+    topics.send(topic, 40)
+    reader = _reader(topics, topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, None)
+    planned = reader.partitions(start, end)
+    topics.send(topic, 40, first=40)
+    assert _reader(topics, topic, startingOffsets="latest").partitions(start, end) == planned
+    assert reader.reportLatestOffset() == {"queues": end["queues"]}
