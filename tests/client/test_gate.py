@@ -94,6 +94,39 @@ def test_cancelling_in_the_turn_that_let_it_in_loses_no_room() -> None:
     run(main())
 
 
+def test_a_turn_that_comes_as_the_time_ends_loses_no_room() -> None:
+    async def main() -> None:
+        gate = Gate(1, 1000)
+        assert gate.try_enter(1)
+        waiting = asyncio.create_task(gate.enter(1, 0))
+        asyncio.get_running_loop().call_soon(gate.leave, 1)  # before the time-out is noticed
+        with pytest.raises(TooManyRequestsError):
+            await waiting
+        assert (gate.count, gate.bytes, gate.waiting) == (0, 0, 0)
+
+    run(main())
+
+
+def test_draining_waits_for_what_is_announced() -> None:
+    async def main() -> None:
+        gate = Gate(5, 1000)
+        gate.announce()
+        assert not await gate.drain(0.01)
+        draining = asyncio.create_task(gate.drain(20))
+        await asyncio.sleep(0)
+        assert gate.try_enter(1)
+        gate.withdraw()
+        await asyncio.sleep(0)
+        assert not draining.done(), "it entered"
+        with gate.coming():
+            gate.leave(1)
+            await asyncio.sleep(0)
+            assert not draining.done(), "another one comes"
+        assert await draining
+
+    run(main())
+
+
 def test_draining_waits_until_nothing_is_in_flight() -> None:
     async def main() -> None:
         gate = Gate(5, 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.client.fake import fake_cluster
+from tests.client.fake import answer, fake_cluster
 from tests.client.producing import SEND
 from tests.support import run, until
 
@@ -61,6 +61,44 @@ def test_closing_waits_for_sends_in_flight() -> None:
             assert (await sending).status is SendStatus.SEND_OK
             await producer.close()
             assert producer.state is State.CLOSED
+
+    run(main())
+
+
+def test_closing_waits_for_sends_that_have_no_connection_yet() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            producer = Producer("g", namesrv=cluster.namesrv)
+            await producer.start()
+            outcomes: list[object] = []
+            for body in (b"1", b"2", b"3"):
+                producer.submit(Message("T", body), lambda result, error: outcomes.append(error or result))
+            sending = asyncio.create_task(producer.send(Message("T", b"4"), hash_key="k"))
+            await asyncio.sleep(0)
+            await producer.close()
+            assert (await sending).status is SendStatus.SEND_OK
+            assert [getattr(outcome, "status", outcome) for outcome in outcomes] == [SendStatus.SEND_OK] * 3
+
+    run(main())
+
+
+def test_closing_waits_for_the_next_try_of_a_send() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            producer = Producer("g", namesrv=cluster.namesrv)
+            await producer.start()
+            await producer.send(Message("T", b"warm"))
+
+            def busy_once(conn: Connection, command: Command) -> Command:
+                del cluster.broker.on[SEND]
+                return answer(2, remark="busy")
+
+            cluster.broker.on[SEND] = busy_once
+            sending = asyncio.create_task(producer.send(Message("T", b"x")))
+            await until(lambda: SEND not in cluster.broker.on)
+            await until(lambda: producer.in_flight == 0)
+            await producer.close()
+            assert (await sending).status is SendStatus.SEND_OK
 
     run(main())
 

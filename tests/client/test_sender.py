@@ -218,8 +218,36 @@ def test_the_time_covers_all_tries() -> None:
         with pytest.raises(RequestTimeoutError):
             await producer.send(Message("T", b"x"), timeout=0.05)
         assert len(sends(cluster)) == 1
+        with pytest.raises(RequestTimeoutError, match="may or may not") as caught:
+            await producer.send(Message("T", b"x"), timeout=0.05)
+        assert not hasattr(caught.value, "__notes__"), "it left once, on the open connection"
+        assert len(sends(cluster)) == 2
 
     flow(test)
+
+
+def test_a_try_that_finds_no_room_does_not_hide_what_became_of_the_one_before() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await producer.send(Message("T", b"x"))
+        release = asyncio.Event()
+
+        async def busy_once(conn: Connection, command: Command) -> Command:
+            cluster.broker.on[SEND] = held
+            return answer(2, remark="busy")
+
+        async def held(conn: Connection, command: Command) -> Command:
+            await release.wait()
+            return cluster.broker.send(conn, command)
+
+        cluster.broker.on[SEND] = busy_once
+        first = asyncio.create_task(producer.send(Message("T", b"x"), timeout=0.3))
+        second = asyncio.create_task(producer.send(Message("T", b"x"), timeout=20))
+        with pytest.raises(BrokerError, match="busy"):
+            await first
+        release.set()
+        await second
+
+    flow(test, in_flight_max=1)
 
 
 def test_without_a_name_server_the_error_names_it() -> None:

@@ -1,9 +1,14 @@
-"""The bound on sends in flight, in number and bytes: callers wait in order until there is room."""
+"""The bound on sends in flight, in number and bytes: callers wait in order until there is room.
+
+It also knows of the sends that are not in flight yet or between two tries, so that closing can wait for all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sparrowmq.core.errors import TooManyRequestsError
 
@@ -14,13 +19,14 @@ class Gate:
     A single item larger than `bytes_max` passes when nothing else is in flight, so it cannot wait for ever.
     """
 
-    __slots__ = ("_bytes_max", "_count_max", "_drained", "_waiting", "bytes", "count")
+    __slots__ = ("_bytes_max", "_coming", "_count_max", "_drained", "_waiting", "bytes", "count")
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         self._drained: asyncio.Event | None = None
+        self._coming = 0
         self.count = 0
         self.bytes = 0
 
@@ -45,19 +51,19 @@ class Gate:
         entry = (turn, size)
         self._waiting.append(entry)
         try:
-            await asyncio.wait_for(turn, max(0.0, timeout))
-        except TimeoutError:
+            async with asyncio.timeout(max(0.0, timeout)):
+                await turn
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if turn.done() and not turn.cancelled():
+                self.leave(size)  # the turn came in the same moment
             self._give_up(entry)
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise TooManyRequestsError(
                 f"{self.count} sends ({self.bytes} bytes) are in flight, limits {self._count_max} and "
                 f"{self._bytes_max} bytes, and none ended within {timeout:.3f} s; send less at once or raise "
                 "in_flight_max"
             ) from None
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave(size)
-            self._give_up(entry)
-            raise
 
     def leave(self, size: int) -> None:
         """Give room back and let waiting callers in."""
@@ -65,21 +71,44 @@ class Gate:
         self.bytes -= size
         if self._waiting:
             self._admit()
-        if self._drained is not None and not self.count:
-            self._drained.set()
+        if self._drained is not None:
+            self._note_drained()
+
+    def announce(self) -> None:
+        """A send has begun that will enter, perhaps several times: `drain` waits until it is withdrawn."""
+        self._coming += 1
+
+    def withdraw(self) -> None:
+        """A send that was announced has ended."""
+        self._coming -= 1
+        self._note_drained()
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        """A send that is announced while the block runs."""
+        self.announce()
+        try:
+            yield
+        finally:
+            self.withdraw()
 
     async def drain(self, timeout: float) -> bool:
-        """Wait until nothing is in flight, up to `timeout` seconds; whether that was reached."""
-        if not self.count:
-            return True
-        self._drained = asyncio.Event()
-        try:
-            await asyncio.wait_for(self._drained.wait(), timeout)
-        except TimeoutError:
-            return False
-        finally:
-            self._drained = None
+        """Wait until nothing is in flight or announced, up to `timeout` seconds; whether that was reached."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while self.count or self._coming:
+            self._drained = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._drained.wait(), deadline - loop.time())
+            except TimeoutError:
+                return False
+            finally:
+                self._drained = None
         return True
+
+    def _note_drained(self) -> None:
+        if self._drained is not None and not self.count and not self._coming:
+            self._drained.set()
 
     def _has_room(self, size: int) -> bool:
         return self.count < self._count_max and (self.bytes + size <= self._bytes_max or not self.count)

@@ -97,7 +97,7 @@ class Producer:
         self._life.to(State.CLOSING)
         try:
             if not await sender.gate.drain(self.settings.close_timeout):
-                log.warning("%r closes with %d sends unanswered", self, sender.gate.count)
+                log.warning("%r closes while sends are under way; they fail now", self)
             await sender.instance.unregister(producer=self.group)
         finally:
             await sender.instance.close()

@@ -112,7 +112,8 @@ class Sender:
         deadline = self._loop.time() + (settings.send_timeout if timeout is None else timeout)
         outgoing = self._make(message)
         if len(message.body) >= settings.compress_over:
-            await self._compress(outgoing)
+            with self.gate.coming():
+                await self._compress(outgoing)
         started = self._start_fast(outgoing, deadline)
         if started is None:
             return await self._send_tries(outgoing, deadline)
@@ -161,14 +162,15 @@ class Sender:
         selector = one_choice(queue, selector, hash_key)
         outgoing = self._make(message)
         deadline = self._deadline(timeout)
-        if len(message.body) >= self._settings.compress_over:
-            await self._compress(outgoing)
-        info = await self._find_info(outgoing.topic, deadline)
-        if selector is not None:
-            chosen_by = argument if hash_key is None else hash_key
-            queue = select_target(info, selector, message, chosen_by).queue
-        assert queue is not None
-        return await self._send_once(outgoing, self._target_of(info, queue), deadline)
+        with self.gate.coming():
+            if len(message.body) >= self._settings.compress_over:
+                await self._compress(outgoing)
+            info = await self._find_info(outgoing.topic, deadline)
+            if selector is not None:
+                chosen_by = argument if hash_key is None else hash_key
+                queue = select_target(info, selector, message, chosen_by).queue
+            assert queue is not None
+            return await self._send_once(outgoing, self._target_of(info, queue), deadline)
 
     async def send_outgoing(
         self, outgoing: Outgoing, timeout: float | None, *, queue: MessageQueue | None
@@ -177,8 +179,9 @@ class Sender:
         deadline = self._deadline(timeout)
         if queue is None:
             return await self._send_tries(outgoing, deadline)
-        info = await self._find_info(outgoing.topic, deadline)
-        return await self._send_once(outgoing, self._target_of(info, queue), deadline)
+        with self.gate.coming():
+            info = await self._find_info(outgoing.topic, deadline)
+            return await self._send_once(outgoing, self._target_of(info, queue), deadline)
 
     async def send_oneway(
         self,
@@ -194,16 +197,17 @@ class Sender:
         selector = one_choice(queue, selector, hash_key)
         outgoing = self._make(message)
         deadline = self._deadline(timeout)
-        if len(message.body) >= self._settings.compress_over:
-            await self._compress(outgoing)
-        info = await self._find_info(outgoing.topic, deadline)
-        if selector is not None:
-            chosen_by = argument if hash_key is None else hash_key
-            target = select_target(info, selector, message, chosen_by)
-        else:
-            target = info.next() if queue is None else self._target_of(info, queue)
-        data = target.request(outgoing, self._remoting.next_opaque(), FLAG_ONEWAY)
-        await self._remoting.notify_encoded(target.address, data, self._remaining(deadline), _SEND)
+        with self.gate.coming():
+            if len(message.body) >= self._settings.compress_over:
+                await self._compress(outgoing)
+            info = await self._find_info(outgoing.topic, deadline)
+            if selector is not None:
+                chosen_by = argument if hash_key is None else hash_key
+                target = select_target(info, selector, message, chosen_by)
+            else:
+                target = info.next() if queue is None else self._target_of(info, queue)
+            data = target.request(outgoing, self._remoting.next_opaque(), FLAG_ONEWAY)
+            await self._remoting.notify_encoded(target.address, data, self._remaining(deadline), _SEND)
         self.sent += 1
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -264,9 +268,11 @@ class Sender:
             self._submit_slow(self._send_tries(outgoing, deadline, outcome, target), done)
             return
         try:
-            done(self._count(outcome), None)
+            result = self._count(outcome)
         except SparrowError as error:
             done(None, error)
+        else:
+            done(result, None)
 
     def _is_final(self, outcome: SendResult | SparrowError) -> bool:
         """Whether a try's outcome ends the send (client:B.8)."""
@@ -296,7 +302,12 @@ class Sender:
 
         task = self._loop.create_task(run(), name="send")
         self._slow.add(task)
-        task.add_done_callback(self._slow.discard)
+        self.gate.announce()
+        task.add_done_callback(self._slow_ended)
+
+    def _slow_ended(self, task: asyncio.Task[None]) -> None:
+        self._slow.discard(task)
+        self.gate.withdraw()
 
     async def _compress_and_try(self, outgoing: Outgoing, deadline: float) -> SendResult:
         if len(outgoing.body) >= self._settings.compress_over:
@@ -333,6 +344,16 @@ class Sender:
 
         `outcome` and `failed` tell of a first try that was made already.
         """
+        with self.gate.coming():
+            return await self._tries(outgoing, deadline, outcome, failed)
+
+    async def _tries(
+        self,
+        outgoing: Outgoing,
+        deadline: float,
+        outcome: SendResult | SparrowError | None,
+        failed: SendTarget | None,
+    ) -> SendResult:
         began = self._loop.time()
         tries = 0 if outcome is None else 1
         brokers = [] if failed is None else [failed.queue.broker_name]
@@ -348,12 +369,15 @@ class Sender:
             target = info.next_other(last)
             if target.queue.broker_name == last:
                 await asyncio.sleep(min(next(pauses), max(0.0, deadline - self._loop.time())))
-            tries += 1
-            brokers.append(target.queue.broker_name)
             try:
                 outcome = stored = await self._try(outgoing, target, deadline)
+            except TooManyRequestsError as error:
+                outcome = outcome or error  # this try never left: what became of the one before counts
+                break
             except SparrowError as error:
                 outcome = error
+            tries += 1
+            brokers.append(target.queue.broker_name)
             if self._is_final(outcome) or self._loop.time() >= deadline:
                 break
         if stored is not None:
