@@ -90,9 +90,15 @@ class Progress:
     def update(self, connection: Connection, command: Command) -> Command:
         """15: store a group's offset."""
         request = from_ext(UpdateConsumerOffsetRequest, command.ext)
-        if self._topics.get(request.topic) is None:
+        topic = self._topics.get(request.topic)
+        if topic is None:
             remark = f"Topic {request.topic} not exist!"
             return refusal(command, ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not 0 <= request.queue_id < len(topic.queues):
+            remark = (
+                f"queueId {request.queue_id}: topic {request.topic} has queues 0 to {len(topic.queues) - 1}"
+            )
+            return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
         if self._groups.get(request.consumer_group) is None:
             remark = f"Group {request.consumer_group} not exist!"
             return refusal(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
