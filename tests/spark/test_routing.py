@@ -60,6 +60,17 @@ def test_a_named_queue_goes_before_a_key() -> None:
     }
 
 
+def test_a_queue_has_one_group_however_it_was_chosen() -> None:
+    by_key = select_by_hash(_queues("t"), Message("t", b""), "k")
+    columns = RouteColumns(
+        "t",
+        sharding_keys=pa.array(["k", "k", "k"]),
+        brokers=pa.array([None, "broker-a", None]),
+        queue_ids=pa.array([None, by_key.queue_id, None], pa.int32()),
+    )
+    assert _groups(columns, 3) == [(Destination("t", by_key), [0, 1, 2])]
+
+
 def test_sliced_columns_are_read_from_their_own_start() -> None:
     topics, keys = pa.array(["x", "t", "t"]).slice(1), pa.array(["x", "k", None]).slice(1)
     by_key = select_by_hash(_queues("t"), Message("t", b""), "k")

@@ -40,9 +40,9 @@ class RouteColumns:
 def group_rows(columns: RouteColumns, count: int, queues_of: QueuesOf) -> Iterator[tuple[Destination, Rows]]:
     """Destinations with their rows in order; every one of `count` rows is in one group.
 
-    A named queue goes before a sharding key; equal keys go to equal queues while a topic's queues
-    (`queues_of(topic)`) stay the same, as with Java's selector by hash. Raises `InvalidMessageError` with the
-    row: no topic, or half a queue's name.
+    A named queue goes before a sharding key; a queue has one group, however it was chosen. Equal keys go to
+    equal queues while a topic's queues (`queues_of(topic)`) stay the same, as with Java's selector by hash.
+    Raises `InvalidMessageError` with the row: no topic, or half a queue's name.
     """
     for topic, rows in _by_topic(columns.topic, count):
         queues: list[MessageQueue | None] = [None]
@@ -113,5 +113,7 @@ def _choose_by_name(
     pairs = broker_codes[rows].astype(np.int64) * len(numbers) + id_codes[rows]
     for pair in np.unique(pairs[broker_codes[rows] >= 0]):
         broker, queue_id = divmod(int(pair), len(numbers))
-        choice[pairs == pair] = len(found)
-        found.append(MessageQueue(topic, names[broker], numbers[queue_id]))
+        queue = MessageQueue(topic, names[broker], numbers[queue_id])
+        if queue not in found:
+            found.append(queue)
+        choice[pairs == pair] = found.index(queue)

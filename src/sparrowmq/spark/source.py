@@ -6,6 +6,8 @@ Only names are here; what does the work is imported when Spark asks for it, beca
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -29,6 +31,7 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> str:
         """The columns when the user gives none. Raises `SettingsError` on wrong options (spark:S-32)."""
+        _need_packages()
         from sparrowmq.spark.options import ReadOptions
         from sparrowmq.spark.schema import source_ddl
 
@@ -36,6 +39,7 @@ class RocketMQSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For batch reads."""
+        _need_packages()
         from sparrowmq.spark.options import ReadOptions
         from sparrowmq.spark.reader import RocketMQReader
 
@@ -43,6 +47,7 @@ class RocketMQSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming reads."""
+        _need_packages()
         from sparrowmq.spark.compat import check_limits
         from sparrowmq.spark.options import ReadOptions
         from sparrowmq.spark.stream import RocketMQStreamReader
@@ -53,6 +58,7 @@ class RocketMQSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For batch writes."""
+        _need_packages()
         from sparrowmq.spark.options import WriteOptions
         from sparrowmq.spark.writer import RocketMQWriter
 
@@ -61,6 +67,7 @@ class RocketMQSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For streaming writes; `overwrite` is output mode `complete`."""
+        _need_packages()
         from sparrowmq.spark.compat import check_stream_writer
         from sparrowmq.spark.options import WriteOptions
         from sparrowmq.spark.writer import RocketMQStreamWriter
@@ -80,10 +87,19 @@ class SparrowMQSource(RocketMQSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make both names known to a session; needed where the package is not installed on the driver, or for
-    `sparrowmq`."""
+    """Make both names known to a session: for `sparrowmq`, and where Spark does not find `rocketmq`."""
     spark.dataSource.register(RocketMQSource)
     spark.dataSource.register(SparrowMQSource)
+
+
+def _need_packages() -> None:
+    for name in ("pyarrow", "numpy"):
+        try:
+            import_module(name)
+        except ImportError:
+            raise SettingsError(
+                f"the rocketmq source needs {name}, which is not installed: pip install 'sparrowmq[spark]'"
+            ) from None
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
