@@ -13,7 +13,7 @@ from tests.broker.rig import pull_ext, send_command
 from tests.support import run, until
 
 from sparrowmq.broker.server import Broker
-from sparrowmq.core.errors import SparrowError, StoreLockedError
+from sparrowmq.core.errors import SettingsError, SparrowError, StoreLockedError
 from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.nameserver.server import NameServer
 from sparrowmq.protocol.bodies import ConsumeStats, TopicStatsTable, route_from_json
@@ -235,6 +235,24 @@ def test_a_port_in_use_is_refused_by_name_and_the_directory_is_free_again(tmp_pa
                 assert again.broker.port != port
 
     run(scenario())
+
+
+def test_a_broker_may_be_told_a_host_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, broker_ip1="localhost", bind_address="localhost") as call:
+            assert call.broker.address == f"localhost:{call.broker.port}"
+            answer = await call(send_command())
+            assert answer.code == ResponseCode.SUCCESS
+            assert answer.ext["msgId"].startswith(f"7F000001{call.broker.port:08X}")
+
+    run(scenario())
+
+
+def test_a_host_name_without_address_is_refused_by_name(tmp_path: Path) -> None:
+    broker = Broker(settings(tmp_path, broker_ip1="no-such-host.invalid"))
+    with pytest.raises(SettingsError, match=r"brokerIP1=no-such-host\.invalid: this name has no address"):
+        run(broker.start())
+    assert broker.port == 0
 
 
 def test_topics_reach_the_name_server_at_once_and_leave_with_the_broker(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError
 from sparrowmq.core.hashing import java_hash
-from sparrowmq.core.ids import UniqueIds, offset_message_id
+from sparrowmq.core.ids import UniqueIds, offset_message_id, unpack_host
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, check_topic
 from sparrowmq.protocol import properties
@@ -102,7 +102,7 @@ class SendPath:
         )
         self._hook = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if trace_on else "false"}
         self._tag_codes: dict[bytes, int] = {}
-        self._unique_ids = UniqueIds(settings.broker_ip1)
+        self._unique_ids = UniqueIds(unpack_host(store_host)[0])
 
     # The hot path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +24,7 @@ from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.sending import SendPath
 from sparrowmq.broker.topics import READ_WRITE, TopicTable
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import StoreError
+from sparrowmq.core.errors import SettingsError, StoreError
 from sparrowmq.core.ids import pack_host
 from sparrowmq.core.settings import BrokerSettings, split_addresses
 from sparrowmq.protocol.bodies import RegisterBrokerBody, TopicConfigTable
@@ -91,7 +92,7 @@ class Broker:
         """Open the store, take the port, register at the name servers.
 
         Raises the `StoreError` family for a directory that cannot be used, the `TransportError` family for a
-        port that cannot be taken; nothing is left behind then.
+        port that cannot be taken, `SettingsError` for a name without an address; nothing is left behind then.
         """
         settings = self.settings
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="sparrow-disk")
@@ -106,7 +107,7 @@ class Broker:
         )
         try:
             await self._server.start()
-            store_host = pack_host(settings.broker_ip1, self._server.port)
+            store_host = pack_host(await _numeric(settings.broker_ip1), self._server.port)
             self._store = MessageStore.open(store_settings(settings), self._clock, store_host=store_host)
             handler.target = self._wire(self._store, store_host)
         except BaseException:
@@ -280,6 +281,17 @@ class Broker:
             self._store.close()
         finally:
             self._pool.shutdown()
+
+
+async def _numeric(name: str) -> str:
+    """The address of `brokerIP1`, which may be a host name: records hold addresses. IPv4 is preferred."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise SettingsError(
+            f"brokerIP1={name}: this name has no address ({error.strerror}); give an address such as 10.0.0.5"
+        ) from None
+    return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
 
 
 class _HandlerSlot:
