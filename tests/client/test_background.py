@@ -152,3 +152,74 @@ def test_a_forked_child_gets_a_loop_of_its_own() -> None:
         """
     )
     assert (done.stdout, done.stderr) == ("5 8\n", "")
+
+
+def test_a_loop_that_ended_is_said_to_have_ended() -> None:
+    done = script(
+        """
+        import asyncio, os
+        from sparrowmq.client.background import background_loop, check_caller
+        from sparrowmq.core.errors import InvalidStateError
+
+        background = background_loop()
+        background.stop()
+        for call in (lambda: check_caller(os.getpid(), "x"), lambda: background.call(lambda: None)):
+            try:
+                call()
+            except InvalidStateError as error:
+                print(str(error)[:27])
+        """
+    )
+    assert (done.stdout, done.stderr) == ("SparrowMQ's loop has ended \n" * 2, "")
+
+
+def test_clients_can_be_closed_by_atexit() -> None:
+    done = script(
+        """
+        import atexit
+        import sparrowmq as mq
+
+        producer = mq.Producer("g", namesrv="127.0.0.1:1")
+        atexit.register(lambda: print("then", producer.state.value))
+        atexit.register(producer.close)
+        producer.start()
+        print("last line")
+        """
+    )
+    assert (done.stdout, done.stderr) == ("last line\nthen closed\n", "")
+
+
+def test_closing_after_the_loop_ended_says_so_and_does_not_hang() -> None:
+    done = script(
+        """
+        import atexit
+        import sparrowmq as mq
+
+        atexit.register(lambda: producer.close())
+        producer = mq.Producer("g", namesrv="127.0.0.1:1")
+        producer.start()
+        print("last line")
+        """
+    )
+    assert done.stdout == "last line\n"
+    assert "InvalidStateError: SparrowMQ's loop has ended because the interpreter exits" in done.stderr
+
+
+def test_an_unfinished_iteration_does_not_keep_the_process() -> None:
+    done = script(
+        """
+        import sparrowmq as mq
+        from sparrowmq.testing import LocalCluster
+
+        with LocalCluster() as cluster:
+            cluster.create_topic("T", 1)
+            with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+                producer.send(mq.Message("T", b"x"))
+            consumer = mq.PushConsumer("g", namesrv=cluster.namesrv, consume_from="first")
+            consumer.subscribe("T")
+            consumer.start()
+            messages = iter(consumer)
+            print(next(messages).body)
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'x'\n", "")

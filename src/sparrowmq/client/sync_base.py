@@ -11,14 +11,15 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
-from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller
+from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller, prepare_exit
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.producer import Producer as AsyncProducer
 from sparrowmq.client.push_consumer import PushConsumer as AsyncPushConsumer
-from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.errors import InvalidStateError, TooManyRequestsError
 from sparrowmq.core.message import Message
 from sparrowmq.core.results import SendResult
 
@@ -56,6 +57,7 @@ class Facade(Generic[Inner]):
     def __init__(self, inner: Inner) -> None:
         self._inner = inner
         self._pid = os.getpid()
+        prepare_exit()
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -215,4 +217,5 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
                         assert isinstance(message, DeliveredMessage)
                         yield message
         finally:
-            self._call(lambda: stream.give_back(list(unsettled.values())))
+            with suppress(InvalidStateError):  # after a fork, or at exit: all went back already
+                self._call(lambda: stream.give_back(list(unsettled.values())))
