@@ -91,6 +91,8 @@ class Membership:
         group = self._clients.consumers.get(name)
         if group is None:
             remark = f"no consumer for this group, {name}"
+            if name not in self._groups.configs:
+                remark += ", nor such a group; heartbeats make groups where autoCreateSubscriptionGroup is on"
             return Command(ResponseCode.SYSTEM_ERROR, command.opaque, FLAG_RESPONSE, remark=remark)
         body = ConsumerList(consumer_id_list=group.client_ids).encode()
         return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, body=body)
