@@ -67,9 +67,9 @@ class Page:
     """One Markdown file."""
 
     path: Path
-    text: str = field(init=False)
-    blocks: list[Block] = field(init=False)
-    prose: str = field(init=False)
+    text: str = field(init=False, repr=False)
+    blocks: list[Block] = field(init=False, repr=False)
+    prose: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.text = self.path.read_text()

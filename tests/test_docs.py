@@ -26,6 +26,7 @@ from sparrowmq.transport.client import RemotingClient
 
 PAGES = pages()
 SPARK_SECONDS_MAX = 300
+PYTEST_OPTIONS = ("-q", "-W", "error", "-p", "no:asyncio", "-p", "no:cacheprovider")
 DOCS = ROOT / "docs"
 
 
@@ -54,7 +55,7 @@ def execute(program: Program, cluster: LocalCluster) -> None:
         script = Path("test_page.py")
         script.write_text(text)
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(script)],
+            [sys.executable, "-m", "pytest", *PYTEST_OPTIONS, str(script)],
             capture_output=True,
             text=True,
             check=False,
