@@ -194,6 +194,35 @@ def test_consume_stats_show_what_a_group_lacks(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_consume_stats_of_named_topics(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            for topic in ("One", "Two", "Three"):
+                await call.create(topic, 1)
+            stats = ask(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topicList="One;Three")
+            table = ConsumeStats.decode((await call(stats)).body).offset_table
+            assert {queue.topic for queue in table} == {"One", "Three"}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("field", ["cleanOffset", "removeOffset"])
+def test_deleting_a_group_drops_its_offsets_when_asked(tmp_path: Path, field: str) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("TopicTest", 1)
+            place = {"consumerGroup": "g", "topic": "TopicTest", "queueId": 0}
+            await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=2))
+            await call(ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g"))
+            kept = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))
+            assert kept.ext["offset"] == "2"
+            await call(ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", **{field: "true"}))
+            gone = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))
+            assert gone.code == ResponseCode.QUERY_NOT_FOUND
+
+    run(scenario())
+
+
 def test_unknown_codes_and_garbage_do_no_harm(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:

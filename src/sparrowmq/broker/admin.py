@@ -225,7 +225,7 @@ class GroupAdmin:
             if self._topics.delete(retry):
                 self._store.delete_topic(retry)
                 await self._registration.changed()
-        if request.clean_offset:
+        if request.clean_offset or request.remove_offset:
             self._offsets.forget_group(request.group_name)
         return answer(command)
 
@@ -259,6 +259,8 @@ class GroupAdmin:
         request = from_ext(GetConsumeStatsRequest, command.ext)
         name = request.consumer_group
         wanted = [request.topic] if request.topic else self._topics_of(name)
+        if request.topic_list:
+            wanted = request.topic_list.split(";")
         table: dict[MessageQueue, OffsetWrapper] = {}
         for topic_name in wanted:
             topic = self._topics.get(topic_name)
