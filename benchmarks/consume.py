@@ -45,7 +45,8 @@ def main(options: Options, report: Report) -> None:
         by_name = {peer.name: peer for peer in peers}
         for peer in peers:
             create_topic(peer, TOPIC, QUEUES)
-            loads[JAVA].run(peer, "send", topic=TOPIC, threads=4, batch=50, count=options.backlog)
+            filled = loads[JAVA].run(peer, "send", topic=TOPIC, threads=4, batch=50, count=options.backlog)
+            stored(peer, TOPIC, filled.result["acknowledged"])
         for kind, load in loads.items():
             for peer in peers:
                 measure(kind, load, peer, Report())

@@ -22,6 +22,7 @@ from sparrowmq import aio
 OURS: Final = "ours"
 APACHE: Final = "apache"
 BOOT_SECONDS_MAX: Final = 60.0
+DISPATCH_SECONDS_MAX: Final = 30.0
 
 
 class Peer(Protocol):
@@ -163,11 +164,20 @@ def create_topic(peer: Peer, topic: str, queues: int) -> None:
     asyncio.run(create())
 
 
-def stored(peer: Peer, topic: str) -> list[int]:
-    """The number of messages in each queue of a topic: largest offsets, as nothing is ever deleted here."""
+def stored(peer: Peer, topic: str, expected: int = 0) -> list[int]:
+    """The number of messages in each queue of a topic: largest offsets, as nothing is ever deleted here.
+
+    Apache's broker acknowledges before it enters a message into its queue: wait until `expected` are in, at
+    most `DISPATCH_SECONDS_MAX`, then give what there is.
+    """
 
     async def count() -> list[int]:
         async with aio.Admin(namesrv=peer.namesrv) as admin:
-            return [status.max_offset for status in await admin.topic_status(topic)]
+            deadline = time.monotonic() + DISPATCH_SECONDS_MAX
+            while True:
+                ends = [status.max_offset for status in await admin.topic_status(topic)]
+                if sum(ends) >= expected or time.monotonic() > deadline:
+                    return ends
+                await asyncio.sleep(0.05)
 
     return asyncio.run(count())

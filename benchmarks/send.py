@@ -71,7 +71,8 @@ def measure(case: Case, load: Load, peer: Peer, options: Options, report: Report
         seconds=options.seconds,
         **case.arguments,
     )
-    measured.check_arrived(f"{case.title} on {peer.name}", sum(stored(peer, TOPIC)) - before)
+    arrived = sum(stored(peer, TOPIC, before + measured.result["acknowledged"])) - before
+    measured.check_arrived(f"{case.title} on {peer.name}", arrived)
     report.add(f"{case.title}: rate", "msg/s", peer.name, measured.rate)
     report.add(f"{case.title}: broker CPU", "µs", peer.name, measured.cpu_us)
     if "p50_ms" in measured.result:

@@ -65,10 +65,12 @@ def _rate(frame: DataFrame, rows: int) -> float:
     return rows / (time.perf_counter() - start)
 
 
-def _fill(peer: Peer, rows: int) -> None:
+def _fill(peer: Peer, rows: int) -> list[int]:
+    """Fill the topic; the number of messages in each queue."""
     create_topic(peer, TOPIC, QUEUES)
     with Load(JAVA) as load:
-        load.run(peer, "send", topic=TOPIC, threads=4, batch=50, count=rows)
+        filled = load.run(peer, "send", topic=TOPIC, threads=4, batch=50, count=rows)
+    return stored(peer, TOPIC, filled.result["acknowledged"])
 
 
 def main(options: Options, report: Report) -> None:
@@ -77,8 +79,7 @@ def main(options: Options, report: Report) -> None:
         path = Path(directory) / "records"
         reads: list[tuple[str, str, int, Callable[[], DataFrame]]] = []
         for peer in peers:
-            _fill(peer, options.spark_rows)
-            ends = stored(peer, TOPIC)
+            ends = _fill(peer, options.spark_rows)
             topic = spark.read.format("rocketmq").option("nameServer", peer.namesrv)
             topic = topic.option("subscribe", TOPIC)
             _check(topic.load(), ends, f"the topic on {peer.name}")

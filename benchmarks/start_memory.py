@@ -62,8 +62,9 @@ def fill(peer: Peer, messages: int) -> None:
         while sent < messages and time.monotonic() < deadline:
             sent += generator.run(0.2)
         sent += generator.drain()
-    if sum(stored(peer, TOPIC)) != sent or sent < messages:
-        raise LoadError(f"{peer.name}: {sent} acknowledged, {stored(peer, TOPIC)} stored")
+    arrived = sum(stored(peer, TOPIC, sent))
+    if arrived != sent or sent < messages:
+        raise LoadError(f"{peer.name}: {sent} acknowledged, {arrived} stored")
 
 
 def measure(name: str, options: Options, report: Report, *, load: bool) -> None:
