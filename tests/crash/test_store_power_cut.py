@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import LONG
-from tests.crash.store_child import LOG_BYTES, QUEUE_BYTES, body_of
+from tests.crash.store_child import LOG_BYTES, body_of
 from tests.store.rig import ManualClock, append, open_store, read_all
 
 from sparrowmq.core.hashing import java_hash
@@ -21,7 +21,7 @@ from sparrowmq.store.message_store import MessageStore
 
 TAG_CODE = java_hash("T")
 CUTS = 150 if LONG else 25
-SIZES = {"mapped_file_size_commit_log": LOG_BYTES, "mapped_file_size_consume_queue": QUEUE_BYTES}
+SIZES = {"mapped_file_size_commit_log": LOG_BYTES, "mapped_file_size_consume_queue": 2000}
 
 
 def store_some(
