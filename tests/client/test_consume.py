@@ -134,7 +134,7 @@ def test_a_handler_that_takes_too_long_has_its_message_sent_back_once() -> None:
             consumer.subscribe("T", handler=handle)
             (request,) = await until(lambda: cluster.broker.requests(SEND_BACK))
             assert request.ext["delayLevel"] == "3"
-            await until(lambda: committed(cluster) == {0: 1})
+            await until(lambda: committed(cluster).get(0) == 1)
             go.set()
         assert len(cluster.broker.requests(SEND_BACK)) == 1
 
@@ -155,6 +155,6 @@ def test_results_of_a_queue_that_was_given_up_are_thrown_away() -> None:
             consumer.unsubscribe("T")
             await until(lambda: not [q for q in consumer.assignment if q.topic == "T"])
             go.set()
-        assert committed(cluster) == {}
+        assert not any(committed(cluster).values())
 
     flow(test, 1)

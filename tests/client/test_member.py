@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -68,6 +69,30 @@ def test_where_a_new_group_starts(start: Any, expected: list[int]) -> None:
             await test(cluster)
 
     run(main())
+
+
+def test_what_a_new_group_has_in_hand_is_not_skipped_by_the_next_owner() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        put(cluster, 0, queues=1)  # from before the group began
+
+        async def handle(message: ReceivedMessage) -> None:
+            await asyncio.sleep(3600)
+
+        one = consumer_of(cluster, consume_from="last", close_timeout=0.05, persist_interval=3600)
+        one.subscribe("T", handler=handle)
+        await one.start()
+        await until(lambda: [q for q in one.assignment if q.topic == "T"])
+        for number in (1, 2):
+            put(cluster, number, queues=1)
+        await until(lambda: sum(one.lag.values()) == 2)
+        await one.close()
+        got: list[ReceivedMessage] = []
+        async with consumer_of(cluster, consume_from="last") as two:
+            two.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 2)
+        assert numbers(got) == [1, 2]
+
+    flow(test, 0, queues=1)
 
 
 def test_heartbeats_carry_group_subscription_and_start() -> None:

@@ -149,7 +149,7 @@ def test_closing_is_bounded_when_a_handler_hangs() -> None:
         await consumer.start()
         await running.wait()
         await consumer.close()
-        assert committed(cluster) == {}
+        assert not any(committed(cluster).values())
 
     flow(test, 1)
 

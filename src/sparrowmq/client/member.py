@@ -199,6 +199,7 @@ class GroupMember:
             return False
         if self._closing or offset < 0:
             return False
+        self._store.set(queue, offset)  # committed soon, so that another owner does not start further on
         process_queue = ProcessQueue(queue, offset, self._limits)
         pull = self._tasks.start(self.puller.run(process_queue), f"pull {queue}")
         self._queues[queue] = (process_queue, pull)
