@@ -169,6 +169,47 @@ def test_closing_is_bounded_when_brokers_are_silent() -> None:
     flow(test, 2)
 
 
+def test_who_stops_waiting_for_the_end_leaves_no_member_behind() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        running = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            running.set()
+            await asyncio.sleep(3600)
+
+        consumer = consumer_of(cluster, close_timeout=3600)
+        consumer.subscribe("T", handler=handle)
+        await consumer.start()
+        await running.wait()
+        closing = asyncio.create_task(consumer.close())
+        await until(lambda: consumer.state is State.CLOSING)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert consumer.state is State.CLOSED
+        await until(lambda: not cluster.broker.server.connections)
+
+    flow(test, 1)
+
+
+def test_a_consumer_that_failed_is_no_member_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    async def test(cluster: FakeCluster) -> None:
+        monkeypatch.setattr("sparrowmq.client.pulling.decode_messages", broken)
+        consumer = consumer_of(cluster)
+        consumer.subscribe("T", handler=print)
+        await consumer.start()
+        await until(lambda: consumer.state is State.FAILED)
+        await until(lambda: not cluster.broker.server.connections)
+        assert consumer.assignment == []
+        with pytest.raises(ClientError, match="died"):
+            await consumer.close()
+
+    flow(test, 2)
+
+
 def test_closing_ends_iteration_and_waiting() -> None:
     async def test(cluster: FakeCluster) -> None:
         consumer = consumer_of(cluster)

@@ -70,6 +70,7 @@ class GroupMember:
         self._queues: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
         self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
         self._closing = False
+        self._ending: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"queues={len(self._queues)} {self.service!r}"
@@ -97,10 +98,10 @@ class GroupMember:
         """Let handlers end, commit, tell the brokers, close; bounded by `close_timeout`."""
         self._closing = True
         timeout = self._settings.close_timeout
-        for _, pull in self._queues.values():
-            pull.cancel()
-        await self.service.close(timeout * _HANDLER_SHARE)
         try:
+            for _, pull in self._queues.values():
+                pull.cancel()
+            await self.service.close(timeout * _HANDLER_SHARE)
             async with asyncio.timeout(max(0.1, timeout * (1 - _HANDLER_SHARE))):
                 await self._store.persist(self._queues, confirmed=True)
                 await self.instance.unregister(consumer=self.group)
@@ -108,7 +109,8 @@ class GroupMember:
             log.warning(
                 "brokers did not take the last commits of group %s in time; messages may repeat", self.group
             )
-        await self.abort()
+        finally:
+            await self.abort()  # also when the caller does not want to wait any longer
 
     async def abort(self) -> None:
         """Close at once, without committing."""
@@ -121,12 +123,11 @@ class GroupMember:
         await self.instance.close()
 
     def stop(self, error: BaseException) -> None:
-        """Deliver nothing more: something is broken. Iterating users get `error`."""
-        self._closing = True
-        for process_queue, pull in self._queues.values():
-            process_queue.drop()
-            pull.cancel()
+        """Leave the group, because something is broken: others shall get the queues. Iterating users get
+        `error`.
+        """
         self.service.stream.end(error)
+        self._ending = asyncio.get_running_loop().create_task(self.abort())
 
     def lag(self) -> dict[MessageQueue, int]:
         """Messages per own queue that wait to be consumed, as of the last pull."""

@@ -144,7 +144,8 @@ class PushConsumer:
             )
             await self._member.start()
         except BaseException:
-            self._life.to(State.FAILED)
+            if self.state is State.STARTING:  # else a background task died and said so
+                self._life.to(State.FAILED)
             if self._member is not None:
                 await self._member.abort()
             raise
