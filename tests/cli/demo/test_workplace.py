@@ -22,9 +22,13 @@ def dead_pid() -> int:
 def test_each_run_has_a_directory_of_its_own(tmp_path: Path) -> None:
     place = prepare(tmp_path / "demo")
     assert place.run == tmp_path / "demo" / f"run-{os.getpid()}"
-    inside = (place.store, place.parquet, place.checkpoint, place.scratch, place.log)
+    inside = (place.store, place.parquet, place.checkpoint, place.scratch, place.servers_log, place.spark_log)
     assert all(path.parent == place.run for path in inside)
     assert {place.page.parent, place.result.parent} == {place.root}
+    assert place.sockets.is_dir()
+    assert len(str(place.sockets)) < 50
+    place.finish(keep=False)
+    assert not place.sockets.exists()
 
 
 def test_what_killed_runs_left_goes_and_living_ones_stay(tmp_path: Path) -> None:

@@ -6,7 +6,11 @@ again replaces what it left behind: every flight stands in Parquet exactly once 
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +19,7 @@ from sparrowmq.cli.demo.flights import read_table
 from sparrowmq.cli.demo.totals import Totals, groups
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,10 +29,6 @@ EVENT_SCHEMA: Final = (
 )
 BATCH_ROWS_MAX: Final = 60_000
 """Flights of one micro-batch at most: big enough that the fixed cost of a batch does not count."""
-CHECKPOINTS: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-"""Plain renames are enough on one machine and save 50 ms a batch (spark:S-41)."""
 
 
 @dataclass(slots=True)
@@ -51,44 +52,58 @@ class Job:
     parquet: Path
     checkpoint: Path
     scratch: Path
+    sockets: Path
+    """A short path: that of a Unix socket has at most 104 to 108 bytes."""
+    log: Path
 
 
-def session(job: Job) -> SparkSession:
-    """A local Spark session that is quiet, binds the loopback address only and keeps its files in scratch."""
-    from pyspark.sql import SparkSession
+def configuration(job: Job) -> SparkConf:
+    """Settings of a quiet local session that keeps its files in scratch."""
+    from pyspark import SparkConf
+
+    from sparrowmq.spark.session import SETTINGS
 
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.log.level": "ERROR",
+        **SETTINGS,
         "spark.local.dir": str(job.scratch),
         "spark.sql.warehouse.dir": str(job.scratch / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_log(job.scratch)}",
+        "spark.python.unix.domain.socket.dir": str(job.sockets),
     }
-    builder = SparkSession.builder.master("local[2]").appName("sparrow demo")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return SparkConf().setMaster("local[2]").setAppName("sparrow demo").setAll(list(settings.items()))
 
 
-def _quiet_log(scratch: Path) -> str:
-    """A log configuration that silences Spark's first lines (spark:T-01)."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    path = scratch / "log4j2.properties"
-    path.write_text(
-        "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = console\n"
-        "appender.console.type = Console\nappender.console.name = console\n"
-        "appender.console.target = SYSTEM_ERR\n"
-        "appender.console.layout.type = PatternLayout\n"
-        "appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
-    )
-    return path.as_uri()
+def launch(job: Job, conf: SparkConf) -> Any:
+    """Start the JVM; what it and Spark's workers say goes to the log. Gives py4j's gateway to it."""
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    job.scratch.mkdir(parents=True, exist_ok=True)
+    start_jvm: Any = launch_gateway
+    with _standard_error(job.log):
+        return start_jvm(conf)
+
+
+def session(gateway: Any, conf: SparkConf) -> SparkSession:
+    """The session in a JVM that was launched."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext(conf=conf, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _standard_error(log: Path) -> Iterator[None]:
+    """Processes started meanwhile have the file as their standard error: the JVM and Spark's workers."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with log.open("ab") as target:
+            os.dup2(target.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def flights(spark: SparkSession, job: Job) -> DataFrame:
@@ -144,12 +159,12 @@ def start(spark: SparkSession, job: Job, progress: Progress) -> StreamingQuery:
             found = groups(grouped(batch))
             with progress.lock:
                 progress.totals.replace(batch_id, found)
-                progress.processed = progress.totals.flights
                 summaries = progress.totals.summaries(batch_id) if found else []
             if summaries:
                 send_summaries(spark, job, summaries)
-                with progress.lock:
-                    progress.summaries += len(summaries)
+            with progress.lock:
+                progress.summaries += len(summaries)
+                progress.processed = progress.totals.flights
         finally:
             batch.unpersist()
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
@@ -74,25 +76,43 @@ def cluster(options: Options, place: Workplace) -> Iterator[str]:
         "storePathRootDir": str(place.store),
         "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
     }
-    with ChildServers(broker, {"listenPort": "0"}, log=place.log) as servers:
+    with ChildServers(broker, {"listenPort": "0"}, log=place.servers_log) as servers:
         yield servers.nameserver_address
 
 
 @contextlib.contextmanager
 def spark_session(job: pipeline.Job) -> Iterator[SparkSession]:
-    """A session whose JVM has ended when the block does."""
-    spark = pipeline.session(job)
-    gateway: Any = spark.sparkContext._gateway
-    # Spark's own handler would cancel jobs from inside the signal; ours lets the block below end them.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A session whose JVM has ended when the block does: stopped after a good end, killed after any other."""
+    conf = pipeline.configuration(job)
+    with late_interrupt():
+        gateway = pipeline.launch(job, conf)
     try:
+        spark = pipeline.session(gateway, conf)
+        # Spark's own handler cancels jobs from inside the signal; here the end of the block ends them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         yield spark
-    finally:
         with quiet_signals():
             spark.stop()
             gateway.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait(JVM_SECONDS_MAX)
+    finally:
+        with quiet_signals():
+            gateway.proc.kill()
+            gateway.proc.wait()
+
+
+@contextlib.contextmanager
+def late_interrupt() -> Iterator[None]:
+    """Ctrl-C during the block is raised at its end: a JVM that is being launched must not be left alone."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if seen:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -188,6 +208,8 @@ class Flow:
             self.place.parquet,
             self.place.checkpoint,
             self.place.scratch,
+            self.place.sockets,
+            self.place.spark_log,
         )
         traffic = Traffic(plan, self.screen.summary)
         watch = Watch(traffic, self.progress, self.screen)
@@ -208,12 +230,10 @@ class Flow:
                 raise SparrowError(f"no topic could be made at {job.namesrv} within {TOPIC_SECONDS_MAX:g} s")
             traffic.check()
             query = pipeline.start(spark, job, self.progress)
-            try:
-                _follow(query, watch)
-                _await_summaries(traffic, self.progress)
-            finally:
-                with quiet_signals():
-                    query.stop()
+            _follow(query, watch)
+            query.processAllAvailable()  # until the last batch stands in the checkpoint as well
+            _await_summaries(traffic, self.progress)
+            query.stop()
 
     def _remove_topics(self, plan: Plan) -> None:
         try:
@@ -222,36 +242,52 @@ class Flow:
             self.screen.say(f"the demo's topics stay in the cluster: {error}")
 
 
+def _run_through(options: Options, console: Console, place: Workplace, data: Path) -> Run:
+    """The whole flow, and the page and the Parquet files that come of it."""
+    started = time.monotonic()
+    progress = pipeline.Progress()
+    with cluster(options, place) as namesrv, Screen(console) as screen:
+        screen.say(f"name server {namesrv}, data {place.run}")
+        traffic, samples = Flow(options, place, data, screen, progress).execute(namesrv)
+    verdict = Verdict(
+        expected=traffic.total or 0,
+        sent=traffic.sent,
+        stored=traffic.stored,
+        parquet=read_parquet(place.parquet, traffic.total or 0),
+        counted=progress.totals.flights,
+    )
+    seconds = time.monotonic() - started
+    run = Run(TITLE, seconds, progress.totals, samples, verdict, progress.summaries, traffic.summaries)
+    place.page.write_text(render(run), encoding="utf-8")
+    place.publish()
+    return run
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether to show a log record: Spark's Python side logs each call that a killed JVM leaves open."""
+    return record.name != "root" and not record.name.startswith("py4j")
+
+
 def run_demo(options: Options, console: Console) -> int:
     """Run the demo; the exit status says whether sent = stored = in Parquet."""
     data = check_needs()
     place = prepare(options.directory)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_ours)
+    # The data's package brings a pandas newer than PySpark has tested; nothing here uses pandas.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    started = time.monotonic()
-    progress = pipeline.Progress()
-    finished = False
     try:
-        with cluster(options, place) as namesrv, Screen(console) as screen:
-            screen.say(f"name server {namesrv}, data {place.run}")
-            traffic, samples = Flow(options, place, data, screen, progress).execute(namesrv)
-        verdict = Verdict(
-            expected=traffic.total or 0,
-            sent=traffic.sent,
-            stored=traffic.stored,
-            parquet=read_parquet(place.parquet, traffic.total or 0),
-            counted=progress.totals.flights,
-        )
-        seconds = time.monotonic() - started
-        run = Run(TITLE, seconds, progress.totals, samples, verdict, progress.summaries, traffic.summaries)
-        place.page.write_text(render(run), encoding="utf-8")
-        place.publish()
-        finished = True
+        run = _run_through(options, console, place, data)
+    except Exception as error:
+        saved = place.save_logs()
+        raise SparrowError(f"the demo failed: {error}\nlogs: {saved}") from error
     finally:
         with quiet_signals():
             kept = place.finish(options.keep)
-    show_result(console, progress.totals, verdict)
-    console.print(f"{progress.totals.flights:,} flights in {seconds:.0f} s", highlight=False)
+    show_result(console, run.totals, run.verdict)
+    console.print(f"{run.totals.flights:,} flights in {run.seconds:.0f} s", highlight=False)
     console.print(f"page     {place.page}\nParquet  {place.result}", highlight=False, soft_wrap=True)
     if kept is not None:
         console.print(f"kept     {kept}", highlight=False, soft_wrap=True)
-    return 0 if finished and not verdict.faults else 1
+    return 1 if run.verdict.faults else 0

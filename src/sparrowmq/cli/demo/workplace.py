@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,17 @@ from typing import Final
 from sparrowmq.cli.common import UsageError
 
 PREFIX: Final = "run-"
+SHORT_ROOT: Final = "/tmp"
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where one run keeps what: everything under `run`, and the results beside it."""
+    """Where one run keeps what: everything under `run`, the results beside it, Spark's sockets apart."""
 
     root: Path
     run: Path
+    sockets: Path
+    """Directory of Unix sockets; short, for their paths may have little more than 100 bytes."""
 
     @property
     def store(self) -> Path:
@@ -42,9 +46,14 @@ class Workplace:
         return self.run / "spark"
 
     @property
-    def log(self) -> Path:
+    def servers_log(self) -> Path:
         """What the servers wrote to standard error."""
         return self.run / "servers.log"
+
+    @property
+    def spark_log(self) -> Path:
+        """What Spark wrote to standard error."""
+        return self.run / "spark.log"
 
     @property
     def page(self) -> Path:
@@ -58,12 +67,22 @@ class Workplace:
 
     def finish(self, keep: bool) -> Path | None:
         """Remove the run's directory; with `keep` rename it so that it stays, and give its new name."""
+        shutil.rmtree(self.sockets, ignore_errors=True)
         if keep:
             kept = self.root / time.strftime("kept-%Y%m%d-%H%M%S")
             self.run.rename(kept)
             return kept
         shutil.rmtree(self.run, ignore_errors=True)
         return None
+
+    def save_logs(self) -> Path:
+        """Keep the logs of a run that failed; the directory they are in now."""
+        saved = self.root / time.strftime("failed-%Y%m%d-%H%M%S")
+        saved.mkdir(exist_ok=True)
+        for log in (self.servers_log, self.spark_log):
+            if log.is_file():
+                shutil.copy(log, saved / log.name)
+        return saved
 
     def publish(self) -> None:
         """Make this run's Parquet files the result, in place of an earlier run's."""
@@ -91,6 +110,7 @@ def prepare(root: Path) -> Workplace:
                 shutil.rmtree(old, ignore_errors=True)
         run = root / f"{PREFIX}{os.getpid()}"
         run.mkdir()
+        sockets = Path(tempfile.mkdtemp(prefix="sparrow-", dir=SHORT_ROOT))
     except OSError as error:
         raise UsageError(f"{root} cannot be used ({error.strerror}); give another one with --data") from error
-    return Workplace(root.absolute(), run.absolute())
+    return Workplace(root.absolute(), run.absolute(), sockets)
