@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support import free_port
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -52,6 +53,28 @@ def test_send_a_file_of_lines(sparrow: Sparrow, tmp_path: Path) -> None:
     got = read(sparrow, "Lines", 200)
     assert sorted(item["body"] for item in got) == sorted(bodies)
     assert {item["tags"] for item in got} == {"T"}
+
+
+def test_a_line_that_cannot_be_sent_ends_it(sparrow: Sparrow, tmp_path: Path) -> None:
+    sparrow("topic", "create", "Broken", "--queues", "2")
+    source = tmp_path / "lines"
+    source.write_bytes(b"\n".join([b"a"] * 100 + [bytes(4 * 1024 * 1024 + 1)] + [b"b"] * 200))
+    told = sparrow("send", "Broken", "--file", str(source), status=1).err
+    assert "the limit is 4194304" in told
+    assert len(told.splitlines()) == 1
+    stored = sum(queue["messages"] for queue in sparrow("topic", "status", "Broken", "--json").values)
+    assert 100 <= stored < 300
+    assert told.endswith(f"; {stored} messages are stored for certain\n")
+
+
+def test_a_file_without_any_server_is_one_line_of_error(sparrow: Sparrow, tmp_path: Path) -> None:
+    source = tmp_path / "lines"
+    source.write_text("a\nb\nc\n")
+    nobody = f"127.0.0.1:{free_port()}"
+    told = sparrow("send", "Nowhere", "--file", str(source), "--namesrv", nobody, status=1).err
+    assert told.startswith(f"sparrow: no connection to {nobody}")
+    assert told.endswith("; 0 messages are stored for certain\n")
+    assert len(told.splitlines()) == 1
 
 
 def test_send_from_standard_input(sparrow: Sparrow) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, run
+from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import Message
 
 if TYPE_CHECKING:
@@ -119,21 +120,30 @@ async def _send_all(namesrv: str, messages: Iterable[Message], timeout: float) -
     from sparrowmq import aio
 
     count, pending = 0, set[asyncio.Task["SendResult"]]()
+    failure: BaseException | None = None
     async with aio.Producer(PRODUCER_GROUP, namesrv=namesrv, send_timeout=timeout) as producer:
         for message in messages:
             if len(pending) >= IN_FLIGHT_MAX:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                count += _settled(done)
+                stored, failure = _settled(done)
+                count += stored
+                if failure is not None:
+                    break
             pending.add(asyncio.create_task(producer.send(message)))
         if pending:
-            count += _settled((await asyncio.wait(pending))[0])
+            stored, later = _settled((await asyncio.wait(pending))[0])
+            count, failure = count + stored, failure or later
+    if isinstance(failure, SparrowError):
+        raise UsageError(f"{failure}; {count} messages are stored for certain") from failure
+    if failure is not None:
+        raise failure
     return count
 
 
-def _settled(done: set[asyncio.Task[SendResult]]) -> int:
-    for task in done:
-        task.result()
-    return len(done)
+def _settled(done: set[asyncio.Task[SendResult]]) -> tuple[int, BaseException | None]:
+    """How many of the sends that ended were stored, and why one was not."""
+    errors = [error for task in done if (error := task.exception()) is not None]
+    return len(done) - len(errors), errors[0] if errors else None
 
 
 def consume(
