@@ -11,6 +11,7 @@ from tests.client.consuming import (
     committed,
     consumer_of,
     flow,
+    put,
 )
 from tests.client.fake import FakeCluster, answer
 from tests.support import until
@@ -117,6 +118,49 @@ def test_messages_from_the_retry_topic_reach_the_handler_of_their_topic() -> Non
             cluster.broker.store("%RETRY%g", 0, b"again", props, reconsume_times=1)
             await until(lambda: got)
         assert (got[0].topic, got[0].queue.topic, got[0].reconsume_times) == ("T", "%RETRY%g", 1)
+
+    flow(test)
+
+
+def test_retries_of_a_topic_that_is_not_subscribed_any_more_go_back() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=print)
+            await until(lambda: "%RETRY%g" in {q.topic for q in consumer.assignment})
+            _, physical = cluster.broker.store(
+                "%RETRY%g", 0, b"of before", properties.encode({"RETRY_TOPIC": "Old"}), reconsume_times=1
+            )
+            (request,) = await until(lambda: cluster.broker.requests(SEND_BACK))
+            assert (request.ext["originTopic"], int(request.ext["offset"])) == ("Old", physical)
+            await until(lambda: cluster.broker.offsets.get(("g", "%RETRY%g", 0)) == 1)
+
+    flow(test)
+
+
+def test_only_what_was_started_here_can_take_too_long() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        go, got = asyncio.Event(), []
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message)
+            await go.wait()
+
+        async with consumer_of(cluster, threads=1, consume_timeout=30.0) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: {q.topic for q in consumer.assignment} == {"T", "%RETRY%g"})
+            put(cluster, 0)
+            await until(lambda: got)
+            stale = {"RETRY_TOPIC": "T", "CONSUME_START_TIME": "1"}
+            cluster.broker.store("%RETRY%g", 0, b"1", properties.encode(stale), reconsume_times=1)
+            cluster.broker.store("T", 1, b"2", properties.encode({"CONSUME_START_TIME": "soon"}))
+            await until(lambda: sum(consumer.lag.values()) == 3)
+            assert consumer._member is not None
+            await consumer._member._expire()
+            go.set()
+            await until(lambda: len(got) == 3)
+        assert not cluster.broker.requests(SEND_BACK)
 
     flow(test)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sparrowmq.client.delivery import HandedMessage, MessageStream
@@ -13,8 +13,9 @@ from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.requests import need_address
 from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup
-from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers, TopicHandler
+from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, ReceivedMessage
 from sparrowmq.transport.occasional import OccasionalLog
@@ -26,9 +27,6 @@ _SEND_BACKS_MAX: Final = 64
 _EXPIRED_LEVEL: Final = 3
 """Delay level of a message that took too long: 10 s by default (client:D-44)."""
 _EXPIRED_ROUND_MAX: Final = 16
-
-FindHandler = Callable[[str], TopicHandler | None]
-"""The handler of a topic; None when its messages are iterated over."""
 
 
 class ConsumeService:
@@ -45,14 +43,14 @@ class ConsumeService:
         settings: ConsumerSettings,
         instance: ClientInstance,
         store: BrokerOffsetStore,
-        find_handler: FindHandler,
+        subscriptions: Subscriptions,
         tasks: TaskGroup,
     ) -> None:
         self._group = group
         self._settings = settings
         self._instance = instance
         self._store = store
-        self._find_handler = find_handler
+        self._subscriptions = subscriptions
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadWorkers(settings.threads, f"sparrowmq-{group}", self._finish)
@@ -112,7 +110,7 @@ class ConsumeService:
                 if message is None:
                     break
                 started = message.properties.get(PROPERTY_CONSUME_START_TIME)
-                if started is None or int(started) > limit_ms:
+                if started is None or not started.isdecimal() or int(started) > limit_ms:
                     break
                 if not await self._send_back(message, _EXPIRED_LEVEL):
                     break
@@ -124,7 +122,10 @@ class ConsumeService:
     def _submit_topic(
         self, process_queue: ProcessQueue, topic: str, messages: Sequence[HandedMessage]
     ) -> None:
-        handler = self._find_handler(topic)
+        if self._subscriptions.find(topic) is None:
+            self._refuse(process_queue, topic, messages)
+            return
+        handler = self._subscriptions.handler(topic)
         if handler is None:
             self.stream.put(process_queue, messages)
             return
@@ -132,6 +133,17 @@ class ConsumeService:
         batch = self._settings.batch
         for start in range(0, len(messages), batch):
             workers.submit(Job(process_queue, messages[start : start + batch], handler.call, batch > 1))
+
+    def _refuse(self, process_queue: ProcessQueue, topic: str, messages: Sequence[HandedMessage]) -> None:
+        """Send messages of a topic back that is not subscribed any more: retries of it may still come."""
+        self._occasional.write(
+            logging.WARNING,
+            "unsubscribed",
+            f"group {self._group} does not subscribe {topic}, of which {messages[0].queue} holds messages; "
+            "they go to retry, and in the end to the dead letters",
+        )
+        for message in messages:
+            self._fail(process_queue, message)
 
     # Outcomes
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import struct
+import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, TypeVar
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.message import (
+    PROPERTY_CONSUME_START_TIME,
     PROPERTY_MAX_OFFSET,
     PROPERTY_MIN_OFFSET,
     PROPERTY_RETRY_TOPIC,
@@ -41,6 +43,8 @@ Received = TypeVar("Received", bound=ReceivedMessage)
 _UNUSUAL: Final = HOST_V6_MASK | INNER_BATCH
 _HEAD_BYTES: Final = record.HEAD.size
 _SIZE: Final = struct.Struct(">i")
+_QUEUE_OFFSET_AT: Final = 20
+_CRC_MASK: Final = 0x7FFFFFFF
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(ReceivedMessage))
 
 
@@ -85,12 +89,13 @@ def decode_messages(
 
     With `tags` only messages with one of them are kept: brokers compare hashes only. Bodies are
     decompressed; `MIN_OFFSET` and `MAX_OFFSET` of the queue are added to the properties (client:D.7).
-    Messages of a retry topic show the topic they were sent to. Raises `RecordError` when the bytes are not
-    whole records.
+    Messages of a retry topic show the topic they were sent to. A damaged message, as its CRC tells, is left
+    out and logged: it must neither pass for a good one nor block its queue. Raises `RecordError` when the
+    bytes are not whole records.
     """
     messages: list[Received] = []
     append, unpack = messages.append, record.HEAD.unpack_from
-    host_text, v1 = record.host_text, record.RECORD_MAGIC_V1
+    host_text, v1, crc32 = record.host_text, record.RECORD_MAGIC_V1, zlib.crc32
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     low, high = str(min_offset), str(max_offset)
     position, end = 0, len(buffer)
@@ -98,7 +103,7 @@ def decode_messages(
         if end - position <= _HEAD_BYTES:
             record.decode_record(buffer, position)  # raises, and says why
         head = unpack(buffer, position)
-        size, magic, _, _, flag, queue_offset, physical_offset, sys_flag = head[:8]
+        size, magic, crc, _, flag, queue_offset, physical_offset, sys_flag = head[:8]
         born_timestamp, born_host, store_timestamp, store_host, times, prepared, body_bytes = head[8:]
         body_at = position + _HEAD_BYTES
         stop = position + size
@@ -108,8 +113,13 @@ def decode_messages(
             messages += [m for m in _finish(unusual, low, high, is_retry) if not tags or m.tags in tags]
             continue
         topic_end = topic_at + buffer[topic_at - 1]
-        if topic_end + 2 + int.from_bytes(buffer[topic_end : topic_end + 2], "big") != stop:
-            record.decode_record(buffer, position)  # raises, and says why
+        body = buffer[body_at : topic_at - 1]
+        if (
+            topic_end + 2 + int.from_bytes(buffer[topic_end : topic_end + 2], "big") != stop
+            or crc32(body) & _CRC_MASK != crc
+        ):
+            _, position = _decode_unusual(buffer, position, queue, message_type)
+            continue
         properties = decode_properties(buffer[topic_end + 2 : stop])
         position = stop
         if tags and properties.get(PROPERTY_TAGS) not in tags:
@@ -117,7 +127,7 @@ def decode_messages(
         topic = _topic_text(buffer[topic_at:topic_end])
         if is_retry:
             topic = properties.get(PROPERTY_RETRY_TOPIC, topic)
-        body = buffer[body_at : topic_at - 1]
+            properties.pop(PROPERTY_CONSUME_START_TIME, None)  # of a time before: Java's clients leave it in
         if sys_flag & COMPRESSED:
             body, sys_flag = _decompressed(body, sys_flag, queue, queue_offset)
         properties[PROPERTY_MIN_OFFSET] = low
@@ -157,8 +167,14 @@ def _decompressed(body: bytes, sys_flag: int, queue: MessageQueue, queue_offset:
 def _decode_unusual(
     buffer: bytes, position: int, queue: MessageQueue, message_type: type[Received]
 ) -> tuple[list[Received], int]:
-    """The messages of one record of any form (version 2, IPv6 hosts, inner batches), and where it ends."""
-    stored = record.decode_record(buffer, position)
+    """The messages of one record of any form (version 2, IPv6 hosts, inner batches), and where it ends.
+
+    A damaged one has no messages.
+    """
+    try:
+        stored = record.decode_record(buffer, position, check_crc=True)
+    except RecordError as error:
+        return [], _leave_out(buffer, position, queue, error)
     plain = record.to_message(stored, queue.broker_name, decompress=False)
     plain.queue = queue
     plain.body, plain.sys_flag = _decompressed(plain.body, plain.sys_flag, queue, plain.queue_offset)
@@ -166,6 +182,17 @@ def _decode_unusual(
     if stored.sys_flag & INNER_BATCH:
         return list(_inner_messages(message)), position + stored.size
     return [message], position + stored.size
+
+
+def _leave_out(buffer: bytes, position: int, queue: MessageQueue, error: RecordError) -> int:
+    """Say that a record is damaged; where it ends. Raises `error` when even that is not known."""
+    size = _SIZE.unpack_from(buffer, position)[0]
+    if not _HEAD_BYTES < size <= len(buffer) - position:
+        raise error
+    at = position + _QUEUE_OFFSET_AT
+    queue_offset = int.from_bytes(buffer[at : at + 8], "big")
+    log.error("a damaged message of %s at offset %d is left out: %s", queue, queue_offset, error)
+    return position + size
 
 
 def _inner_messages(outer: Received) -> Iterator[Received]:
@@ -185,4 +212,5 @@ def _finish(messages: list[Received], low: str, high: str, is_retry: bool) -> It
         message.properties[PROPERTY_MAX_OFFSET] = high
         if is_retry:
             message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+            message.properties.pop(PROPERTY_CONSUME_START_TIME, None)
         yield message

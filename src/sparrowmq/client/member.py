@@ -53,9 +53,7 @@ class GroupMember:
         self.instance = ClientInstance(settings)
         self._store = BrokerOffsetStore(self.instance, group)
         self._tasks = TaskGroup(on_death)
-        self.service = ConsumeService(
-            group, settings, self.instance, self._store, subscriptions.handler, self._tasks
-        )
+        self.service = ConsumeService(group, settings, self.instance, self._store, subscriptions, self._tasks)
         self.puller = Puller(
             group,
             settings,
