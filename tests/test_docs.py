@@ -34,6 +34,56 @@ def page(name: str) -> Page:
     return next(page for page in PAGES if str(page) == name)
 
 
+SAMPLE = """# One `word`, twice!
+
+[a](b.md) `[not](a.md)` [c](#one-word-twice)
+
+```python
+x = 1
+```
+
+<!-- continues -->
+```python
+print(x)
+```
+
+<!-- not run: it has no end -->
+```python
+while True: pass
+```
+
+## One word, twice
+
+| name | `sparrow up|broker --set a=b` |
+| --- | --- |
+| 1 | 2 \\| 3 |
+
+```sh
+echo x | sparrow send T --file -   # sparrow comment
+./sparrow topic \\
+  list
+```
+"""
+
+
+def test_a_page_is_taken_apart(tmp_path: Path) -> None:
+    path = tmp_path / "sample.md"
+    path.write_text(SAMPLE)
+    sample = Page(path)
+    assert [block.language for block in sample.blocks] == ["python", "python", "python", "sh"]
+    (program,) = sample.programs
+    assert program.text.splitlines()[5:] == ["x = 1", "", "", "", "", "print(x)"]
+    assert sample.links == ["b.md", "#one-word-twice"]
+    assert sample.anchors == {"one-word-twice", "one-word-twice-1"}
+    assert sample.table("## One") == [["1", "2 \\| 3"]]
+    assert list(sample.commands) == [
+        ["up", "--set", "a=b"],
+        ["broker", "--set", "a=b"],
+        ["send", "T", "--file", "-"],
+        ["topic", "list"],
+    ]
+
+
 # Programs
 
 
