@@ -28,6 +28,13 @@ def plan(namesrv: str, rows: int = 1000, rate: float | None = None, data: Path |
     return Plan(namesrv, "Flights", "Summaries", "demo", data or data_directory(), rows, rate)
 
 
+def begin(traffic: Traffic) -> None:
+    """Start it and let it send."""
+    traffic.start()
+    until_sync(traffic.topics_ready.is_set)
+    traffic.begin()
+
+
 async def bodies(namesrv: str, topic: str) -> list[bytes]:
     async with aio.PullConsumer(namesrv=namesrv) as consumer:
         found = []
@@ -42,7 +49,7 @@ async def bodies(namesrv: str, topic: str) -> list[bytes]:
 
 def test_every_flight_is_sent_once(cluster: LocalCluster) -> None:
     traffic = Traffic(plan(cluster.namesrv), lambda _: None)
-    traffic.start()
+    begin(traffic)
     until_sync(traffic.all_sent.is_set)
     traffic.stop()
     traffic.check()
@@ -61,7 +68,7 @@ def test_a_rate_keeps_the_batches_small(cluster: LocalCluster, monkeypatch: pyte
 
     monkeypatch.setattr(Traffic, "_send_batch", counted)
     traffic = Traffic(plan(cluster.namesrv, rows=50, rate=200.0), lambda _: None)
-    traffic.start()
+    begin(traffic)
     until_sync(traffic.all_sent.is_set)
     traffic.stop()
     traffic.check()
@@ -71,7 +78,7 @@ def test_a_rate_keeps_the_batches_small(cluster: LocalCluster, monkeypatch: pyte
 def test_summaries_are_heard(cluster: LocalCluster) -> None:
     heard: list[str] = []
     traffic = Traffic(plan(cluster.namesrv, rows=1), heard.append)
-    traffic.start()
+    begin(traffic)
     assert traffic.topics_ready.wait(20)
 
     async def send() -> None:
@@ -87,7 +94,7 @@ def test_summaries_are_heard(cluster: LocalCluster) -> None:
 
 def test_errors_reach_the_caller(tmp_path: Path) -> None:
     traffic = Traffic(plan("127.0.0.1:1"), lambda _: None)
-    traffic.start()
+    begin(traffic)
     assert traffic.topics_ready.wait(30)
     until_sync(lambda: traffic.error is not None)
     with pytest.raises(SparrowError, match=r"127\.0\.0\.1:1"):
@@ -103,7 +110,7 @@ def test_an_error_while_sending_is_not_a_group(
 
     monkeypatch.setattr(Traffic, "_send_batch", broken)
     traffic = Traffic(plan(cluster.namesrv, rows=10), lambda _: None)
-    traffic.start()
+    begin(traffic)
     until_sync(lambda: traffic.error is not None)
     with pytest.raises(ValueError, match="broken"):
         traffic.check()
@@ -112,7 +119,7 @@ def test_an_error_while_sending_is_not_a_group(
 
 def test_a_stop_before_the_end(cluster: LocalCluster) -> None:
     traffic = Traffic(plan(cluster.namesrv, rows=1000, rate=20.0), lambda _: None)
-    traffic.start()
+    begin(traffic)
     until_sync(lambda: traffic.sent > 0)
     traffic.stop()
     traffic.stop()
@@ -124,7 +131,7 @@ def test_a_stop_before_the_end(cluster: LocalCluster) -> None:
 
 def test_topics_are_deleted(cluster: LocalCluster) -> None:
     traffic = Traffic(plan(cluster.namesrv, rows=1), lambda _: None)
-    traffic.start()
+    begin(traffic)
     until_sync(traffic.all_sent.is_set)
     traffic.stop()
     delete_topics(traffic.plan)

@@ -212,28 +212,31 @@ class Flow:
             self.place.spark_log,
         )
         traffic = Traffic(plan, self.screen.summary)
-        watch = Watch(traffic, self.progress, self.screen)
         traffic.start()
         try:
-            self._stream(job, traffic, watch)
+            samples = self._stream(job, traffic)
         finally:
             with quiet_signals():
                 traffic.stop()
                 if self.options.namesrv is not None and not self.options.keep:
                     self._remove_topics(plan)
         traffic.check()
-        return traffic, watch.samples
+        return traffic, samples
 
-    def _stream(self, job: pipeline.Job, traffic: Traffic, watch: Watch) -> None:
+    def _stream(self, job: pipeline.Job, traffic: Traffic) -> list[Sample]:
+        """Start Spark, then the sending, and follow both to the end; the samples taken meanwhile."""
         with spark_session(job) as spark:
             if not traffic.topics_ready.wait(TOPIC_SECONDS_MAX):
                 raise SparrowError(f"no topic could be made at {job.namesrv} within {TOPIC_SECONDS_MAX:g} s")
             traffic.check()
             query = pipeline.start(spark, job, self.progress)
+            watch = Watch(traffic, self.progress, self.screen)
+            traffic.begin()
             _follow(query, watch)
             query.processAllAvailable()  # until the last batch stands in the checkpoint as well
             _await_summaries(traffic, self.progress)
             query.stop()
+        return watch.samples
 
     def _remove_topics(self, plan: Plan) -> None:
         try:

@@ -6,6 +6,7 @@ It runs on an event loop in a thread of its own, beside Spark.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,11 +65,18 @@ class Traffic:
         self._on_summary = on_summary
         self._thread = threading.Thread(target=self._run, name="sparrow-demo-traffic", daemon=True)
         self._stop: asyncio.Event | None = None
+        self._reader_ready: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Make the topics and read the source; returns at once. Sending waits for `begin`."""
         self._thread.start()
+
+    def begin(self) -> None:
+        """Send from now on: somebody reads. Call it once `topics_ready` is set."""
+        if self._loop is not None and self._reader_ready is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: `check` says why
+                self._loop.call_soon_threadsafe(self._reader_ready.set)
 
     def stop(self) -> None:
         """Close the clients; waits at most 20 s. Idempotent."""
@@ -95,7 +103,8 @@ class Traffic:
 
     async def _main(self) -> None:
         plan = self.plan
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._stop, self._reader_ready = asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         async with aio.Admin(namesrv=plan.namesrv) as admin:
             await admin.create_topic(plan.flights_topic, queues=QUEUES)
             await admin.create_topic(plan.summary_topic, queues=1)
@@ -121,6 +130,8 @@ class Traffic:
         plan = self.plan
         departures = await asyncio.to_thread(read_departures, plan.data, plan.rows)
         self.total = len(departures)
+        assert self._reader_ready is not None
+        await self._reader_ready.wait()  # ended by the stop when nobody comes
         room = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
         size = BATCH_MESSAGES_MAX
         if plan.rate is not None:
