@@ -148,13 +148,51 @@ def test_bytes_that_are_not_whole_records_are_refused() -> None:
             count_records(whole[:size])
 
 
-@pytest.mark.parametrize("at", [0, 84])
 @pytest.mark.parametrize("value", [0, 1, 2**31 - 1, -1, -(2**31)])
-def test_wrong_lengths_are_refused(at: int, value: int) -> None:
+def test_wrong_lengths_are_refused(value: int) -> None:
     buffer = bytearray(record(0))
-    buffer[at : at + 4] = value.to_bytes(4, "big", signed=True)
+    buffer[:4] = value.to_bytes(4, "big", signed=True)
     with pytest.raises(RecordError):
         decode_messages(bytes(buffer), QUEUE, ReceivedMessage)
+
+
+MAGIC_AT, CRC_AT, BODY_SIZE_AT = 4, 8, 84
+BODY = b"b" * 50
+
+
+@pytest.mark.parametrize("born_host", [V4, V6])
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("magic", b"\0\0\0\0"),
+        ("crc", b"\0\0\0\1"),
+        ("body", b"\xff\xff"),
+        ("body size", b"\x7f\xff\xff\xff"),
+        ("body size", b"\xff\xff\xff\xff"),
+        ("body size", b"\0\0\0\0"),
+        ("properties size", b"\1\1"),
+    ],
+)
+def test_a_damaged_message_is_left_out_and_said_so(
+    born_host: bytes, part: str, wrong: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It neither passes for a good one nor blocks those behind it."""
+    damaged = bytearray(record(6, BODY, born_host=born_host))
+    body_at = damaged.index(BODY)
+    at = {
+        "magic": MAGIC_AT,
+        "crc": CRC_AT,
+        "body size": BODY_SIZE_AT + len(born_host) - len(V4),
+        "body": body_at,
+        "properties size": body_at + len(BODY) + 1 + len(QUEUE.topic),
+    }[part]
+    damaged[at : at + len(wrong)] = wrong
+    buffer = record(5) + bytes(damaged) + record(7)
+    with caplog.at_level(logging.ERROR, "sparrowmq.client"):
+        messages = decode_messages(buffer, QUEUE, ReceivedMessage)
+    assert [message.queue_offset for message in messages] == [5, 7]
+    (line,) = caplog.messages
+    assert line.startswith(f"a damaged message of {QUEUE} at offset 6 is left out: ")
 
 
 def test_nothing_is_no_message() -> None:

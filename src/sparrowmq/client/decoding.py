@@ -89,15 +89,14 @@ def decode_messages(
 
     With `tags` only messages with one of them are kept: brokers compare hashes only. Bodies are
     decompressed; `MIN_OFFSET` and `MAX_OFFSET` of the queue are added to the properties (client:D.7).
-    Messages of a retry topic show the topic they were sent to. A damaged message, as its CRC tells, is left
-    out and logged: it must neither pass for a good one nor block its queue. Raises `RecordError` when the
-    bytes are not whole records.
+    Messages of a retry topic show the topic they were sent to. A damaged one is left out and logged, so that
+    it neither passes for a good one nor blocks its queue. Raises `RecordError` on what is not whole records.
     """
     messages: list[Received] = []
     append, unpack = messages.append, record.HEAD.unpack_from
     host_text, v1, crc32 = record.host_text, record.RECORD_MAGIC_V1, zlib.crc32
     is_retry = queue.topic.startswith(RETRY_PREFIX)
-    low, high = str(min_offset), str(max_offset)
+    bounds = {PROPERTY_MIN_OFFSET: str(min_offset), PROPERTY_MAX_OFFSET: str(max_offset)}
     position, end = 0, len(buffer)
     while position < end:
         if end - position <= _HEAD_BYTES:
@@ -105,20 +104,17 @@ def decode_messages(
         head = unpack(buffer, position)
         size, magic, crc, _, flag, queue_offset, physical_offset, sys_flag = head[:8]
         born_timestamp, born_host, store_timestamp, store_host, times, prepared, body_bytes = head[8:]
-        body_at = position + _HEAD_BYTES
-        stop = position + size
+        body_at, stop = position + _HEAD_BYTES, position + size
         topic_at = body_at + body_bytes + 1
-        if magic != v1 or sys_flag & _UNUSUAL or not body_at < topic_at < stop <= end:
+        usual = magic == v1 and not sys_flag & _UNUSUAL and body_at < topic_at < stop <= end
+        if usual:
+            topic_end = topic_at + buffer[topic_at - 1]
+            body = buffer[body_at : topic_at - 1]
+            properties_bytes = int.from_bytes(buffer[topic_end : topic_end + 2], "big")
+            usual = topic_end + 2 + properties_bytes == stop and crc32(body) & _CRC_MASK == crc
+        if not usual:
             unusual, position = _decode_unusual(buffer, position, queue, message_type)
-            messages += [m for m in _finish(unusual, low, high, is_retry) if not tags or m.tags in tags]
-            continue
-        topic_end = topic_at + buffer[topic_at - 1]
-        body = buffer[body_at : topic_at - 1]
-        if (
-            topic_end + 2 + int.from_bytes(buffer[topic_end : topic_end + 2], "big") != stop
-            or crc32(body) & _CRC_MASK != crc
-        ):
-            _, position = _decode_unusual(buffer, position, queue, message_type)
+            messages += [m for m in _finish(unusual, bounds, is_retry) if not tags or m.tags in tags]
             continue
         properties = decode_properties(buffer[topic_end + 2 : stop])
         position = stop
@@ -130,8 +126,7 @@ def decode_messages(
             properties.pop(PROPERTY_CONSUME_START_TIME, None)  # of a time before: Java's clients leave it in
         if sys_flag & COMPRESSED:
             body, sys_flag = _decompressed(body, sys_flag, queue, queue_offset)
-        properties[PROPERTY_MIN_OFFSET] = low
-        properties[PROPERTY_MAX_OFFSET] = high
+        properties |= bounds
         append(
             message_type(
                 queue,
@@ -186,7 +181,7 @@ def _decode_unusual(
 
 def _leave_out(buffer: bytes, position: int, queue: MessageQueue, error: RecordError) -> int:
     """Say that a record is damaged; where it ends. Raises `error` when even that is not known."""
-    size = _SIZE.unpack_from(buffer, position)[0]
+    size: int = _SIZE.unpack_from(buffer, position)[0]
     if not _HEAD_BYTES < size <= len(buffer) - position:
         raise error
     at = position + _QUEUE_OFFSET_AT
@@ -206,10 +201,9 @@ def _inner_messages(outer: Received) -> Iterator[Received]:
         yield message
 
 
-def _finish(messages: list[Received], low: str, high: str, is_retry: bool) -> Iterator[Received]:
+def _finish(messages: list[Received], bounds: dict[str, str], is_retry: bool) -> Iterator[Received]:
     for message in messages:
-        message.properties[PROPERTY_MIN_OFFSET] = low
-        message.properties[PROPERTY_MAX_OFFSET] = high
+        message.properties |= bounds
         if is_retry:
             message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
             message.properties.pop(PROPERTY_CONSUME_START_TIME, None)
