@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -15,6 +16,7 @@ from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 from sparrowmq.protocol.hot import PullFields, PullFrame, pull_answer
 from sparrowmq.store.reads import GetStatus
+from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.broker.clients import ClientTable
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.offsets import ConsumerOffsets
     from sparrowmq.transport.connection import Connection
+
+log = logging.getLogger("sparrowmq.broker")
 
 COMMIT: Final = 1
 SUSPEND: Final = 2
@@ -83,6 +87,7 @@ class PullPath:
         self._clients = clients
         self._offsets = offsets
         self._holds = HoldTable()
+        self._occasional = OccasionalLog(log)
         self._count_max = settings.max_transfer_count_on_message_in_memory
         self._bytes_max = settings.max_transfer_bytes_on_message_in_memory
 
@@ -231,6 +236,11 @@ class PullPath:
         except StoreError as error:
             _refuse(connection, frame, _unreadable(error))
             return
+        if result.damaged >= 0:
+            text = (
+                f"{queue.topic}/{queue.queue_id} offset {result.damaged}: its record is damaged and left out"
+            )
+            self._occasional.write(logging.ERROR, "damaged", text)
         status = result.status
         code = _CODES[status]
         if status in _EMPTY_QUEUE and fields.queue_offset != 0:

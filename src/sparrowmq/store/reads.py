@@ -35,6 +35,8 @@ class GetStatus(Enum):
 class GetResult:
     """What a read found: whole records in `buffers`, `count` of them with `size` bytes; queue offsets.
 
+    `damaged` is the queue offset of the first record that was passed over because it is not what its entry
+    says, -1 without any.
     The buffers are views of the mapped log; they stay valid as long as somebody holds them.
     """
 
@@ -45,6 +47,7 @@ class GetResult:
     buffers: list[memoryview]
     count: int = 0
     size: int = 0
+    damaged: int = -1
 
 
 def get_messages(
@@ -134,6 +137,8 @@ def _collect(
             )
         ):
             missing = True
+            if at >= 0 and code != CORRUPT_CODE and length >= RECORD_FIXED_BYTES and result.damaged < 0:
+                result.damaged = offset
             offset += 1
             continue
         if size + length > max_bytes and count:
