@@ -225,3 +225,20 @@ def test_the_loop_runs_by_the_clock_too() -> None:
         running.cancel()
 
     flow(test, "T", rebalance_interval=0.01)
+
+
+def test_a_wake_up_does_not_keep_it_from_ending() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        for turns in range(6):
+            running = asyncio.create_task(rebalancer.run())
+            await asyncio.sleep(0.001)
+            rebalancer.wake()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            running.cancel()
+            done, _ = await asyncio.wait({running}, timeout=5)
+            assert done, f"cancelled {turns} turns after the wake-up"
+
+    flow(test, "T")

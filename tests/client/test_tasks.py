@@ -83,3 +83,51 @@ def test_a_task_may_close_the_group_it_belongs_to() -> None:
         assert len(group) == 0
 
     run(main())
+
+
+def test_a_task_that_misses_its_cancellation_is_cancelled_again() -> None:
+    async def main() -> None:
+        group = TaskGroup(lambda name, error: None)
+        missed = asyncio.Event()
+
+        async def misses_one() -> None:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                missed.set()
+            await asyncio.sleep(3600)
+
+        group.start(misses_one(), "work")
+        await asyncio.sleep(0)
+        await group.close()
+        assert missed.is_set()
+        assert len(group) == 0
+
+    run(main())
+
+
+def test_closing_is_bounded_when_a_task_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.tasks._CANCEL_SECONDS", 0.01)
+
+    async def main() -> None:
+        group = TaskGroup(lambda name, error: None)
+        go = asyncio.Event()
+
+        async def goes_on() -> None:
+            while not go.is_set():
+                try:
+                    await go.wait()
+                except asyncio.CancelledError:
+                    pass
+
+        task = group.start(goes_on(), "stubborn")
+        await asyncio.sleep(0)
+        with caplog.at_level(logging.WARNING, "sparrowmq.client"):
+            await group.close()
+        assert "left behind: stubborn" in caplog.text
+        go.set()
+        await task
+
+    run(main())

@@ -89,7 +89,9 @@ class Rebalancer:
         while True:  # ends by cancellation when the consumer closes
             if self.balanced:
                 try:
-                    await asyncio.wait_for(self._wanted.wait(), settings.rebalance_interval)
+                    # Not wait_for: that can swallow a cancellation that comes with the wake-up.
+                    async with asyncio.timeout(settings.rebalance_interval):
+                        await self._wanted.wait()
                 except TimeoutError:
                     pass
             self._wanted.clear()

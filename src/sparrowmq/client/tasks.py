@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from sparrowmq.core.errors import SparrowError
 
 log = logging.getLogger("sparrowmq.client")
+
+_CANCELS_MAX: Final = 3
+_CANCEL_SECONDS: Final = 1.0
+"""How long a cancelled task may take before it is cancelled again."""
 
 
 async def run_every(
@@ -53,12 +57,21 @@ class TaskGroup:
         return task
 
     async def close(self) -> None:
-        """Cancel all tasks but the calling one and wait until they have ended."""
+        """Cancel all tasks but the calling one and wait until they have ended, for 3 s at most.
+
+        Cancelling is repeated: what a task waits for can end in the same moment and win, and users' handlers
+        may catch it.
+        """
         mine = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not mine]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        left = {task for task in self._tasks if task is not mine}
+        for _ in range(_CANCELS_MAX):
+            for task in left:
+                task.cancel()
+            if left:
+                _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+        if left:
+            names = ", ".join(sorted(task.get_name() for task in left))
+            log.warning("tasks that do not let themselves be cancelled are left behind: %s", names)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
