@@ -116,3 +116,17 @@ def test_failed_save_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "blocked").unlink()
     offsets.save()
     assert ConsumerOffsets.load(file).query("T", "g", 0) == 1
+
+
+def test_what_changes_while_it_is_written_is_written_next(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets.load(file_in(tmp_path))
+    offsets.commit("T", "g", 0, 1)
+    first = offsets.unsaved()
+    assert first is not None
+    offsets.commit("T", "g", 0, 2)
+    offsets.commit("T", "h", 0, 3)
+    offsets.write(first)
+    assert list(ConsumerOffsets.load(file_in(tmp_path)).items()) == [("T", "g", 0, 1)]
+    offsets.save()
+    assert list(ConsumerOffsets.load(file_in(tmp_path)).items()) == [("T", "g", 0, 2), ("T", "h", 0, 3)]
+    assert offsets.unsaved() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparrowmq.core.errors import StoreCorruptError
 from sparrowmq.store.config_file import ConfigFile
@@ -19,6 +19,13 @@ _SEPARATOR: Final = "@"
 _COMPUTED: Final = ("dataVersion", "groupTopicMap", "offsetTable")
 
 
+class Unsaved(NamedTuple):
+    """The content of the file after so many changes."""
+
+    changes: int
+    content: dict[str, Any]
+
+
 class ConsumerOffsets:
     """The next offset to consume by topic, group and queue. Any value is taken, also a smaller one.
 
@@ -32,7 +39,8 @@ class ConsumerOffsets:
         self._others: dict[str, Any] = {}
         self._version: dict[str, int] = {"counter": 0, "stateVersion": 0, "timestamp": 0}
         self._commits = 0
-        self._changed = False
+        self._changes = 0
+        self._saved = 0
 
     @classmethod
     def load(cls, file: ConfigFile, clock: Clock | None = None) -> ConsumerOffsets:
@@ -64,7 +72,7 @@ class ConsumerOffsets:
         if offsets is None:
             offsets = self._table[key] = {}
         offsets[queue_id] = offset
-        self._changed = True
+        self._changes += 1
         self._commits += 1
         if self._commits >= VERSION_STEP:
             self._commits = 0
@@ -97,7 +105,7 @@ class ConsumerOffsets:
     def _forget(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:
             del self._table[key]
-            self._changed = True
+            self._changes += 1
 
     def clamp(self, store: MessageStore) -> list[str]:
         """Lower offsets that lie beyond their queue's end, as after a power cut; one warning for each.
@@ -117,20 +125,21 @@ class ConsumerOffsets:
 
     def save(self) -> None:
         """Write the file if anything changed since the last time; raises `StoreError`."""
-        if not self._changed:
-            return
-        self._changed = False
-        try:
-            self._file.save(
-                {
-                    "dataVersion": self._version,
-                    "offsetTable": {
-                        f"{topic}{_SEPARATOR}{group}": offsets
-                        for (topic, group), offsets in self._table.items()
-                    },
-                    **self._others,
-                }
-            )
-        except BaseException:
-            self._changed = True
-            raise
+        unsaved = self.unsaved()
+        if unsaved is not None:
+            self.write(unsaved)
+
+    def unsaved(self) -> Unsaved | None:
+        """What there is to write, as it stands now; None when nothing changed since the last `write`."""
+        if self._changes == self._saved:
+            return None
+        table = {
+            f"{topic}{_SEPARATOR}{group}": dict(offsets) for (topic, group), offsets in self._table.items()
+        }
+        content = {"dataVersion": dict(self._version), "offsetTable": table, **self._others}
+        return Unsaved(self._changes, content)
+
+    def write(self, unsaved: Unsaved) -> None:
+        """Write what `unsaved` gave, in any thread; raises `StoreError`, then it is still unsaved."""
+        self._file.save(unsaved.content)
+        self._saved = unsaved.changes
