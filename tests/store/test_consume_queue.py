@@ -214,6 +214,13 @@ def test_thousands_of_queues_need_few_mappings(tmp_path: Path, monkeypatch: pyte
         assert {queue.max_offset for queue in queues} == {12}
     with opened(tmp_path, mapped_file_size_commit_log=1 << 22) as store:
         assert {queue.max_offset for queue in store.queues("T")} == {12}
+        for queue in store.queues("T"):
+            result = store.get_messages(queue, 3, max_count=32, max_bytes=1 << 20)
+            assert result.count == 7
+            assert store.store_time(queue, 11) is not None
+            assert store.offset_by_time(queue, 0) == 0
+            assert store.read_record(0) is not None
+            assert len(store._pool) <= 8 + 4
 
 
 def test_deleted_queue_is_empty_and_takes_nothing(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from tests.store.rig import (
 from sparrowmq.core.errors import StoreCorruptError, StoreFullError
 from sparrowmq.store.checkpoint import Checkpoint
 from sparrowmq.store.consume_queue import DUMMY, ENTRY
+from sparrowmq.store.dispatch import TRIM_RECORDS
+from sparrowmq.store.segments import MapPool, Segment
 
 PER_FILE = QUEUE_BYTES // 20
 
@@ -522,6 +524,38 @@ def test_a_deletion_cut_short_by_a_crash_is_finished(tmp_path: Path, monkeypatch
     with opened(tmp_path) as again:
         assert again.topics() == ["B"]
     assert not (tmp_path / "consumequeue" / "A").exists()
+
+
+# Many queues
+
+
+@pytest.mark.parametrize("lose_queues", [True, False])
+def test_recovery_keeps_few_files_mapped(
+    lose_queues: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrowmq.store.disk.maps_limit", lambda: 16)
+    mapped = []
+    real = MapPool.add
+
+    def add(pool: MapPool, segment: Segment) -> None:
+        real(pool, segment)
+        mapped.append(len(pool))
+
+    monkeypatch.setattr(MapPool, "add", add)
+    with opened(tmp_path) as store:
+        for _ in range(3):
+            for queue_id in range(300):
+                fill(store, store.queue("T", queue_id), 1)
+    if lose_queues:
+        shutil.rmtree(tmp_path / "consumequeue")
+    forget_progress(tmp_path)
+    for abort in (True, False):
+        if abort:
+            crashed(tmp_path)
+        with opened(tmp_path) as store:
+            assert [queue.max_offset for queue in store.queues("T")] == [3] * 300
+            assert bodies_of(store, "T", 299) == [b"m0", b"m1", b"m2"]
+    assert max(mapped) <= 16 + TRIM_RECORDS + 2  # a log file and a queue file are in use meanwhile
 
 
 # Recovering twice

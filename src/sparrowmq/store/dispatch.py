@@ -25,6 +25,9 @@ log = logging.getLogger("sparrowmq.store")
 REPORTS_MAX: Final = 20
 """Odd records reported one by one; the rest are only counted."""
 
+TRIM_RECORDS: Final = 64
+"""How many records may each map another queue before mappings above the limit are let go of."""
+
 
 class EntriesMissing(Exception):
     """A queue lacks entries from before the scanned part: it must be rebuilt from the log's start."""
@@ -68,6 +71,7 @@ class Dispatcher:
         self._known: dict[tuple[bytes, int], ConsumeQueue | None] = {}
         self.seen: dict[ConsumeQueue, int] = {}
         """The next offset after the last scanned record of each queue."""
+        self._visited = 0
         self.added = self.replaced = self.refused = 0
 
     def visit(self, view: memoryview, at: int, position: int, size: int) -> None:
@@ -75,6 +79,9 @@ class Dispatcher:
 
         Nearly all records of a scan have theirs, so the first look takes the few fields it needs.
         """
+        self._visited += 1
+        if self._visited % TRIM_RECORDS == 0:
+            self._queues.trim()
         head = HEAD.unpack_from(view, at)
         sys_flag = head[7]
         if head[1] == RECORD_MAGIC_V1 and not sys_flag & HOST_V6_MASK:

@@ -302,6 +302,7 @@ class MessageStore:
 
         The first message comes whatever its size; `codes` are the tag codes wanted, None for all.
         """
+        self._let_go()
         return get_messages(
             self._log,
             queue,
@@ -318,10 +319,12 @@ class MessageStore:
 
     def read_record(self, physical_offset: int) -> bytes | None:
         """The stored record that starts at a physical offset, or None when no valid one does."""
+        self._let_go()
         return self._log.record(physical_offset)
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
         """Store time, epoch ms, of the message at a queue offset; None when there is none."""
+        self._let_go()
         return time_search.store_time(self._log, queue, offset)
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: str = time_search.LOWER) -> int:
@@ -329,7 +332,13 @@ class MessageStore:
 
         `UPPER`: the last offset stored at or before it, else the minimum offset.
         """
+        self._let_go()
         return time_search.offset_by_time(self._log, queue, timestamp, boundary)
+
+    def _let_go(self) -> None:
+        """Unmap what is above the limit, unless a chunk under way has mapped it to be written."""
+        if self._pool.is_over and self._writer.is_empty:
+            self._pool.trim()
 
     # Closing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -58,6 +59,16 @@ class QueueTable:
     def all(self) -> list[ConsumeQueue]:
         """Every known queue."""
         return [queue for queues in list(self._topics.values()) for queue in list(queues.values())]
+
+    def each(self) -> Iterator[ConsumeQueue]:
+        """Every known queue, one after the other; what the caller maps of them stays bounded."""
+        for queue in self.all():
+            yield queue
+            self._pool.trim()
+
+    def trim(self) -> None:
+        """Let go of mappings above the limit; called where nobody is in the middle of an entry."""
+        self._pool.trim()
 
     def load(self, *, thorough: bool) -> int:
         """Open what is on disk; how many bytes of stale entries were zeroed. Raises the `StoreError` family.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.store import disk
 from sparrowmq.store.commit_log import CommitLog, Progress, store_timestamp
 from sparrowmq.store.consume_queue import CORRUPT_CODE, DUMMY_SIZE, ENTRY, ConsumeQueue
-from sparrowmq.store.dispatch import Dispatcher, EntriesMissing
+from sparrowmq.store.dispatch import REPORTS_MAX, Dispatcher, EntriesMissing
 from sparrowmq.store.scan import Scanned, scan, valid_record
 from sparrowmq.store.settings import ENTRY_BYTES
 
@@ -76,13 +76,12 @@ def recover(
     cut = _cut(commit_log, end)
     for damaged in scanned.damaged:
         _mark_damaged(queues, damaged)
-    dropped = sum(_drop_stale(queue, start.position, dispatcher.seen) for queue in queues.all())
+    dropped = sum(_drop_stale(queue, start.position, dispatcher.seen) for queue in queues.each())
     if not clean:
         _sync_log(commit_log, start.position, end)
     commit_log.begin_at(scanned.progress)
-    for queue in queues.all():
+    for queue in queues.each():
         queue.find_min()
-        queue.unmap()
     report = RecoveryReport(
         clean=clean,
         start=start.position,
@@ -116,7 +115,7 @@ def lost_queues(safe: SafePoint, queues: QueueTable, log_start: int) -> list[str
     """
     lost = []
     if log_start == 0:
-        lost += [f"{queue.topic}/{queue.queue_id}" for queue in queues.all() if _begins_late(queue)]
+        lost += [f"{queue.topic}/{queue.queue_id}" for queue in queues.each() if _begins_late(queue)]
     for topic, offsets in safe.queues.items():
         for queue_id, offset in offsets.items():
             queue = queues.find(topic, queue_id)
@@ -152,7 +151,7 @@ def choose_start(
     if lost or not any(queue.committed for queue in queues.all()):
         return whole
     if clean:
-        entries = (entry for queue in queues.all() if (entry := queue.last_entry()) is not None)
+        entries = (entry for queue in queues.each() if (entry := queue.last_entry()) is not None)
         newest = max(entries, key=lambda entry: entry.end, default=None)
         if newest is not None:
             start = _behind(commit_log, newest.physical_offset, newest.end)
@@ -163,6 +162,7 @@ def choose_start(
         if start is not None:
             return start
     for segment in reversed(list(files)):
+        queues.trim()
         view = segment.view()
         if not valid_record(view, 0, segment.base):
             continue
@@ -204,7 +204,8 @@ def _cut(commit_log: CommitLog, end: int) -> int:
 def _mark_damaged(queues: QueueTable, damaged: tuple[int, int]) -> None:
     """Make sure that entries which point into a damaged range are never served."""
     low, high = damaged
-    for queue in queues.all():
+    marked = 0
+    for queue in queues.each():
         first = queue.files.start // ENTRY_BYTES
 
         def starts_behind(offset: int, queue: ConsumeQueue = queue) -> bool:
@@ -215,13 +216,16 @@ def _mark_damaged(queues: QueueTable, damaged: tuple[int, int]) -> None:
         while (entry := queue.entry(offset)) is not None and entry.physical_offset < high:
             if not entry.is_hole:
                 queue.restore(offset, ENTRY.pack(entry.physical_offset, entry.size, CORRUPT_CODE))
-                log.error(
-                    "%s/%d offset %d: its record at %d is damaged and will not be served",
-                    queue.topic,
-                    queue.queue_id,
-                    offset,
-                    entry.physical_offset,
-                )
+                marked += 1
+                if marked <= REPORTS_MAX:
+                    where = entry.physical_offset
+                    log.error(
+                        "%s/%d offset %d: its record at %d is damaged",
+                        queue.topic,
+                        queue.queue_id,
+                        offset,
+                        where,
+                    )
             offset += 1
 
 

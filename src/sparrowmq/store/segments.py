@@ -51,6 +51,9 @@ class Segment:
                 fd = os.open(self.path, (os.O_RDWR if self._writable else os.O_RDONLY) | os.O_CLOEXEC)
                 try:
                     self._map = mmap.mmap(fd, self.size, access=access)
+                    if self._writable:
+                        # The first write would read the file ahead, megabytes of nothing for one entry.
+                        self._map.madvise(mmap.MADV_RANDOM)
                 finally:
                     os.close(fd)
             except OSError as error:
@@ -109,6 +112,11 @@ class MapPool:
     def discard(self, segment: Segment) -> None:
         """Note that a segment is no longer mapped."""
         self._mapped.pop(segment, None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is mapped than should be."""
+        return len(self._mapped) > self._limit
 
     def trim(self) -> None:
         """Unmap the longest mapped segments above the limit; called where nobody is in the middle of one."""
@@ -173,9 +181,11 @@ class SegmentSequence:
 
     def _base(self, path: Path, size: int) -> int:
         if size != self.file_bytes:
+            step = "set it to the size this directory was made with"
+            if size < self.file_bytes:
+                step += f"; if the file was cut short, lengthen it: truncate -s {self.file_bytes} {path}"
             raise StoreCorruptError(
-                f"{path} has {size} bytes, but {self.setting} is {self.file_bytes}; "
-                "set it to the size this directory was made with"
+                f"{path} has {size} bytes, but {self.setting} is {self.file_bytes}; {step}"
             )
         base = int(path.name) if path.name.isascii() and path.name.isdigit() else -1
         if base < 0 or base % self.file_bytes:
