@@ -80,6 +80,47 @@ def test_a_failing_disk_releases_with_false_and_is_remembered() -> None:
     assert done == [False]
 
 
+def test_a_fault_in_a_flush_is_a_failed_disk_and_releases_who_waits() -> None:
+    disk, done = Disk(), list[bool]()
+    disk.error = ZeroDivisionError("a fault of ours")
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool)
+            flush.start()
+            disk.written = 1
+            flush.after(1, done.append)
+            await until(lambda: done)
+            assert flush.failed is disk.error
+            await flush.close()
+
+    run(scenario())
+    assert done == [False]
+
+
+def test_a_fault_while_answering_one_leaves_the_others_no_longer_waiting() -> None:
+    disk, done = Disk(), list[bool]()
+
+    def broken(on_disk: bool) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool)
+            flush.start()
+            for callback in (broken, done.append):
+                disk.written += 1
+                flush.after(disk.written, callback)
+            await until(lambda: done)
+            disk.written += 1
+            flush.after(disk.written, done.append)
+            await until(lambda: len(done) == 2)
+            await flush.close()
+
+    run(scenario())
+    assert done == [True, True]
+
+
 def test_whoever_waits_too_long_is_released_with_false() -> None:
     disk, done = Disk(), list[bool]()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,10 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import CreateTopicRequest, to_ext
 from sparrowmq.protocol.record import decode_records
+from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.transport.client import RemotingClient
+from sparrowmq.transport.dispatch import CommandHandler
+from sparrowmq.transport.server import Server
 
 
 def settings(root: Path, **changes: Any) -> BrokerSettings:
@@ -339,5 +343,57 @@ def test_closing_twice_is_harmless(tmp_path: Path) -> None:
         await broker.close()
         await broker.close()
         assert "closed" in repr(broker)
+
+    run(scenario())
+
+
+def test_consumer_offsets_are_written_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    save = ConfigFile.save
+
+    def noted(file: ConfigFile, value: dict[str, Any]) -> None:
+        if file.path.name == "consumerOffset.json":
+            threads.append(threading.current_thread())
+        save(file, value)
+
+    monkeypatch.setattr(ConfigFile, "save", noted)
+
+    async def scenario() -> None:
+        async with serving(tmp_path, flush_consumer_offset_interval=10) as call:
+            await call.create("TopicTest")
+            for offset in (1, 2):
+                await call(
+                    ask(
+                        RequestCode.UPDATE_CONSUMER_OFFSET,
+                        consumerGroup="g",
+                        topic="TopicTest",
+                        queueId=0,
+                        commitOffset=offset,
+                    )
+                )
+                await until(lambda offset=offset: len(threads) >= offset)
+            assert threading.current_thread() not in threads
+
+    run(scenario())
+
+
+def test_a_start_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        handler = CommandHandler({RequestCode.REGISTER_BROKER: lambda conn, c: asyncio.sleep(3600)})
+        silent = Server(handler)
+        await silent.start()
+        broker = Broker(settings(tmp_path, namesrv_addr=silent.address))
+        starting = asyncio.create_task(broker.start())
+        await until(lambda: silent.connections)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert broker.port == 0
+        await handler.close(0.1)
+        await silent.close()
+        async with serving(tmp_path):
+            pass
 
     run(scenario())

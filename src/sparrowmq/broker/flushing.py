@@ -53,7 +53,7 @@ class Flusher:
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._occasional = OccasionalLog(log)
-        self.failed: OSError | StoreError | None = None
+        self.failed: Exception | None = None
 
     def start(self) -> None:
         """Begin flushing; call on the loop."""
@@ -86,9 +86,11 @@ class Flusher:
         except StoreBusyError as error:
             self._occasional.write(logging.ERROR, "busy", f"the log is flushed later: {error}")
             await asyncio.sleep(BUSY_SECONDS)
-        except (OSError, StoreError) as error:
+        except Exception as error:
             if self.failed is None:
-                log.error("the commit log cannot be flushed, no more messages are taken: %s", error)
+                trace = None if isinstance(error, OSError | StoreError) else error
+                text = "the commit log cannot be flushed, no more messages are taken: %s"
+                log.error(text, error, exc_info=trace)
             self.failed = error
 
     async def _interval_flushes(self) -> None:
@@ -102,9 +104,10 @@ class Flusher:
             await asyncio.sleep(self._queue_interval)
             try:
                 await loop.run_in_executor(self._pool, self._store.flush_queues)
-            except (OSError, StoreError) as error:
+            except Exception as error:
+                trace = None if isinstance(error, OSError | StoreError) else error
                 text = f"the consume queues cannot be flushed: {error}"
-                self._occasional.write(logging.ERROR, "queues", text)
+                self._occasional.write(logging.ERROR, "queues", text, error=trace)
 
     async def _group_commits(self) -> None:
         while True:  # until cancelled by close
@@ -124,4 +127,8 @@ class Flusher:
             if not (on_disk or everybody or self.failed is not None or deadline <= now):
                 break
             waiting.popleft()
-            done(on_disk)
+            try:
+                done(on_disk)
+            except Exception as error:  # of one connection: the others still wait for theirs
+                text = "a fault while answering flushed messages"
+                self._occasional.write(logging.ERROR, "answering", text, error=error)

@@ -11,6 +11,7 @@ from sparrowmq.core.errors import TransportError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import RegisterBrokerRequest, UnregisterBrokerRequest, to_ext
+from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.transport.client import RemotingClient
@@ -44,6 +45,7 @@ class Registration:
         self._period = period
         self._timeout = timeout
         self._silent: set[str] = set()
+        self._occasional = OccasionalLog(log)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -91,11 +93,17 @@ class Registration:
     async def _run(self) -> None:
         while True:  # until cancelled by close
             try:
-                await asyncio.wait_for(self._wake.wait(), self._period)
+                # Not wait_for: that can swallow a cancellation that comes with the wake-up.
+                async with asyncio.timeout(self._period):
+                    await self._wake.wait()
             except TimeoutError:
                 pass
             self._wake.clear()
-            await self.register()
+            try:
+                await self.register()
+            except Exception as error:
+                text = f"registering failed and is tried again in {self._period:.0f} s"
+                self._occasional.write(logging.ERROR, "registering", text, error=error)
 
     async def _register_at(self, address: str, body: bytes) -> None:
         command = Command(RequestCode.REGISTER_BROKER, ext=to_ext(self._identity), body=body)

@@ -18,6 +18,7 @@ from sparrowmq.broker.clients import ClientTable
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
 from sparrowmq.broker.membership import Membership
+from sparrowmq.broker.periodic import repeat
 from sparrowmq.broker.progress import Progress
 from sparrowmq.broker.pulling import PullPath
 from sparrowmq.broker.registration import Registration
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrowmq.broker")
 HOUSEKEEPING_SECONDS: Final = 1.0
 MEMBER_CHECK_SECONDS: Final = 10.0
+DISK_THREADS: Final = 3
+"""For what may block at the same time: flushes of the log, flushes of the queues, writing offsets."""
 
 
 def store_settings(settings: BrokerSettings) -> StoreSettings:
@@ -73,6 +76,7 @@ class Broker:
         self._server: Server | None = None
         self._store: MessageStore | None = None
         self._occasional = OccasionalLog(log)
+        self._members_checked = time.monotonic()
 
     def __repr__(self) -> str:
         state = "closed" if self._server is None else f"listening on {self.address}"
@@ -95,7 +99,7 @@ class Broker:
         port that cannot be taken, `SettingsError` for a name without an address; nothing is left behind then.
         """
         settings = self.settings
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="sparrow-disk")
+        self._pool = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="sparrow-disk")
         handler = _HandlerSlot()
         self._server = Server(
             handler,
@@ -118,11 +122,20 @@ class Broker:
             self._pool.shutdown()
             raise
         self._flusher.start()
+        saving = settings.flush_consumer_offset_interval / 1000
         self._tasks = [
-            asyncio.create_task(self._housekeeping()),
-            asyncio.create_task(self._save_offsets()),
+            asyncio.create_task(
+                repeat(HOUSEKEEPING_SECONDS, self._keep_house, "housekeeping", self._occasional)
+            ),
+            asyncio.create_task(
+                repeat(saving, self._save_offsets, "saving consumer offsets", self._occasional)
+            ),
         ]
-        await self._registration.start()
+        try:
+            await self._registration.start()
+        except BaseException:
+            await self.close()
+            raise
 
     def _wire(self, store: MessageStore, store_host: bytes) -> ChunkHandler:
         settings, clock = self.settings, self._clock
@@ -133,7 +146,7 @@ class Broker:
             clock,
             auto_create=settings.auto_create_subscription_group,
         )
-        self._offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"))
+        self._offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"), clock)
         for warning in self._offsets.clamp(store):
             log.warning("%s", warning)
         self._clients = ClientTable()
@@ -240,27 +253,19 @@ class Broker:
         table = TopicConfigTable(data_version=self._topics.version, topic_config_table=topics)
         return RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
 
-    async def _housekeeping(self) -> None:
+    def _keep_house(self) -> None:
         assert self._store is not None
-        members_checked = time.monotonic()
-        while True:  # until cancelled by close
-            await asyncio.sleep(HOUSEKEEPING_SECONDS)
-            self._pulling.expire()
-            self._store.check_disk()
-            if time.monotonic() - members_checked >= MEMBER_CHECK_SECONDS:
-                members_checked = time.monotonic()
-                self._membership.drop_silent()
+        self._pulling.expire()
+        self._store.check_disk()
+        if time.monotonic() - self._members_checked >= MEMBER_CHECK_SECONDS:
+            self._members_checked = time.monotonic()
+            self._membership.drop_silent()
 
     async def _save_offsets(self) -> None:
-        while True:  # until cancelled by close
-            await asyncio.sleep(self.settings.flush_consumer_offset_interval / 1000)
-            self._save_offsets_now()
-
-    def _save_offsets_now(self) -> None:
-        try:
-            self._offsets.save()
-        except (OSError, StoreError) as error:
-            self._occasional.write(logging.ERROR, "offsets", f"consumer offsets cannot be saved: {error}")
+        unsaved = self._offsets.unsaved()
+        if unsaved is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._pool, self._offsets.write, unsaved)
 
     async def close(self) -> None:
         """Stop taking requests, release held pulls, leave the name servers, close the store. Idempotent."""
@@ -276,11 +281,12 @@ class Broker:
         await self._flusher.close()
         await server.close()
         await self._client.close()
-        self._save_offsets_now()
+        self._pool.shutdown()  # an older write of the offsets must not come after the last one
         try:
-            self._store.close()
-        finally:
-            self._pool.shutdown()
+            self._offsets.save()
+        except StoreError as error:
+            log.error("the last consumer offsets are lost, their messages will come again: %s", error)
+        self._store.close()
 
 
 async def _numeric(name: str) -> str:
