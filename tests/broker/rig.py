@@ -7,9 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from sparrowmq.store.config_file import ConfigFile
-from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.offsets import ConsumerOffsets
 from tests.broker.doubles import FakeClock, FakeConnection
 
 from sparrowmq.broker.clients import ClientTable
@@ -23,6 +20,9 @@ from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.headers import SendMessageRequest, send_v2_to_ext
+from sparrowmq.store.config_file import ConfigFile
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.offsets import ConsumerOffsets
 from sparrowmq.store.settings import StoreSettings
 
 STORE_HOST = pack_host("127.0.0.1", 10911)
