@@ -28,6 +28,7 @@ from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import StoreCorruptError, StoreError, StoreLockedError
 from sparrowmq.store import disk
 from sparrowmq.store.checkpoint import Checkpoint
+from sparrowmq.store.commit_log import CommitLog, Progress
 from sparrowmq.store.message_store import SAFE_POINT_SECONDS, MessageStore
 from sparrowmq.store.safe_point import SafePoint
 from sparrowmq.store.settings import StoreSettings
@@ -226,6 +227,29 @@ def test_safe_point_is_written_now_and_then(tmp_path: Path) -> None:
     store.flush_queues(safe_point=True)
     assert SafePoint.load(tmp_path).queues == {"T": {0: 2}}
     store.close()
+
+
+def test_a_safe_point_from_the_middle_of_a_commit_leaves_no_message_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread flushes after the log was written and before the queues were; then the process dies."""
+    store = open_store(tmp_path)
+    put(store, store.queue("T", 0), b"before")
+    write = CommitLog.write
+
+    def dies(log: CommitLog, spans: list[tuple[int, list[bytes]]], progress: Progress) -> None:
+        write(log, spans, progress)
+        store.flush_queues(safe_point=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CommitLog, "write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        put(store, store.queue("U", 0), b"the last")
+    monkeypatch.undo()
+    store.abandon()
+    with opened(tmp_path) as again:
+        assert bodies_of(again, "T") == [b"before"]
+        assert bodies_of(again, "U") == [b"the last"]
 
 
 def test_queues_that_cannot_be_flushed_stop_the_checkpoint(

@@ -50,8 +50,10 @@ def store_timestamp(view: memoryview, at: int) -> int:
 class CommitLog:
     """The log's files and how far they are written and flushed.
 
-    `position` is the end of the last whole record; what lies beyond is never read. `failed` is set when a
-    flush failed, so that the disk may have lost data; from then on nothing more is written.
+    `position` is the end of the last whole record; what lies beyond is never read. `dispatched` is the
+    progress whose records all have their queue entries: it lags behind while a chunk is committed, which
+    another thread may see. `failed` is set when a flush failed, so that the disk may have lost data; from
+    then on nothing more is written.
     """
 
     def __init__(self, settings: StoreSettings, pool: MapPool) -> None:
@@ -62,7 +64,7 @@ class CommitLog:
             setting="mappedFileSizeCommitLog",
             writable=False,
         )
-        self.progress = Progress(0, 0, 0)
+        self.progress = self.dispatched = Progress(0, 0, 0)
         self.position = 0
         self.flushed_position = 0
         self.flushed_timestamp = 0
@@ -78,7 +80,7 @@ class CommitLog:
 
     def begin_at(self, progress: Progress) -> None:
         """Take over what recovery found; all of it counts as flushed."""
-        self.progress = progress
+        self.progress = self.dispatched = progress
         self.position = self.flushed_position = progress.position
         self.flushed_timestamp = progress.timestamp
 

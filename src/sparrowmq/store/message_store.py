@@ -235,7 +235,7 @@ class MessageStore:
         now = self._clock.monotonic()
         with self._flushing_queues:
             due = safe_point or now >= self._safe_point_due
-            progress = self._log.progress
+            progress = self._log.dispatched
             queues = self._queues.all()
             offsets = [(queue, queue.committed) for queue in queues]
             if due:

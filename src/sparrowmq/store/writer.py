@@ -250,6 +250,7 @@ class ChunkWriter:
         if self._sync:
             for queue, offset, *_ in self._entries:
                 queue.hold_back(offset, end)
+        log.dispatched = log.progress
         self._begin()
 
     def drop(self) -> None:
