@@ -161,7 +161,8 @@ def _main(request: str) -> int:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def watch() -> None:
-            sys.stdin.buffer.read()
+            while os.read(sys.stdin.fileno(), 4096):  # a buffered read would abort the interpreter's end
+                pass
             loop.call_soon_threadsafe(stop.set)
 
         threading.Thread(target=watch, daemon=True, name="sparrow-parent").start()

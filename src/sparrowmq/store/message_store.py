@@ -107,10 +107,12 @@ class MessageStore:
                 store_host=store_host,
             )
             store._begin()
-        except BaseException:
+        except BaseException as error:
             queues.close()
             commit_log.close()
             lock.release()
+            if isinstance(error, OSError):
+                raise disk.store_error("cannot open", Path(error.filename or root), error) from error
             raise
         return store
 
