@@ -227,6 +227,22 @@ def test_deleting_a_group_drops_its_offsets_when_asked(tmp_path: Path, field: st
     run(scenario())
 
 
+def test_the_offsets_of_a_retry_topic_go_with_it(tmp_path: Path) -> None:
+    """Kept, they would lie beyond the messages of the topic's next life, which would be skipped."""
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("%RETRY%g", 1)
+            place = {"consumerGroup": "g", "topic": "%RETRY%g", "queueId": 0}
+            await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=2))
+            assert (await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))).ext["offset"] == "2"
+            await call(ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g"))
+            gone = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))
+            assert gone.code == ResponseCode.QUERY_NOT_FOUND
+
+    run(scenario())
+
+
 def test_unknown_codes_and_garbage_do_no_harm(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:

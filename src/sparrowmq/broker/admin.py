@@ -224,6 +224,7 @@ class GroupAdmin:
             retry = retry_topic(request.group_name)
             if self._topics.delete(retry):
                 self._store.delete_topic(retry)
+                self._offsets.forget_topic(retry)
                 await self._registration.changed()
         if request.clean_offset or request.remove_offset:
             self._offsets.forget_group(request.group_name)
