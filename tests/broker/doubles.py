@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from sparrowmq.core.ids import pack_host
 from sparrowmq.protocol.frame import Command, FrameReader, decode, encode
 
@@ -52,3 +54,20 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return self.ms / 1000
+
+
+class FakeRegistration:
+    """Counts what name servers would be told; `changed` ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+        self.soon = 0
+        self.known = asyncio.Event()
+        self.known.set()
+
+    async def changed(self) -> None:
+        self.waited += 1
+        await self.known.wait()
+
+    def changed_soon(self) -> None:
+        self.soon += 1

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.broker.doubles import FakeClock, FakeConnection
+from tests.broker.doubles import FakeClock, FakeConnection, FakeRegistration
 
 from sparrowmq.broker.clients import ClientTable
 from sparrowmq.broker.flushing import Flusher
@@ -51,7 +51,7 @@ class Rig:
             timeout=5.0,
             queue_interval=1.0,
         )
-        self.topics_made = 0
+        self.registration = FakeRegistration()
         self.pulling = PullPath(
             self.settings, self.store, self.topics, self.groups, self.clients, self.offsets
         )
@@ -63,11 +63,8 @@ class Rig:
             self.clock,
             store_host=STORE_HOST,
             wake=self.pulling.wake,
-            topic_made=self._topic_made,
+            registration=self.registration,  # type: ignore[arg-type]
         )
-
-    def _topic_made(self) -> None:
-        self.topics_made += 1
 
     def close(self) -> None:
         self.store.close()

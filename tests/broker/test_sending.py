@@ -135,20 +135,38 @@ def test_tag_codes_stand_in_the_queue(rig: Rig) -> None:
         assert result.count == wanted
 
 
-def test_an_unknown_topic_is_made_from_the_template(rig: Rig) -> None:
+def test_an_unknown_topic_is_made_and_answered_once_name_servers_know_it(rig: Rig) -> None:
     client = connection()
-    rig.sending.handle(client, send_command(topic="Fresh", default_topic_queue_nums=3))
+
+    async def scenario() -> None:
+        rig.registration.known.clear()
+        answer = rig.sending.handle(client, send_command(topic="Fresh", default_topic_queue_nums=3))
+        assert answer is not None and not isinstance(answer, Command)
+        task = asyncio.ensure_future(answer)
+        await until(lambda: rig.registration.waited)
+        assert client.written == b"" and len(stored(rig, topic="Fresh")) == 1
+        rig.registration.known.set()
+        await task
+
+    run(scenario())
     assert client.answers()[0].code == ResponseCode.SUCCESS
     assert rig.topics.configs["Fresh"].write_queue_nums == 3
     assert rig.topics.configs["Fresh"].perm == 6
-    assert rig.topics_made == 1
+    rig.sending.store_chunk(client, [hot_send(send_command(topic="Fresh"))])
+    assert client.answers()[0].ext["queueOffset"] == "1"
+
+
+def test_a_topic_made_by_a_send_that_is_refused_is_registered_all_the_same(rig: Rig) -> None:
+    answer = rig.sending.handle(connection(), send_command(topic="Fresh", queue_id=99))
+    assert isinstance(answer, Command) and answer.code == ResponseCode.INVALID_PARAMETER
+    assert "Fresh" in rig.topics.configs and rig.registration.soon == 1
 
 
 def test_without_auto_creation_an_unknown_topic_is_refused(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "store", auto_create_topic_enable=False)
     answer = rig.sending.handle(connection(), send_command(topic="Fresh"))
     rig.close()
-    assert answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert isinstance(answer, Command) and answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert "Fresh" in (answer.remark or "") and "create" in (answer.remark or "")
 
 
@@ -172,7 +190,7 @@ def test_what_breaks_a_rule_is_refused_by_name_and_nothing_is_stored(
 ) -> None:
     body = change.pop("body", b"hello")
     answer = rig.sending.handle(connection(), send_command(body, opaque=9, **change))
-    assert answer is not None
+    assert isinstance(answer, Command)
     assert answer.code == code and answer.opaque == 9
     assert word in (answer.remark or "")
     assert answer.ext["MSG_REGION"] == "DefaultRegion"
@@ -182,7 +200,7 @@ def test_what_breaks_a_rule_is_refused_by_name_and_nothing_is_stored(
 def test_a_header_without_its_fields_is_refused(rig: Rig) -> None:
     command = Command(RequestCode.SEND_MESSAGE_V2, 1, 0, {"a": "p", "b": "TopicTest"}, b"x")
     answer = rig.sending.handle(connection(), command)
-    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
+    assert isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_a_message_without_a_key_gets_one(rig: Rig) -> None:
@@ -232,7 +250,7 @@ def test_a_batch_without_a_key_of_its_own_has_no_transaction_id(rig: Rig) -> Non
 def test_a_batch_with_one_bad_message_stores_none(rig: Rig) -> None:
     members = [(0, b"good", b""), (0, b"", b"")]
     answer = rig.sending.handle(connection(), send_command(encode_batch(members), batch=True))
-    assert answer is not None and answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert isinstance(answer, Command) and answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert rig.store.position == 0
 
 
@@ -293,7 +311,7 @@ def test_sync_flush_that_fails_says_so_and_refuses_what_follows(
         await until(lambda: client.written)
         assert client.answers()[0].code == ResponseCode.FLUSH_DISK_TIMEOUT
         answer = rig.sending.handle(client, send_command())
-        assert answer is not None and "Input/output error" in (answer.remark or "")
+        assert isinstance(answer, Command) and "Input/output error" in (answer.remark or "")
         await rig.flusher.close()
 
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sparrowmq.transport.client import RemotingClient
 
 log = logging.getLogger("sparrowmq.broker")
-CHANGE_SECONDS_MAX: Final = 3.0
+CHANGE_SECONDS_MAX: Final = 2.0
 """How long the answer to a change of topics waits for the name servers to know it."""
 GOODBYE_SECONDS_MAX: Final = 1.0
 
@@ -62,7 +62,7 @@ class Registration:
             await asyncio.gather(*(self._register_at(address, body) for address in self._addresses))
 
     async def changed(self) -> None:
-        """Topics changed: tell the name servers, for at most 3 s before the caller goes on."""
+        """Topics changed: tell the name servers, for at most 2 s before the caller goes on."""
         try:
             await asyncio.wait_for(self.register(), CHANGE_SECONDS_MAX)
         except TimeoutError:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Union
 
 from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError
 from sparrowmq.core.hashing import java_hash
@@ -20,7 +20,7 @@ from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, check_topic
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import BatchItem, iter_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode
 from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
 from sparrowmq.protocol.hot import SendAnswers, decode_send, json_text
 from sparrowmq.protocol.sysflag import TRANSACTION_MASK
@@ -28,6 +28,7 @@ from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.broker.flushing import Flusher
+    from sparrowmq.broker.registration import Registration
     from sparrowmq.broker.topics import Topic, TopicTable
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings import BrokerSettings
@@ -54,6 +55,7 @@ INT64_MAX: Final = 2**63 - 1
 Stored = tuple[int, int, int, bytes, bytes]
 """What an answer needs: opaque, queue id, queue offset, message id, unique key."""
 
+Answered = Union["Connection", "HeldAnswers"]
 Wake = Callable[[set["ConsumeQueue"]], None]
 
 
@@ -64,6 +66,32 @@ class Refused(Exception):
         super().__init__(remark)
         self.code = code
         self.remark = remark
+
+
+class HeldAnswers:
+    """A connection whose answers wait for `release`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.born_host = connection.born_host
+        self._connection = connection
+        self._waiting: list[bytes] | None = []
+
+    def write(self, data: bytes) -> None:
+        """Keep `data`, or pass it on once released."""
+        if self._waiting is None:
+            self._connection.write(data)
+        else:
+            self._waiting.append(data)
+
+    def send(self, command: Command) -> None:
+        """Encode and write one command."""
+        self.write(encode(command))
+
+    def release(self) -> None:
+        """Write what waits; what comes later goes straight through."""
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            self._connection.write(b"".join(waiting))
 
 
 class SendPath:
@@ -79,7 +107,7 @@ class SendPath:
         *,
         store_host: bytes,
         wake: Wake,
-        topic_made: Callable[[], None],
+        registration: Registration,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -87,7 +115,7 @@ class SendPath:
         self._flusher = flusher
         self._clock = clock
         self._wake = wake
-        self._topic_made = topic_made
+        self._registration = registration
         self._body_max = settings.max_message_size
         self._occasional = OccasionalLog(log)
         trace_on = settings.trace_on
@@ -175,7 +203,7 @@ class SendPath:
             self._commit(connection, stored, touched)
         return others
 
-    def _commit(self, connection: Connection, stored: list[Stored], touched: set[ConsumeQueue]) -> None:
+    def _commit(self, connection: Answered, stored: list[Stored], touched: set[ConsumeQueue]) -> None:
         """Write what was appended, answer, and wake the pulls that waited for it."""
         try:
             self._store.commit_chunk()
@@ -197,7 +225,7 @@ class SendPath:
 
         self._flusher.after(self._store.position, flushed)
 
-    def _answer(self, connection: Connection, stored: list[Stored], code: int) -> None:
+    def _answer(self, connection: Answered, stored: list[Stored], code: int) -> None:
         frame = self._answers.frame
         connection.write(
             b"".join([frame(code, opaque, q, offset, mid, key) for opaque, q, offset, mid, key in stored])
@@ -233,15 +261,27 @@ class SendPath:
 
     # The general path
 
-    def handle(self, connection: Connection, command: Command) -> Command | None:
-        """Store one send of any form (codes 10, 310, 320); None when its answer comes by itself."""
+    def handle(self, connection: Connection, command: Command) -> Command | Awaitable[None] | None:
+        """Store one send of any form (codes 10, 310, 320); without a command its answer comes by itself.
+
+        The answer of a send that made its topic waits, as an awaitable, until name servers know it.
+        """
+        made = False
         try:
             request = self._request(command)
             self._check_request(request)
-            self._store_request(connection, command, request)
+            made = self._make_topic(request)
+            target = HeldAnswers(connection) if made else connection
+            self._store_request(target, command, request)
         except Refused as refused:
+            if made:
+                self._registration.changed_soon()
             return _error(command.opaque, refused.code, refused.remark, self._hook)
-        return None
+        return self._registered(target) if isinstance(target, HeldAnswers) else None
+
+    async def _registered(self, held: HeldAnswers) -> None:
+        await self._registration.changed()
+        held.release()
 
     def _request(self, command: Command) -> SendMessageRequest:
         try:
@@ -277,28 +317,27 @@ class SendPath:
                 "the broker does not take transactional messages in this release",
             )
 
-    def _topic(self, request: SendMessageRequest) -> Topic:
-        topic = self._topics.get(request.topic)
-        if topic is not None:
-            return topic
+    def _make_topic(self, request: SendMessageRequest) -> bool:
+        """Create the topic of a send if it is new and may be; True when it was made."""
+        if self._topics.get(request.topic) is not None:
+            return False
         try:
             made = self._topics.create_from_template(
                 request.topic, request.default_topic, request.default_topic_queue_nums
             )
         except StoreError as error:
             raise Refused(*_store_refusal(error)) from None
-        topic = self._topics.get(request.topic)
-        if made is None or topic is None:
+        if made is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{request.topic}] not exist, create it first (sparrow topic create), or switch "
                 f"autoCreateTopicEnable on",
             )
-        self._topic_made()
-        return topic
+        return True
 
-    def _store_request(self, connection: Connection, command: Command, request: SendMessageRequest) -> None:
-        topic = self._topic(request)
+    def _store_request(self, connection: Answered, command: Command, request: SendMessageRequest) -> None:
+        topic = self._topics.get(request.topic)
+        assert topic is not None, request.topic
         config = topic.config
         queue_id = request.queue_id
         if queue_id >= len(topic.queues):
@@ -386,7 +425,7 @@ class SendPath:
 
     def _append(
         self,
-        connection: Connection,
+        connection: Answered,
         request: SendMessageRequest,
         topic: Topic,
         queue: ConsumeQueue,
@@ -417,7 +456,7 @@ class SendPath:
 
     def _commit_one(
         self,
-        connection: Connection,
+        connection: Answered,
         command: Command,
         queue: ConsumeQueue,
         first_offset: int,

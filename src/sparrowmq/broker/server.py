@@ -182,7 +182,7 @@ class Broker:
             clock,
             store_host=store_host,
             wake=self._pulling.wake,
-            topic_made=self._registration.changed_soon,
+            registration=self._registration,
         )
         self._membership = Membership(
             self._clients, self._groups, self._topics, topic_made=self._registration.changed_soon
