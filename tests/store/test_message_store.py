@@ -114,7 +114,8 @@ def test_wrong_log_size_names_file_sizes_and_setting_and_frees_the_lock(tmp_path
     name = tmp_path / "commitlog" / ("0" * 20)
     assert str(caught.value) == (
         f"{name} has 4096 bytes, but mappedFileSizeCommitLog is 8192; "
-        "set it to the size this directory was made with"
+        "set it to the size this directory was made with; "
+        f"if the file was cut short, lengthen it: truncate -s 8192 {name}"
     )
     with opened(tmp_path) as store:
         assert bodies_of(store, "T") == [b"m0", b"m1"]

@@ -106,6 +106,21 @@ def test_offsets_beyond_the_end_of_a_queue_are_lowered(tmp_path: Path) -> None:
     assert offsets.query("Unknown", "g", 0) == 9
 
 
+def test_what_is_written_is_what_was_there_when_it_was_taken(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets.load(file_in(tmp_path))
+    offsets.commit("T", "g", 0, 1)
+    taken = offsets.unsaved()
+    assert taken is not None
+    offsets.commit("T", "g", 0, 2)
+    offsets.write(taken)
+    assert ConsumerOffsets.load(file_in(tmp_path)).query("T", "g", 0) == 1
+    later = offsets.unsaved()
+    assert later is not None
+    offsets.write(later)
+    assert offsets.unsaved() is None
+    assert ConsumerOffsets.load(file_in(tmp_path)).query("T", "g", 0) == 2
+
+
 def test_failed_save_is_tried_again(tmp_path: Path) -> None:
     file = ConfigFile(tmp_path / "blocked" / "consumerOffset.json")
     offsets = ConsumerOffsets.load(file)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.store.damage import flip
 from tests.store.rig import QUEUE_BYTES, fill, opened, put, read_all
 
 from sparrowmq.core.hashing import tags_code
@@ -194,6 +195,19 @@ def test_entries_without_their_record_are_passed_over(entry: tuple[int, int, int
             queue.restore(offset, ENTRY.pack(*entry))
         nothing = get(store, queue, 0)
         assert (nothing.status, nothing.next_offset, nothing.count) == (GetStatus.MESSAGE_WAS_REMOVING, 5, 0)
+
+
+def test_the_first_damaged_record_of_a_read_is_told(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        fill(store, queue, 6)
+        assert get(store, queue, 0).damaged == -1
+        for offset in (2, 4):
+            place = queue.physical_offset(offset)
+            assert place is not None
+            flip(tmp_path, place + 4)
+        assert (get(store, queue, 0).damaged, get(store, queue, 3).damaged) == (2, 4)
+        assert found(get(store, queue, 0)) == [b"m0", b"m1", b"m3", b"m5"]
 
 
 def test_record_of_another_queue_is_not_served(tmp_path: Path) -> None:
