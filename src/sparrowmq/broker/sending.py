@@ -1,7 +1,7 @@
 """Sends: from request to record, a chunk at a time (broker:6.3).
 
 `store_chunk` is the hot path: all clean sends of one read become one append to the log and one write to the
-socket. Whatever is not clean (unknown topic, odd header, a retry topic, a limit broken) is handed back and
+socket. Whatever is not clean (unknown or forbidden topic, odd header, a limit broken) is handed back and
 goes through `handle`, which does every check of the reference, in its order, and answers with its codes.
 """
 
@@ -292,9 +292,9 @@ class SendPath:
         except ProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the send header cannot be read: {error}") from None
         for name in ("flag", "sys_flag", "reconsume_times", "queue_id"):
-            if abs(getattr(request, name)) > INT32_MAX:
+            if not -INT32_MAX - 1 <= getattr(request, name) <= INT32_MAX:
                 raise Refused(ResponseCode.INVALID_PARAMETER, f"{name} takes a 32-bit integer")
-        if abs(request.born_timestamp) > INT64_MAX:
+        if not -INT64_MAX - 1 <= request.born_timestamp <= INT64_MAX:
             raise Refused(ResponseCode.INVALID_PARAMETER, "born_timestamp takes a 64-bit integer")
         return request
 
