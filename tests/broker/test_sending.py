@@ -125,12 +125,10 @@ def test_the_hot_and_the_general_path_write_the_same_record(rig: Rig) -> None:
 
 
 def test_both_paths_take_the_smallest_numbers_a_header_can_have(rig: Rig) -> None:
-    smallest = send_command(flag=-(2**31), born_timestamp=-(2**63), reconsume_times=-(2**31))
+    smallest = send_command(born_timestamp=-(2**63), reconsume_times=-(2**31))
     assert rig.sending.store_chunk(connection(), [hot_send(smallest)]) == []
     assert rig.sending.handle(connection(), smallest) is None
-    assert [(r.flag, r.born_timestamp, r.reconsume_times) for r in stored(rig)] == [
-        (-(2**31), -(2**63), -(2**31))
-    ] * 2
+    assert [(r.born_timestamp, r.reconsume_times) for r in stored(rig)] == [(-(2**63), -(2**31))] * 2
 
 
 def test_tag_codes_stand_in_the_queue(rig: Rig) -> None:
