@@ -31,7 +31,11 @@ class Place:
     """Servers over one directory, started again and again."""
 
     root: Path
+    log_file: Path | None = None
     settings: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._log = self.log_file or self.root.with_name(self.root.name + ".log")
 
     @property
     def store(self) -> Path:
@@ -40,8 +44,7 @@ class Place:
     @property
     def log(self) -> str:
         """What the servers said so far."""
-        path = self.root.with_name(self.root.name + ".log")
-        return path.read_text() if path.exists() else ""
+        return self._log.read_text() if self._log.exists() else ""
 
     def servers(self) -> ChildServers:
         """New servers, not started yet."""
@@ -54,8 +57,7 @@ class Place:
             "diskSpaceWarningLevelRatio": "100",
             **self.settings,
         }
-        log = self.root.with_name(self.root.name + ".log")
-        return ChildServers(broker=broker, nameserver={"listenPort": "0"}, log=log)
+        return ChildServers(broker=broker, nameserver={"listenPort": "0"}, log=self._log)
 
 
 async def create(namesrv: str, topic: str = TOPIC, queues: int = 1) -> None:
@@ -104,9 +106,19 @@ async def stored(namesrv: str, *topics: str) -> list[Entry]:
 
 
 def sparrow(
-    *arguments: str, environment: dict[str, str] | None = None, without_privilege: bool = False
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    without_privilege: bool = False,
+    file_bytes_max: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own, to its end."""
+
+    def prepare() -> None:
+        if without_privilege:
+            drop_privilege()
+        if file_bytes_max is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, resource.RLIM_INFINITY))
+
     return subprocess.run(
         [*PROGRAM, *arguments],
         env={**os.environ, **(environment or {})},
@@ -114,7 +126,7 @@ def sparrow(
         text=True,
         timeout=60,
         check=False,
-        preexec_fn=drop_privilege if without_privilege else None,
+        preexec_fn=prepare,
     )
 
 

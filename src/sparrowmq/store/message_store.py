@@ -362,6 +362,8 @@ class MessageStore:
                 store_lock.remove_abort(root)
             except OSError as error:
                 raise disk.store_error("cannot close", root, error) from error
+        except StoreError as error:
+            raise type(error)(f"the store is not closed cleanly, its next start recovers: {error}") from error
         finally:
             self.abandon()
 
