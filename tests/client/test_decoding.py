@@ -137,6 +137,15 @@ def test_an_inner_batch_is_unpacked() -> None:
     assert messages[1].tags == "B"
 
 
+def test_an_inner_batch_that_cannot_be_read_is_handed_on_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "sparrowmq.client"):
+        messages = decode_messages(
+            record(10, b"no batch", sys_flag=0xC0) + record(11), QUEUE, ReceivedMessage
+        )
+    assert [(m.queue_offset, m.body) for m in messages] == [(10, b"no batch"), (11, b"body")]
+    assert "at offset 10" in caplog.text
+
+
 def test_bytes_that_are_not_whole_records_are_refused() -> None:
     whole = record(0) + record(1, props={"a": "b"})
     for size in range(1, len(whole)):

@@ -175,7 +175,10 @@ def _decode_unusual(
     plain.body, plain.sys_flag = _decompressed(plain.body, plain.sys_flag, queue, plain.queue_offset)
     message = message_type(*(getattr(plain, name) for name in _FIELDS))
     if stored.sys_flag & INNER_BATCH:
-        return list(_inner_messages(message)), position + stored.size
+        try:
+            return list(_inner_messages(message)), position + stored.size
+        except RecordError as error:  # handed on as it is, so that it cannot block the queue
+            log.warning("message %s at offset %d stays one: %s", queue, stored.queue_offset, error)
     return [message], position + stored.size
 
 
