@@ -6,9 +6,11 @@ messages at most (broker:5.2), so a fast reader keeps several pulls in flight. C
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from sparrowmq.client.decoding import count_records, decode_messages
 from sparrowmq.client.instance import ClientInstance
@@ -22,13 +24,15 @@ from sparrowmq.client.requests import (
     pull_request,
 )
 from sparrowmq.client.settings import ClientSettings, check_range
-from sparrowmq.core.errors import ClientError, NoRouteError
+from sparrowmq.core.errors import ClientError, NoRouteError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group, check_topic
 from sparrowmq.core.results import PullResult, PullStatus, RawBatch
 from sparrowmq.core.route import MASTER_ID
 from sparrowmq.protocol.filter import parse_tags
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
+
+T = TypeVar("T")
 
 DEFAULT_GROUP: Final = "SPARROW_PULL"
 """Group named in pulls of a consumer that was given none; it never has offsets."""
@@ -64,6 +68,7 @@ class PullConsumer:
         self._life = Lifecycle(f"pull consumer {group!r}" if group else "pull consumer")
         self._instance: ClientInstance | None = None
         self._suggested: dict[MessageQueue, int] = {}
+        self._silent: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<PullConsumer {self.group!r} {self.state.value}>"
@@ -164,32 +169,35 @@ class PullConsumer:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The smallest offset that is stored."""
-        return await self._running().brokers.min_offset(await self._master(queue), queue)
+        return await self._ask(queue, lambda at: self._running().brokers.min_offset(at, queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the next message will get."""
-        return await self._running().brokers.max_offset(await self._master(queue), queue)
+        return await self._ask(queue, lambda at: self._running().brokers.max_offset(at, queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
-        return await self._running().brokers.search_offset(await self._master(queue), queue, timestamp_ms)
+        return await self._ask(
+            queue, lambda at: self._running().brokers.search_offset(at, queue, timestamp_ms)
+        )
 
     async def earliest_time(self, queue: MessageQueue) -> int | None:
         """Epoch milliseconds of the oldest stored message; None when there is none."""
-        found = await self._running().brokers.earliest_store_time(await self._master(queue), queue)
+        found = await self._ask(queue, lambda at: self._running().brokers.earliest_store_time(at, queue))
         return None if found < 0 else found
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, None when it has none. Needs a `group`."""
-        return await self._running().brokers.query_offset(
-            await self._master(queue), self._need_group(), queue
-        )
+        group = self._need_group()
+        return await self._ask(queue, lambda at: self._running().brokers.query_offset(at, group, queue))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Store the next offset the group will read; confirmed by the broker. Needs a `group`."""
         check_range("offset", offset, 0, 2**63 - 1)
-        await self._running().brokers.update_offset(
-            await self._master(queue), self._need_group(), queue, offset, oneway=False
+        group = self._need_group()
+        await self._ask(
+            queue,
+            lambda at: self._running().brokers.update_offset(at, group, queue, offset, oneway=False),
         )
 
     def _running(self) -> ClientInstance:
@@ -202,11 +210,33 @@ class PullConsumer:
             raise ClientError("this pull consumer has no group: make it with PullConsumer('my-group', …)")
         return self.group
 
-    async def _master(self, queue: MessageQueue) -> str:
+    async def _ask(self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]]) -> T:
+        """What the master of `queue` answers."""
         routes = self._running().routes
-        if routes.master(queue.broker_name) is None:
+        await self._learn(queue, routes.master(queue.broker_name))
+        address = need_address(routes.master(queue.broker_name), queue, "master")
+        with self._noting_silence(queue):
+            return await ask(address)
+
+    async def _learn(self, queue: MessageQueue, known: str | None) -> None:
+        """Ask for the route when no address is known, or the last call failed: the broker may have moved."""
+        if known is not None and queue.broker_name not in self._silent:
+            return
+        try:
             await self._running().update_route(queue.topic)
-        return need_address(routes.master(queue.broker_name), queue, "master")
+        except SparrowError:
+            if known is None:
+                raise
+        self._silent.discard(queue.broker_name)
+
+    @contextmanager
+    def _noting_silence(self, queue: MessageQueue) -> Iterator[None]:
+        try:
+            yield
+        except TransportError:
+            self._silent.add(queue.broker_name)
+            self._suggested.pop(queue, None)
+            raise
 
     async def _pull(
         self,
@@ -223,8 +253,7 @@ class PullConsumer:
         check_range("offset", offset, 0, 2**63 - 1)
         check_range("max_messages", max_messages, 1, MESSAGES_MAX)
         check_range("wait", wait, 0, 3600, "seconds")
-        if routes.readable(queue.broker_name) is None:
-            await instance.update_route(queue.topic)
+        await self._learn(queue, routes.readable(queue.broker_name))
         address = routes.readable(queue.broker_name, self._suggested.get(queue, MASTER_ID))
         address = need_address(address, queue, "broker")
         request = pull_request(
@@ -239,6 +268,7 @@ class PullConsumer:
             bulk_bytes=max_bytes,
         )
         limit = wait + _HOLD_MARGIN if timeout is None else timeout
-        answer = decode_pull(await instance.remoting.call(address, request, limit), address, queue)
+        with self._noting_silence(queue):
+            answer = decode_pull(await instance.remoting.call(address, request, limit), address, queue)
         self._suggested[queue] = answer.suggested_broker_id
         return answer
