@@ -237,6 +237,21 @@ def test_settling_from_a_thread_after_the_queue_was_dropped_does_nothing() -> No
     run(main())
 
 
+def test_settling_in_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        s = Settled(1)
+        (message,) = await s.stream.take()
+        with monkeypatch.context() as child:
+            child.setattr("sparrowmq.client.delivery.os.getpid", lambda: 7)
+            with pytest.raises(
+                InvalidStateError, match=r"T/b/0 was handed out by another process.*this is 7"
+            ):
+                s.stream.settle_from_thread(message, failed=False)
+        assert s.stream.settle_from_thread(message, failed=False)
+
+    run(main())
+
+
 def test_a_message_of_a_handler_is_not_settled_by_hand() -> None:
     async def main() -> None:
         (message,) = messages(1)

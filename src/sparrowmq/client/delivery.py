@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -56,6 +57,7 @@ class MessageStream:
     def __init__(self, settle: Settle) -> None:
         self._settle = settle
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self._settled_elsewhere: deque[tuple[ProcessQueue, HandedMessage, bool]] = deque()
         self._announced = False
         self._waiting: deque[tuple[ProcessQueue, HandedMessage]] = deque()
@@ -88,7 +90,15 @@ class MessageStream:
         return True
 
     def settle_from_thread(self, message: HandedMessage, *, failed: bool) -> bool:
-        """`settle` for any thread: it counts at once, the rest is done on the loop soon after."""
+        """`settle` for any thread: it counts at once, the rest is done on the loop soon after.
+
+        Raises `InvalidStateError` in a forked child, which has no loop that could do it.
+        """
+        if self._pid != os.getpid():
+            raise InvalidStateError(
+                f"a message of {message.queue} was handed out by another process (pid {self._pid}, this is "
+                f"{os.getpid()}); settle it there"
+            )
         entry = self._in_hand.pop(id(message), None)
         if entry is None or entry[0].dropped:
             return False
