@@ -35,7 +35,8 @@ def test_columns_of_reads() -> None:
 
 def test_columns_of_writes() -> None:
     found: dict[str, str] = {}
-    for names, kinds, note in rows(PAGE.prose, "body"):
+    text = PAGE.prose[PAGE.prose.index("## Writing") :]
+    for names, kinds, note in rows(text, "body"):
         if " is another name for it" in note:
             found[note.split(" is another name")[0].split()[-1]] = kinds
         pairs = zip(names.split(", "), kinds.split(", ") if ", " in names else [kinds], strict=True)
