@@ -242,3 +242,17 @@ def test_a_wake_up_does_not_keep_it_from_ending() -> None:
             assert done, f"cancelled {turns} turns after the wake-up"
 
     flow(test, "T")
+
+
+def test_a_member_with_two_connections_counts_twice_as_it_does_for_java() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        ids = ["0-java", "0-java", instance.client_id]
+        cluster.broker.on[MEMBERS] = lambda conn, c: answer(body=bodies.ConsumerList(ids).encode())
+        assert await rebalancer.round()
+        queues = [MessageQueue("T", "broker-a", number) for number in range(8)]
+        assert sorted(owner.queues) == allocate_averagely(instance.client_id, queues, ids)
+        assert not owner.queues & set(allocate_averagely("0-java", queues, ids))
+
+    flow(test, "T")

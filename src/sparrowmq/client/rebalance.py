@@ -149,7 +149,8 @@ class Rebalancer:
         members = await instance.brokers.consumer_ids(address, self._group, instance.settings.request_timeout)
         if not members:
             return False, False
-        members = sorted(set(members), key=utf16_key)
+        # A client with two connections is in the list twice. It stays so, because Java's members count it twice.
+        members = sorted(members, key=utf16_key)
         wanted = self._strategy(instance.client_id, queues, members)
         if instance.client_id not in members:
             log.info("%s does not know %s in group %s yet", address, instance.client_id, self._group)
