@@ -149,7 +149,7 @@ class Rebalancer:
         members = await instance.brokers.consumer_ids(address, self._group, instance.settings.request_timeout)
         if not members:
             return False, False
-        # A client with two connections is in the list twice. It stays so, because Java's members count it twice.
+        # A client with two connections is in it twice, and stays so: Java's members count it twice.
         members = sorted(members, key=utf16_key)
         wanted = self._strategy(instance.client_id, queues, members)
         if instance.client_id not in members:
