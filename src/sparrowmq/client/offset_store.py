@@ -21,7 +21,6 @@ class BrokerOffsetStore:
         self._instance = instance
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
-        self._committed: dict[MessageQueue, int] = {}
 
     def __repr__(self) -> str:
         return f"<BrokerOffsetStore {self._group!r} queues={len(self._offsets)}>"
@@ -42,7 +41,6 @@ class BrokerOffsetStore:
     def forget(self, queue: MessageQueue) -> None:
         """Drop the offset in memory."""
         self._offsets.pop(queue, None)
-        self._committed.pop(queue, None)
 
     async def read(self, queue: MessageQueue) -> int | None:
         """The group's stored offset, None when there is none. Fills the memory. Raises `SparrowError`."""
@@ -53,16 +51,13 @@ class BrokerOffsetStore:
         return offset
 
     async def persist(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> bool:
-        """Send changed offsets to the brokers, one-way unless `confirmed`; whether all could be sent.
+        """Send the offsets in memory to the brokers, one-way unless `confirmed`; whether all could be sent.
 
-        What failed is logged and sent again next time.
+        Unchanged ones too, because one-way requests can get lost. What failed is logged and sent again next
+        time.
         """
-        changed = []
-        for queue in queues:
-            offset = self._offsets.get(queue)
-            if offset is not None and (confirmed or offset != self._committed.get(queue)):
-                changed.append((queue, offset))
-        sent = await asyncio.gather(*(self._send(queue, offset, confirmed) for queue, offset in changed))
+        known = [(queue, offset) for queue in queues if (offset := self._offsets.get(queue)) is not None]
+        sent = await asyncio.gather(*(self._send(queue, offset, confirmed) for queue, offset in known))
         return all(sent)
 
     async def _send(self, queue: MessageQueue, offset: int, confirmed: bool) -> bool:
@@ -76,8 +71,6 @@ class BrokerOffsetStore:
                 "offset %d of group %s in %s is not committed yet: %s", offset, self._group, queue, error
             )
             return False
-        if confirmed:
-            self._committed[queue] = offset
         return True
 
     async def _address(self, queue: MessageQueue) -> str:
