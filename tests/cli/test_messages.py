@@ -72,7 +72,7 @@ def test_a_file_without_any_server_is_one_line_of_error(sparrow: Sparrow, tmp_pa
     source.write_text("a\nb\nc\n")
     nobody = f"127.0.0.1:{free_port()}"
     told = sparrow("send", "Nowhere", "--file", str(source), "--namesrv", nobody, status=1).err
-    assert told.startswith(f"sparrow: no connection to {nobody}")
+    assert told.startswith(f"sparrow: the name server did not answer: no connection to {nobody}")
     assert told.endswith("; 0 messages are stored for certain\n")
     assert len(told.splitlines()) == 1
 

@@ -51,7 +51,17 @@ def test_when_none_answers_the_error_names_all() -> None:
     with pytest.raises(ConnectError) as caught:
         run(servers(caller, "a", "b").call(Command(105), 1))
     assert sorted(caller.asked) == ["a", "b"], "each is asked once"
-    assert "none of the name servers a; b answered" in caught.value.__notes__
+    text = str(caught.value)
+    assert text.startswith("none of the name servers a; b answered: ")
+    assert "is down; start one (`sparrow up`), or give its address" in text
+
+
+def test_the_only_one_is_called_a_name_server() -> None:
+    caller = Caller(a=RequestTimeoutError("a is slow", address="a"))
+    with pytest.raises(RequestTimeoutError) as caught:
+        run(servers(caller, "a").call(Command(105), 1))
+    assert str(caught.value).startswith("the name server did not answer: a is slow; start one")
+    assert (caught.value.address, caught.value.code) == ("a", 10002)
 
 
 def test_clients_spread_over_the_servers() -> None:

@@ -45,7 +45,7 @@ class NameServers:
     async def call(self, command: Command, timeout: float) -> Command:
         """The answer of the first name server that gives one, `timeout` seconds for each.
 
-        Raises the last `TransportError` when none answers.
+        Raises the last `TransportError`, which says that it was a name server's, when none answers.
         """
         last: TransportError | None = None
         for _ in self._addresses:
@@ -55,6 +55,8 @@ class NameServers:
                 last = error
                 self._current = (self._current + 1) % len(self._addresses)
         assert last is not None
+        who = "the name server did not answer"
         if len(self._addresses) > 1:
-            last.add_note(f"none of the name servers {'; '.join(self._addresses)} answered")
-        raise last
+            who = f"none of the name servers {'; '.join(self._addresses)} answered"
+        step = "start one (`sparrow up`), or give its address (namesrv, SPARROW_NAMESRV)"
+        raise type(last)(f"{who}: {last}; {step}", address=last.address) from last

@@ -436,9 +436,10 @@ class Sender:
                     queues = self._settings.create_topic_queues
                     route = await self.instance.update_route(topic, template_queues=queues)
         except TimeoutError:
+            address = self.instance.name_servers.current
             raise RequestTimeoutError(
-                f"the name server did not tell the route of {topic!r} in time; is it running?",
-                address=self.instance.name_servers.current,
+                f"the name server {address} did not tell the route of {topic!r} in time; is it running?",
+                address=address,
             ) from None
         info = self._infos.get(topic)
         if route is None or info is None or not info.targets:

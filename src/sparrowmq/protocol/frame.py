@@ -40,6 +40,7 @@ _FOREIGN = {
     b"PUT ": "an HTTP request",
     b"HEAD": "an HTTP request",
     b"OPTI": "an HTTP request",
+    b"HTTP": "an HTTP answer",
     b"PRI ": "an HTTP/2 preface",
     b"SSH-": "an SSH greeting",
     b"PROX": "a PROXY protocol preamble",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -257,7 +259,7 @@ class RemotingClient:
             ) from None
         except OSError as error:
             raise ConnectError(
-                f"no connection to {addr}: {error.strerror or error}; is it running there?", address=addr
+                f"no connection to {addr}: {_reason(error)}; is it running there?", address=addr
             ) from None
         return connection
 
@@ -266,3 +268,10 @@ class RemotingClient:
             if connection.sweep(loop.time()) > self._idle_seconds:
                 connection.close("idle")
         self._sweep_timer = loop.call_later(SWEEP_SECONDS, self._sweep, loop) if self._connections else None
+
+
+def _reason(error: OSError) -> str:
+    """Why a connection could not be made, in the system's words: event loops add addresses and numbers."""
+    if error.errno is not None and error.errno > 0 and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
