@@ -150,11 +150,11 @@ def test_each_check_answers_with_its_code(
     assert word in (answer.remark or "")
 
 
-def subscribe(rig: Rig, *data: SubscriptionData) -> None:
+def subscribe(rig: Rig, *data: SubscriptionData, model: MessageModel = MessageModel.CLUSTERING) -> None:
     group = ConsumerGroup(
         "g",
         ConsumeType.CONSUME_PASSIVELY,
-        MessageModel.CLUSTERING,
+        model,
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         {one.topic: one for one in data},
     )
@@ -173,6 +173,28 @@ def test_the_heartbeats_subscription_serves_pulls_without_one(rig: Rig) -> None:
 def test_a_topic_the_group_does_not_subscribe_is_refused(rig: Rig) -> None:
     subscribe(rig, SubscriptionData("Other"))
     assert pull(rig, sysFlag=0).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_broadcasting_is_refused_to_groups_that_may_not(rig: Rig, allowed: bool) -> None:
+    fill(rig, 1)
+    rig.groups.put(SubscriptionGroupConfig(group_name="g", consume_broadcast_enable=allowed))
+    subscribe(rig, SubscriptionData("TopicTest"), model=MessageModel.BROADCASTING)
+    answer = pull(rig, sysFlag=0)
+    if allowed:
+        assert answer.code == ResponseCode.SUCCESS
+    else:
+        assert (answer.code, answer.ext["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "4")
+
+
+def test_a_broker_without_read_permission_is_not_read(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "store", broker_permission=PERM_WRITE)
+    rig.topics.ensure("TopicTest", 2)
+    fill(rig, 1)
+    answer = pull(rig)
+    assert (answer.code, answer.ext["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "1")
+    assert "brokerPermission" in (answer.remark or "")
+    rig.close()
 
 
 def test_a_pull_commits_the_offset_it_carries(rig: Rig) -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.holds import HeldPull, HoldTable
 from sparrowmq.core.errors import InvalidExpressionError, StoreError
+from sparrowmq.core.route import PERM_READ
 from sparrowmq.core.subscription import TAG, SubscriptionData
+from sparrowmq.protocol.bodies import MessageModel
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.filter import parse_tags
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.protocol.bodies import SubscriptionGroupConfig
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.offsets import ConsumerOffsets
@@ -158,6 +161,10 @@ class PullPath:
 
     def _check(self, fields: PullFields) -> tuple[ConsumeQueue, frozenset[int] | None]:
         """The queue and the tag codes of a pull, after the checks of broker:5.3 in their order."""
+        if not self._settings.broker_permission & PERM_READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, "the broker is not readable: brokerPermission has no 4", 1
+            )
         group = self._groups.get(fields.consumer_group)
         if group is None:
             raise Refused(
@@ -182,10 +189,10 @@ class PullPath:
                 f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
                 f"topicConfig.readQueueNums:[{topic.config.read_queue_nums}]",
             )
-        data = self._subscription(fields)
+        data = self._subscription(fields, group)
         return topic.queues[fields.queue_id], data.codes if data.tags else None
 
-    def _subscription(self, fields: PullFields) -> SubscriptionData:
+    def _subscription(self, fields: PullFields, group: SubscriptionGroupConfig) -> SubscriptionData:
         if (fields.expression_type or TAG) != TAG:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -200,6 +207,8 @@ class PullPath:
         online = self._clients.consumers.get(name)
         if online is None:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {name}")
+        if not group.consume_broadcast_enable and online.message_model == MessageModel.BROADCASTING:
+            raise Refused(ResponseCode.NO_PERMISSION, f"group {name} may not consume in broadcast mode", 4)
         if self._groups.is_forbidden(name, fields.topic):
             raise Refused(ResponseCode.NO_PERMISSION, f"group {name} may not pull {fields.topic}", 5)
         data = online.subscriptions.get(fields.topic)
