@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 READ_WRITE = PERM_READ | PERM_WRITE
 MULTI_TAG = "MULTI_TAG"
-SYSTEM_TEMPLATE_QUEUES = 8
 
 
 @dataclass(slots=True, eq=False)

@@ -89,16 +89,10 @@ class ClientInstance:
         self._consumers: dict[str, ConsumerMember] = {}
         self._updates: dict[tuple[str, int | None], asyncio.Future[TopicRoute | None]] = {}
         self._heartbeat_lock = asyncio.Lock()
-        self._failures: list[BaseException] = []
         self.tasks = TaskGroup(self._task_died)
 
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id} {self.name_servers!r} {self.routes!r}>"
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why a background task died, if one did."""
-        return self._failures[0] if self._failures else None
 
     def start(self) -> None:
         """Begin the scheduled tasks."""
@@ -245,7 +239,6 @@ class ClientInstance:
             member.wake_rebalance()
 
     def _task_died(self, name: str, error: BaseException) -> None:
-        self._failures.append(error)
         log.error("the background task %r of %s died", name, self.client_id, exc_info=error)
 
 

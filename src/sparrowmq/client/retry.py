@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError, TransportError
-from sparrowmq.core.results import SendStatus
-
-STORED_CODES = frozenset(int(status) for status in SendStatus)
-"""Answer codes that mean: the message is stored (client:B-42)."""
 
 
 def is_retryable(error: Exception, retry_codes: Collection[int]) -> bool:

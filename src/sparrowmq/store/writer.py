@@ -25,7 +25,6 @@ RECORD_EXTRA_BYTES: Final = 65_536
 """A record may be this much larger than the largest body (broker:2.4)."""
 
 _IPV4_BYTES: Final = 8
-_HOST_V6_EXTRA: Final = 12
 _CRC_MASK: Final = 0x7FFFFFFF
 _WITHOUT_ENTRY: Final = 0x04
 """This bit is in the transaction types prepared and rollback, which get neither offset nor entry."""
