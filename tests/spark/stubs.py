@@ -95,9 +95,9 @@ class StubBroker:
             self.in_flight -= 1
         if offset < stored.first or offset > stored.end:
             following = max(stored.first, min(offset, stored.end))
-            return RawBatch(PullStatus.OFFSET_ILLEGAL, b"", 0, following, stored.first, stored.end)
+            return RawBatch(PullStatus.OFFSET_ILLEGAL, b"", following, stored.first, stored.end)
         if offset == stored.end:
-            return RawBatch(PullStatus.NO_NEW_MESSAGE, b"", 0, offset, stored.first, stored.end)
+            return RawBatch(PullStatus.NO_NEW_MESSAGE, b"", offset, stored.first, stored.end)
         taken: list[bytes] = []
         size = 0
         for data in stored.records[
@@ -107,9 +107,7 @@ class StubBroker:
                 break
             taken.append(data)
             size += len(data)
-        return RawBatch(
-            PullStatus.FOUND, b"".join(taken), len(taken), offset + len(taken), stored.first, stored.end
-        )
+        return RawBatch(PullStatus.FOUND, b"".join(taken), offset + len(taken), stored.first, stored.end)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         self.calls += 1

@@ -5,25 +5,25 @@ from sparrowmq.spark.pace import TRY_MORE_ROUNDS, Pace
 
 def test_full_answers_keep_the_stride() -> None:
     pace = Pace(8000)
-    pace.learn(8000, [8000], 8000 * 250, 8000)
+    pace.learn(8000, [8000], 8000 * 250)
     assert pace.stride == 8000
     assert pace.record_bytes == 250
 
 
 def test_small_answers_set_the_stride() -> None:
     pace = Pace(8000)
-    pace.learn(8000, [32, 32], 64 * 300, 64)
+    pace.learn(8000, [32, 32], 64 * 300)
     assert pace.stride == 32
 
 
 def test_a_stride_in_two_pulls_is_kept() -> None:
     pace = Pace(8000)
     pace.stride = 32
-    pace.learn(32, [5, 27], 32 * 300, 32)
+    pace.learn(32, [5, 27], 32 * 300)
     assert pace.stride == 32
-    pace.learn(64, [32, 32], 64 * 300, 64)
+    pace.learn(64, [32, 32], 64 * 300)
     assert pace.stride == 32
-    pace.learn(3, [3], 900, 3)
+    pace.learn(3, [3], 900)
     assert pace.stride == 32
 
 
@@ -33,7 +33,7 @@ def test_a_longer_stride_is_tried_at_times() -> None:
     counts = [pace.first_count() for _ in range(2 * TRY_MORE_ROUNDS)]
     assert counts.count(64) == 2
     assert set(counts) == {32, 64}
-    pace.learn(64, [64], 64 * 300, 64)
+    pace.learn(64, [64], 64 * 300)
     assert pace.stride == 64
 
 
@@ -47,5 +47,5 @@ def test_the_longest_stride_is_never_exceeded() -> None:
 def test_an_answer_without_messages_leaves_the_size_alone() -> None:
     pace = Pace(100)
     before = pace.record_bytes
-    pace.learn(100, [100], 0, 0)
+    pace.learn(100, [100], 0)
     assert pace.record_bytes == before

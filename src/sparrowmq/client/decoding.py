@@ -58,25 +58,6 @@ def _topic_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def count_records(buffer: bytes) -> int:
-    """How many whole records lie back to back in `buffer`. Raises `RecordError` on a broken size."""
-    count = position = start = 0
-    end, size_at = len(buffer), _SIZE.unpack_from
-    last = end - _HEAD_BYTES
-    while position < last:
-        start = position
-        size = size_at(buffer, position)[0]
-        if size <= _HEAD_BYTES:
-            break
-        position += size
-        count += 1
-    if position != end:
-        start = start if position > end else position
-        size = int.from_bytes(buffer[start : start + 4], "big", signed=True)
-        raise RecordError(f"record at byte {start}: size {size}, but {end - start} bytes are there")
-    return count
-
-
 def decode_messages(
     buffer: bytes,
     queue: MessageQueue,

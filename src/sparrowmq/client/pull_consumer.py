@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from sparrowmq.client.decoding import count_records, decode_messages
+from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.requests import (
@@ -143,9 +143,8 @@ class PullConsumer:
         """
         check_range("max_bytes", max_bytes, 1, BULK_BYTES_MAX, "bytes")
         answer = await self._pull(queue, offset, max_bytes, max_messages, expression, wait, timeout)
-        count = count_records(answer.body) if answer.status is PullStatus.FOUND else 0
-        body = answer.body if count else b""
-        return RawBatch(answer.status, body, count, answer.next_offset, answer.min_offset, answer.max_offset)
+        body = answer.body if answer.status is PullStatus.FOUND else b""
+        return RawBatch(answer.status, body, answer.next_offset, answer.min_offset, answer.max_offset)
 
     async def pull(
         self,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import Final
 
+from sparrowmq.core.errors import RecordError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
+
+_RECORD_SIZE: Final = struct.Struct(">i")
+_RECORD_BYTES_MIN: Final = 91
 
 
 class SendStatus(IntEnum):
@@ -53,13 +59,34 @@ class PullResult:
 class RawBatch:
     """Stored records back to back, as the broker sent them, and where to go on.
 
-    `buffer` holds whole records (remoting:5.1), `count` of them; `next_offset` is the queue offset after the
-    last one the broker examined, so with a filter it may be further than the records say.
+    `buffer` holds whole records (remoting:5.1); `next_offset` is the queue offset after the last one the
+    broker examined, so with a filter it may be further than the records say.
     """
 
     status: PullStatus
     buffer: bytes
-    count: int
     next_offset: int
     min_offset: int
     max_offset: int
+
+    @property
+    def count(self) -> int:
+        """How many records there are: counted when asked, bulk readers do without.
+
+        Raises `RecordError` when the sizes, each in a record's first four bytes, do not add up.
+        """
+        count = position = start = 0
+        end, size_at = len(self.buffer), _RECORD_SIZE.unpack_from
+        while position <= end - _RECORD_BYTES_MIN:
+            start = position
+            size = size_at(self.buffer, position)[0]
+            if size < _RECORD_BYTES_MIN:
+                break
+            position += size
+            count += 1
+        if position != end:
+            start = start if position > end else position
+            raise RecordError(
+                f"record at byte {start} of {end}: its size does not fit the bytes that are there"
+            )
+        return count

@@ -155,7 +155,7 @@ class Fetcher:
     async def _fill(self, segment: _Segment) -> None:
         """Pull a segment; stop early when the broker gives so little at once that more pulls are needed."""
         given: list[int] = []
-        size = messages = 0
+        size = 0
         while segment.reached < segment.stop and len(given) < PULLS_MAX:
             before = segment.reached
             answer = await self._pull(segment)
@@ -163,12 +163,12 @@ class Fetcher:
                 break
             segment.reached = min(answer.next_offset, segment.stop)
             given.append(segment.reached - before)
-            if answer.count:
+            if answer.buffer:
                 segment.buffers.append(answer.buffer)
-                size, messages = size + len(answer.buffer), messages + answer.count
+                size += len(answer.buffer)
         if given:
             asked = segment.stop - segment.start - segment.lost
-            pace_of(self._options, segment.queue.broker_name).learn(asked, given, size, messages)
+            pace_of(self._options, segment.queue.broker_name).learn(asked, given, size)
 
     async def _pull(self, segment: _Segment) -> RawBatch | None:
         """One answer that gets on; None when there is nothing more up to the segment's stop."""

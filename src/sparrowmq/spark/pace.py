@@ -24,7 +24,7 @@ class Pace:
     most: int
     stride: int = field(init=False)
     record_bytes: float = _RECORD_BYTES_GUESS
-    """Size of a stored record, by the last answer."""
+    """Bytes an answer needs for each offset it goes on, by the last one that had any."""
     _rounds: int = 0
 
     def __post_init__(self) -> None:
@@ -38,10 +38,10 @@ class Pace:
             return min(self.most, 2 * self.stride)
         return self.stride
 
-    def learn(self, asked: int, given: Sequence[int], size: int, messages: int) -> None:
-        """For `asked` messages the answers went `given` offsets on, with `messages` in `size` bytes."""
-        if messages:
-            self.record_bytes = size / messages
+    def learn(self, asked: int, given: Sequence[int], size: int) -> None:
+        """For `asked` messages the answers went `given` offsets on, with `size` bytes of records."""
+        if size:
+            self.record_bytes = size / max(1, sum(given))
         if sum(given) < asked:
             self.stride = max(1, *given)
         elif len(given) == 1:
