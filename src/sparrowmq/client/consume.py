@@ -82,7 +82,7 @@ class ConsumeService:
 
     async def close(self, timeout: float) -> None:
         """Start no more handlers; wait up to `timeout` seconds for running ones and their retries."""
-        self._closing = True
+        told, self._closing = self._closing, True
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -91,7 +91,7 @@ class ConsumeService:
         ended = await asyncio.gather(self._threads.close(timeout), self._coroutines.close(timeout))
         if self._retries:
             await asyncio.wait(self._retries, timeout=max(0.0, deadline - self._loop.time()))
-        if not all(ended):
+        if not all(ended) and not told:
             log.warning(
                 "handlers of group %s still ran %.3g s after close; their results are thrown away and "
                 "the messages come again",
