@@ -104,7 +104,7 @@ def _collect(
     offset = result.next_offset
     buffers = result.buffers
     files, oldest, newest = log_.files, log_.min_position, log_.position
-    view, base, file_end = memoryview(b""), 0, 0
+    view, base, limit = memoryview(b""), 0, 0  # records of the mapped file lie between base and limit
     run_start = run_end = -1
     count = size = 0
     missing = False
@@ -114,30 +114,28 @@ def _collect(
         if codes is not None and code not in codes and code >= TAG_CODE_MIN:
             offset += 1
             continue
-        at = physical - base
-        if at < 0 or physical >= file_end:
+        if not base <= physical < limit:
             segment = files.at(physical) if physical >= oldest else None
-            if segment is not None:
-                if run_start >= 0:
-                    buffers.append(view[run_start:run_end])
-                    run_start = run_end = -1
-                view, base, file_end = segment.view(), segment.base, segment.end
-                at = physical - base
-            else:
-                at = -1
+            if segment is None:
+                missing = True
+                offset += 1
+                continue
+            if run_start >= 0:
+                buffers.append(view[run_start:run_end])
+                run_start = run_end = -1
+            view, base, limit = segment.view(), segment.base, min(segment.end, newest)
+        at = physical - base
         if (
-            at < 0
-            or length < RECORD_FIXED_BYTES
+            length < RECORD_FIXED_BYTES
             or code == CORRUPT_CODE
-            or physical + length > newest
-            or physical + length > file_end
+            or physical + length > limit
             or (
                 (place := _unpack_place(view, at)) != (length, RECORD_MAGIC_V1, offset, physical)
                 and place != (length, RECORD_MAGIC_V2, offset, physical)
             )
         ):
             missing = True
-            if at >= 0 and code != CORRUPT_CODE and length >= RECORD_FIXED_BYTES and result.damaged < 0:
+            if code != CORRUPT_CODE and length >= RECORD_FIXED_BYTES and result.damaged < 0:
                 result.damaged = offset
             offset += 1
             continue
