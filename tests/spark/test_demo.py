@@ -94,8 +94,9 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert any(line.startswith("sent ") for line in iter(process.stdout.readline, ""))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everyone in the group
-    _, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130
+    assert out.splitlines()[-1] == "stopped"
     assert err == ""
     assert left(tmp_path) == []
     until_sync(lambda: not processes_naming(str(tmp_path)))

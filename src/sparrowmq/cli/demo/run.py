@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import subprocess
 import time
 import warnings
 from collections.abc import Iterator
@@ -95,7 +96,8 @@ def spark_session(job: pipeline.Job) -> Iterator[SparkSession]:
             spark.stop()
             gateway.shutdown()
             gateway.proc.stdin.close()
-            gateway.proc.wait(JVM_SECONDS_MAX)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                gateway.proc.wait(JVM_SECONDS_MAX)
     finally:
         with quiet_signals():
             gateway.proc.kill()
@@ -282,6 +284,9 @@ def run_demo(options: Options, console: Console) -> int:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         run = _run_through(options, console, place, data)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        raise
     except Exception as error:
         saved = place.save_logs()
         raise SparrowError(f"the demo failed: {error}\nlogs: {saved}") from error
