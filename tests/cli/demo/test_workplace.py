@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.demo import workplace
 from sparrowmq.cli.demo.workplace import prepare
 
 
@@ -19,6 +20,14 @@ def dead_pid() -> int:
     return process.pid
 
 
+@pytest.fixture(autouse=True)
+def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sockets' directories go where the test's go."""
+    assert len(workplace.SHORT_ROOT) < 20
+    (tmp_path / "short").mkdir()
+    monkeypatch.setattr(workplace, "SHORT_ROOT", str(tmp_path / "short"))
+
+
 def test_each_run_has_a_directory_of_its_own(tmp_path: Path) -> None:
     place = prepare(tmp_path / "demo")
     assert place.run == tmp_path / "demo" / f"run-{os.getpid()}"
@@ -26,7 +35,7 @@ def test_each_run_has_a_directory_of_its_own(tmp_path: Path) -> None:
     assert all(path.parent == place.run for path in inside)
     assert {place.page.parent, place.result.parent} == {place.root}
     assert place.sockets.is_dir()
-    assert len(str(place.sockets)) < 50
+    assert place.sockets.parent == tmp_path / "short"
     place.finish(keep=False)
     assert not place.sockets.exists()
 
@@ -36,7 +45,9 @@ def test_what_killed_runs_left_goes_and_living_ones_stay(tmp_path: Path) -> None
         (tmp_path / f"run-{pid}" / "store").mkdir(parents=True)
     place = prepare(tmp_path)
     assert list(place.run.iterdir()) == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["run-1", "run-x", place.run.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["run-1", "run-x", "short", place.run.name]
+    )
 
 
 def test_results_replace_those_of_the_run_before(tmp_path: Path) -> None:
