@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support import run, until
 
+from sparrowmq.broker import registration as module
 from sparrowmq.broker.registration import Registration
 from sparrowmq.core.errors import ConnectError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -89,3 +90,18 @@ def test_a_silent_name_server_is_reported_once_and_when_it_is_back(caplog: pytes
         run(main())
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "nobody there" in caplog.records[0].message
+
+
+def test_a_name_server_that_was_away_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+
+    async def main() -> None:
+        servers = NameServers()
+        servers.errors = [ConnectError("nobody listens"), ConnectError("nobody listens")]
+        registering = registration(servers)
+        await registering.start()
+        await until(lambda: servers.registrations() == 3)
+        await registering.close()
+        assert servers.registrations() == 3
+
+    run(main())

@@ -20,12 +20,14 @@ log = logging.getLogger("sparrowmq.broker")
 CHANGE_SECONDS_MAX: Final = 2.0
 """How long the answer to a change of topics waits for the name servers to know it."""
 GOODBYE_SECONDS_MAX: Final = 1.0
+RETRY_SECONDS: Final = 2.0
+"""How soon a name server that did not take the registration is asked again."""
 
 
 class Registration:
     """Keeps every name server informed about one broker.
 
-    A name server that does not answer is tried again at the next period; the others are not held up.
+    While one does not take the registration all are told every 2 s, so it knows soon after it came back.
     """
 
     def __init__(
@@ -90,11 +92,16 @@ class Registration:
         calls = (self._client.call(a, goodbye, GOODBYE_SECONDS_MAX) for a in self._addresses)
         await asyncio.gather(*calls, return_exceptions=True)
 
+    @property
+    def _pause(self) -> float:
+        """Seconds until the next registration that nothing asks for."""
+        return min(self._period, RETRY_SECONDS) if self._silent else self._period
+
     async def _run(self) -> None:
         while True:  # until cancelled by close
             try:
                 # Not wait_for: that can swallow a cancellation that comes with the wake-up.
-                async with asyncio.timeout(self._period):
+                async with asyncio.timeout(self._pause):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -102,7 +109,7 @@ class Registration:
             try:
                 await self.register()
             except Exception as error:
-                text = f"registering failed and is tried again in {self._period:.0f} s"
+                text = f"registering failed and is tried again in {self._pause:.0f} s"
                 self._occasional.write(logging.ERROR, "registering", text, error=error)
 
     async def _register_at(self, address: str, body: bytes) -> None:
@@ -126,5 +133,5 @@ class Registration:
                 "Trying again every %.0f s",
                 address,
                 why,
-                self._period,
+                self._pause,
             )
