@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets import Span
 from sparrowmq.spark.options import ReadOptions
-from sparrowmq.spark.planning import MESSAGES_PER_TASK, plan
+from sparrowmq.spark.planning import MESSAGES_PER_TASK, MESSAGES_PER_TASK_MOST, cores, plan
 
 OPTIONS = ReadOptions()
 
@@ -20,14 +20,20 @@ def _spans(lengths: list[int]) -> list[Span]:
 COUNTS = st.none() | st.integers(1, 12)
 
 
-@given(st.lists(st.integers(1, 50_000), max_size=10), COUNTS, COUNTS, st.none() | st.integers(1_000, 60_000))
+@given(
+    st.lists(st.integers(1, 50_000), max_size=10),
+    COUNTS,
+    COUNTS,
+    st.none() | st.integers(1_000, 60_000),
+    st.integers(1, 8),
+)
 def test_every_message_is_read_once_within_the_bounds(
-    lengths: list[int], least: int | None, most: int | None, bound: int | None
+    lengths: list[int], least: int | None, most: int | None, bound: int | None, parallel: int
 ) -> None:
     options = replace(OPTIONS, min_partitions=least, max_partitions=most, max_records_per_partition=bound)
     spans = _spans(lengths)
-    tasks = plan(spans, options)
-    assert plan(list(reversed(spans)), options) == tasks
+    tasks = plan(spans, options, parallel)
+    assert plan(list(reversed(spans)), options, parallel) == tasks
     read = sorted(piece for task in tasks for piece in task)
     assert all(len(piece) for piece in read)
     for span in spans:
@@ -46,16 +52,26 @@ def test_every_message_is_read_once_within_the_bounds(
 
 
 def test_small_spans_share_a_task() -> None:
-    assert len(plan(_spans([100] * 8), OPTIONS)) == 1
-    assert len(plan(_spans([MESSAGES_PER_TASK] * 8), OPTIONS)) == 8
-    assert plan([], OPTIONS) == []
+    assert len(plan(_spans([100] * 8), OPTIONS, 4)) == 1
+    assert len(plan(_spans([MESSAGES_PER_TASK] * 3), OPTIONS, 4)) == 3
+    assert plan([], OPTIONS, 4) == []
+
+
+def test_large_spans_share_as_many_tasks_as_there_are_cores() -> None:
+    assert len(plan(_spans([MESSAGES_PER_TASK] * 8), OPTIONS, 2)) == 2
+    assert len(plan(_spans([MESSAGES_PER_TASK] * 8), replace(OPTIONS, max_partitions=5), 2)) == 5
+    assert len(plan(_spans([MESSAGES_PER_TASK_MOST] * 8), OPTIONS, 2)) == 8
+    assert len(plan(_spans([MESSAGES_PER_TASK_MOST * 9]), OPTIONS, 2)) == 1
+    assert cores() >= 1
 
 
 def test_large_queues_are_split_first() -> None:
-    tasks = plan(_spans([90_000, 10_000]), replace(OPTIONS, min_partitions=4))
+    tasks = plan(_spans([90_000, 10_000]), replace(OPTIONS, min_partitions=4), 2)
     assert sorted(sum(len(piece) for piece in task) for task in tasks) == [10_000, 30_000, 30_000, 30_000]
 
 
 def test_tasks_are_balanced() -> None:
-    tasks = plan(_spans([50_000, 40_000, 30_000, 20_000, 10_000, 10_000]), replace(OPTIONS, max_partitions=2))
+    tasks = plan(
+        _spans([50_000, 40_000, 30_000, 20_000, 10_000, 10_000]), replace(OPTIONS, max_partitions=2), 8
+    )
     assert [sum(len(piece) for piece in task) for task in tasks] == [80_000, 80_000]

@@ -1,8 +1,9 @@
-"""Which task reads what. Pure: the same spans and options always give the same plan (spark:S-51)."""
+"""Which task reads what: the same spans, options and cores always give the same plan (spark:S-51)."""
 
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -12,17 +13,24 @@ from sparrowmq.spark.options import ReadOptions
 
 MESSAGES_PER_TASK: Final = 10_000
 """A task costs 15 to 20 ms, as much as so many messages (spark:S-42): smaller ones are packed together."""
+MESSAGES_PER_TASK_MOST: Final = 1_000_000
+"""A task takes seconds for so many: beyond it there are more tasks than cores."""
 
 Plan = list[tuple[Span, ...]]
 
 
-def plan(spans: Sequence[Span], options: ReadOptions) -> Plan:
+def cores() -> int:
+    """Cores this process may use: Spark's in local mode, elsewhere the best guess there is on a driver."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def plan(spans: Sequence[Span], options: ReadOptions, parallel: int) -> Plan:
     """Tasks, each a tuple of spans in order; every span is read once.
 
     A queue is split over tasks only when `minPartitions` or `maxRecordsPerPartition` asks for it, so a task
-    sees each queue's messages in order. Small spans share tasks: as many tasks as have
-    `MESSAGES_PER_TASK` messages each, at most `maxPartitions` when it is given. `maxRecordsPerPartition` goes
-    before `maxPartitions`.
+    sees each queue's messages in order. Spans share tasks: there are at most `maxPartitions`, by default so
+    many that each has `MESSAGES_PER_TASK` messages, up to `parallel` tasks, more only to keep them under
+    `MESSAGES_PER_TASK_MOST`. `maxRecordsPerPartition` goes before all of that.
     """
     total = sum(len(span) for span in spans)
     if not total:
@@ -32,7 +40,9 @@ def plan(spans: Sequence[Span], options: ReadOptions) -> Plan:
     least = min(options.min_partitions or 1, total)
     if len(pieces) < least:
         pieces = _split(pieces, least)
-    most = options.max_partitions or -(-total // MESSAGES_PER_TASK)
+    most = options.max_partitions or max(
+        min(parallel, -(-total // MESSAGES_PER_TASK)), -(-total // MESSAGES_PER_TASK_MOST)
+    )
     return _pack(pieces, max(least, min(most, len(pieces))), bound)
 
 

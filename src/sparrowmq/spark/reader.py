@@ -16,7 +16,7 @@ from sparrowmq.spark.lookup import Lookup
 from sparrowmq.spark.offsets import Span
 from sparrowmq.spark.option_types import EARLIEST
 from sparrowmq.spark.options import ReadOptions
-from sparrowmq.spark.planning import plan
+from sparrowmq.spark.planning import cores, plan
 from sparrowmq.spark.schema import source_schema
 
 _PLAN_SECONDS: Final = 300.0
@@ -50,7 +50,7 @@ class RocketMQReader(DataSourceReader):
             ]
 
         found = Driver(self._options)(spans, _PLAN_SECONDS)
-        return [SpansPartition(task) for task in plan(found, self._options)]
+        return [SpansPartition(task) for task in plan(found, self._options, cores())]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The messages of one task; an empty plan comes as a partition without spans (spark:S-33)."""

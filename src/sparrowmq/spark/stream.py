@@ -19,7 +19,7 @@ from sparrowmq.spark.fetch import read_batches
 from sparrowmq.spark.follow import Follower
 from sparrowmq.spark.offsets import StreamOffset, spans
 from sparrowmq.spark.options import ReadOptions
-from sparrowmq.spark.planning import plan
+from sparrowmq.spark.planning import cores, plan
 from sparrowmq.spark.reader import SpansPartition
 from sparrowmq.spark.schema import source_schema
 
@@ -84,13 +84,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if known is None else known.to_json()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of a batch: depends on nothing but arguments and options (spark:S-51)."""
+        """The tasks of a batch: depends on nothing but arguments, options and cores (spark:S-51)."""
         last = StreamOffset.from_json(end)
         if self._last is None:
             self._last = last
-        return [
-            SpansPartition(task) for task in plan(spans(StreamOffset.from_json(start), last), self._options)
-        ]
+        found = spans(StreamOffset.from_json(start), last)
+        return [SpansPartition(task) for task in plan(found, self._options, cores())]
 
     def commit(self, end: Json) -> None:
         """A batch is done; the last one's report comes with `latestOffset` (spark:S-03)."""
