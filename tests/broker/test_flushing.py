@@ -6,11 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from tests.support import run, until
 
 from sparrowmq.broker import flushing as module
 from sparrowmq.broker.flushing import Flusher
-from sparrowmq.core.errors import StoreError
+from sparrowmq.core.errors import StoreBusyError, StoreError
 
 
 class Disk:
@@ -181,3 +182,26 @@ def test_a_full_line_of_waiters_makes_it_busy(monkeypatch: Any) -> None:
             assert not flush.busy
 
     run(scenario())
+
+
+def test_a_system_without_open_files_delays_the_flush_only(caplog: pytest.LogCaptureFixture) -> None:
+    disk, done = Disk(), list[bool]()
+    disk.error = StoreBusyError("Too many open files")
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            flush = flusher(disk, pool)
+            flush.start()
+            disk.written = 1
+            flush.after(1, done.append)
+            await until(lambda: disk.flushes >= 2)
+            assert flush.failed is None
+            disk.error = None
+            await until(lambda: done)
+            await flush.close()
+
+    run(scenario())
+    assert done == [True]
+    assert [text for text in caplog.messages if "Too many open files" in text] == [
+        "the log is flushed later: Too many open files"
+    ]

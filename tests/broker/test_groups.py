@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.broker.doubles import FakeClock
 
 from sparrowmq.broker.groups import GroupTable
+from sparrowmq.core.errors import StoreCorruptError, StoreFullError
 from sparrowmq.core.names import SYSTEM_GROUPS
 from sparrowmq.protocol.bodies import SubscriptionGroupConfig
+from sparrowmq.store import disk
 from sparrowmq.store.config_file import ConfigFile
 
 
@@ -55,3 +58,41 @@ def test_forbidden_topics_of_a_stored_table_hold(tmp_path: Path) -> None:
     assert not groups.is_forbidden("g", "B") and not groups.is_forbidden("h", "A")
     groups.get("g")
     assert table(tmp_path).is_forbidden("g", "A")
+
+
+def test_a_full_disk_keeps_new_groups_in_memory_and_refuses_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new group may read a full disk; what somebody asked to be changed must not be half changed."""
+    groups = table(tmp_path)
+    groups.put(SubscriptionGroupConfig(group_name="kept"))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace", full)
+        before = groups.version
+        assert groups.get("new") == groups.get("new") == SubscriptionGroupConfig(group_name="new")
+        assert groups.get("newer") is not None
+        with pytest.raises(StoreFullError, match="No space left on device; free space"):
+            groups.put(SubscriptionGroupConfig(group_name="kept", consume_enable=False))
+        with pytest.raises(StoreFullError):
+            groups.delete("kept")
+        assert groups.configs["kept"].consume_enable
+        assert groups.version == before
+    assert sum("is not saved" in text for text in caplog.messages) == 1, "operators are told once"
+    assert "new" not in table(tmp_path).configs
+    groups.put(SubscriptionGroupConfig(group_name="later"))
+    assert {"kept", "new", "newer", "later"} <= set(table(tmp_path).configs)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"subscriptionGroupTable":5}', '{"subscriptionGroupTable":{"A":{"retryMaxTimes":"x"}}}']
+)
+def test_a_file_that_is_no_table_of_groups_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "subscriptionGroup.json"
+    path.write_text(text)
+    with pytest.raises(StoreCorruptError) as caught:
+        table(tmp_path)
+    assert str(caught.value).startswith(f"{path} is not a table of groups (")

@@ -21,6 +21,7 @@ from sparrowmq.protocol.bodies import (
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
+from sparrowmq.store import disk
 
 
 class Members:
@@ -122,3 +123,30 @@ def test_a_silent_client_is_closed(members: Members, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "SILENT_SECONDS_MAX", -1.0)
     members.handlers.drop_silent()
     assert client.closed and "heartbeat" in client.close_reason
+
+
+def test_a_retry_topic_that_cannot_be_made_is_tried_at_the_next_heartbeat(
+    members: Members, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig, client = members.rig, connection()
+    rig.groups.get("g")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace", full)
+        for _ in range(2):
+            assert members.beat(client, "c1", ConsumerData("g")).code == ResponseCode.SUCCESS
+    assert "%RETRY%g" not in rig.topics.configs
+    assert sum("%RETRY%g cannot be made" in text for text in caplog.messages) == 1
+    assert members.list("g").code == ResponseCode.SUCCESS
+    members.beat(client, "c1", ConsumerData("g"))
+    assert "%RETRY%g" in rig.topics.configs
+    assert members.made == 1
+
+
+def test_the_members_of_a_group_nobody_made_say_how_it_is_made(members: Members) -> None:
+    remark = members.list("nobody").remark or ""
+    assert remark.startswith("no consumer for this group, nobody")
+    assert "autoCreateSubscriptionGroup" in remark

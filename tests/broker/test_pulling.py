@@ -11,6 +11,7 @@ from tests.broker.rig import Rig, connection, pull_ext, send_command
 
 from sparrowmq.broker import pulling as module
 from sparrowmq.broker.clients import ConsumerGroup, Member
+from sparrowmq.core.errors import StoreBusyError
 from sparrowmq.core.route import PERM_WRITE
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import (
@@ -265,3 +266,56 @@ def test_stopping_answers_everybody_who_waits(rig: Rig) -> None:
         rig.pulling.pull(client, frame(sysFlag=4 | HOLD))
     rig.pulling.release()
     assert [client.answers()[0].code for client in clients] == [ResponseCode.PULL_NOT_FOUND] * 3
+
+
+def test_messages_that_cannot_be_read_are_an_answer_not_a_fault(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection stays; nor does it hit the producer whose message woke a pull."""
+    fill(rig, 1)
+    waiting = connection()
+    rig.pulling.pull(waiting, frame(queueOffset=1, sysFlag=4 | HOLD, suspendTimeoutMillis=20_000))
+    assert rig.pulling.held == 1
+
+    def busy(*_: object, **__: object) -> None:
+        raise StoreBusyError("cannot map it: Too many open files; raise the limit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "get_messages", busy)
+        answer = pull(rig)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert (
+            answer.remark
+            == "the messages cannot be read now: cannot map it: Too many open files; raise the limit"
+        )
+        fill(rig, 1)
+        (woken,) = waiting.answers()
+        assert woken.code == ResponseCode.SYSTEM_ERROR
+    assert pull(rig).code == ResponseCode.SUCCESS
+    tagged = connection()
+    rig.clients.consumers.clear()
+    rig.pulling.pull(
+        tagged, frame(queueOffset=2, sysFlag=4 | HOLD, subscription="TagB", suspendTimeoutMillis=20_000)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.store, "has_match", busy)
+        fill(rig, 1)
+    assert tagged.answers()[0].code == ResponseCode.SYSTEM_ERROR
+    assert rig.pulling.held == 0
+
+
+def test_a_damaged_record_is_left_out_and_said_so_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    fill(rig, 3)
+    store = rig.store
+    (segment,) = store._log.files
+    second = store.queue("TopicTest", 0).physical_offset(1)
+    assert second is not None
+    with segment.path.open("r+b") as file:
+        file.seek(second + 4)
+        file.write(bytes(4))
+    for _ in range(2):
+        answer = pull(rig)
+        assert [record.queue_offset for record in decode_records(answer.body)] == [0, 2]
+    assert [text for text in caplog.messages if "damaged" in text] == [
+        "TopicTest/0 offset 1: its record is damaged and left out"
+    ]

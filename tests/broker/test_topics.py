@@ -10,7 +10,9 @@ import pytest
 from tests.broker.rig import Rig
 
 from sparrowmq.broker.topics import TopicTable
+from sparrowmq.core.errors import StoreCorruptError, StoreFullError
 from sparrowmq.protocol.bodies import TopicConfig
+from sparrowmq.store import disk
 from sparrowmq.store.config_file import ConfigFile
 
 
@@ -105,3 +107,37 @@ def test_deleting_forgets_once(rig: Rig) -> None:
     assert not rig.topics.delete("A")
     assert rig.topics.get("A") is None
     assert "A" not in reloaded(rig).configs
+
+
+def test_a_table_that_cannot_be_saved_stays_as_it_was(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.topics.ensure("A", 1)
+    opened = rig.topics.get("A")
+    before = dict(rig.topics.configs), rig.topics.version
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace", full)
+        for change in (
+            lambda: rig.topics.put(TopicConfig(topic_name="A", read_queue_nums=5, write_queue_nums=5)),
+            lambda: rig.topics.ensure("B", 1),
+            lambda: rig.topics.create_from_template("C", "TBW102", 4),
+            lambda: rig.topics.delete("A"),
+        ):
+            with pytest.raises(StoreFullError, match=r"topics\.json: No space left on device; free space"):
+                change()
+            assert (rig.topics.configs, rig.topics.version) == before
+            assert rig.topics.get("A") is opened
+    assert rig.topics.ensure("B", 1)
+
+
+@pytest.mark.parametrize("text", ['{"topicConfigTable":5}', '{"topicConfigTable":{"A":{"perm":"x"}}}'])
+def test_a_file_that_is_no_table_of_topics_is_named(rig: Rig, text: str) -> None:
+    path = rig.settings.store_path_root_dir / "config" / "topics.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    with pytest.raises(StoreCorruptError) as caught:
+        reloaded(rig)
+    assert str(caught.value).startswith(f"{path} is not a table of topics (")
+    assert str(caught.value).endswith("; restore or remove it")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from sparrowmq.runtime.process import raise_open_files_limit
 
 UP = [
     sys.executable,
@@ -62,3 +65,33 @@ def test_a_start_that_fails_is_one_line(tmp_path: Path) -> None:
     assert err.startswith("sparrow: ")
     assert len(err.splitlines()) == 1
     assert str(tmp_path) in err
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised"),
+    [
+        ((1024, 4096), (4096, 4096)),
+        ((1024, 1 << 20), (65_536, 1 << 20)),
+        ((1024, resource.RLIM_INFINITY), (65_536, resource.RLIM_INFINITY)),
+        ((100_000, 1 << 20), None),
+        ((4096, 4096), None),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], raised: tuple[int, int] | None
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: asked.append(wanted))
+    raise_open_files_limit()
+    assert asked == ([] if raised is None else [raised])
+
+
+def test_a_limit_that_cannot_be_raised_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    raise_open_files_limit()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.store.rig import HOST, HOST_V6, LOG_BYTES, START_MS, append, fill, open_store, opened, put
 
-from sparrowmq.core.errors import StoreError
+from sparrowmq.core.errors import StoreBusyError, StoreError
 from sparrowmq.store import disk
 from sparrowmq.store.commit_log import store_timestamp
 
@@ -133,3 +133,26 @@ def test_flushes_from_other_threads_see_whole_chunks(tmp_path: Path) -> None:
         assert not thread.is_alive()
         assert set(flushed) <= ends
         assert sorted(flushed) == flushed
+
+
+def test_a_flush_without_open_files_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        fill(store, queue, 2)
+        for name in ("sync_directory", "datasync"):
+            with monkeypatch.context() as patch:
+                patch.setattr(disk, name, none_left)
+                with pytest.raises(StoreBusyError, match="Too many open files; raise the limit"):
+                    store.flush()
+            assert store.failed is None
+            assert store.flushed_position == 0
+        synced: list[str] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "sync_directory", lambda path: synced.append(path.name))
+            assert store.flush() == store.position
+        assert synced == ["commitlog"], "what was left out is made up for"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 
 import pytest
@@ -209,5 +210,22 @@ def test_repr_tells_address_and_state(run: Run) -> None:
             assert repr(server) == f"<Server 127.0.0.1:{server.port} listening, 0 connections>"
         assert "stopped" in repr(server)
         assert "new" in repr(Server(EchoHandler()))
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("soft", "most"), [(1000, 200), (3, 1), (10**6, 10_000), (resource.RLIM_INFINITY, 10_000)]
+)
+def test_a_low_limit_of_open_files_lowers_that_of_connections(
+    run: Run, monkeypatch: pytest.MonkeyPatch, soft: int, most: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+
+    async def main() -> None:
+        async with serving(EchoHandler()) as server:
+            assert server.connections_max == most
+        async with serving(EchoHandler(), connections_max=2) as server:
+            assert server.connections_max == min(2, most)
 
     run(main())
