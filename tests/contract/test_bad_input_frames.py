@@ -331,6 +331,37 @@ def test_ten_thousand_strangers_are_let_go_one_by_one(
     assert len(caplog.records) <= 4, "strangers must not fill the log"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("http", "an HTTP request arrived where RocketMQ's remoting protocol is spoken"),
+        ("tls", "a TLS handshake arrived on a port without TLS; turn TLS off at the client"),
+        ("length over the limit", "a frame of 16777220 bytes is over the limit of 16777216"),
+        ("header longer than the frame", "a header of 100 bytes does not fit its frame of 14 bytes"),
+        ("not json", "a JSON header of 11 bytes cannot be read"),
+        ("compact fields huge", "a compact header names 2147483647 bytes of fields, 0 follow"),
+        ("header type 255", "header type 255 is neither JSON (0) nor compact (1)"),
+    ],
+)
+def test_operators_are_told_once_who_sent_what(
+    name: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    peers: list[str] = []
+
+    async def main(address: str) -> None:
+        for _ in range(3):
+            async with connected(address) as peer:
+                host, port = peer.writer.get_extra_info("sockname")
+                peers.append(f"{host}:{port}")
+                await peer.send_bytes(CLOSED[name])
+                await peer.closed_with()
+
+    with LocalCluster() as fresh:
+        run(main(fresh.broker_address))
+    (line,) = [line for line in caplog.messages if "closing" in line]
+    assert line.startswith(f"closing {peers[0]}: {text}")
+
+
 def open_connections(cluster: LocalCluster) -> int:
     """Connections of both servers: the neighbour's, and the broker's to its name server."""
 

@@ -278,6 +278,19 @@ def test_an_illegal_group_is_refused_by_name(cluster: LocalCluster, group: str, 
     assert f"[{group}]" in (raw.remark or "")
 
 
+def test_commits_for_queues_that_a_topic_does_not_have_are_refused(cluster: LocalCluster) -> None:
+    def commit(topic: str, queue_id: int) -> Command:
+        ext = {"consumerGroup": "committers", "topic": topic, "queueId": str(queue_id), "commitOffset": "1"}
+        return answer(cluster, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext))
+
+    assert commit("Sound", 0).code == ResponseCode.SUCCESS
+    for queue_id in (-1, 1, 2**31 - 1):
+        refusal = commit("Sound", queue_id)
+        assert refusal.code == ResponseCode.INVALID_PARAMETER
+        assert refusal.remark == f"queueId {queue_id}: topic Sound has queues 0 to 0"
+    assert commit("Missing", 0).code == ResponseCode.TOPIC_NOT_EXIST
+
+
 # Bodies
 
 
