@@ -122,19 +122,24 @@ def test_a_fault_while_answering_one_leaves_the_others_no_longer_waiting() -> No
     assert done == [True, True]
 
 
-def test_whoever_waits_too_long_is_released_with_false() -> None:
+def test_whoever_waits_too_long_is_released_with_false_and_told_once_it_is_flushed() -> None:
     disk, done = Disk(), list[bool]()
 
     async def scenario() -> None:
         with ThreadPoolExecutor(1) as pool:
             flush = flusher(disk, pool, timeout=0.0)
             flush.start()
-            flush.after(1, done.append)  # nothing of it is ever written
+            flush.after(1, done.append)  # no flush reaches it yet
             await until(lambda: done)
+            assert done == [False]
+            disk.written = 1
+            await until(lambda: len(done) == 2)
+            flush.after(2, done.append)
+            await until(lambda: len(done) == 3)
             await flush.close()
 
     run(scenario())
-    assert done == [False]
+    assert done == [False, True, False], "what is never flushed is not told again"
 
 
 def test_closing_flushes_what_is_left_and_releases_everybody() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.rig import Rig, connection, hot_send, send_command, send_header
+from tests.broker.rig import Rig, connection, hot_send, pull_ext, send_command, send_header
 from tests.support import run, until
 
 from sparrowmq.core.errors import StoreFullError
@@ -20,6 +20,7 @@ from sparrowmq.protocol.batch import encode_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
 from sparrowmq.protocol.headers import to_ext
+from sparrowmq.protocol.hot import decode_pull
 from sparrowmq.protocol.record import decode_records
 
 
@@ -300,6 +301,32 @@ def test_sync_flush_answers_only_after_the_flush(tmp_path: Path) -> None:
         run(scenario())
     finally:
         rig.close()
+
+
+def test_a_late_flush_wakes_who_waits_for_the_message_and_answers_nobody_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path / "store", flush_disk_type="SYNC_FLUSH")
+    rig.topics.ensure("TopicTest", 1)
+    told: list[Callable[[bool], None]] = []
+    monkeypatch.setattr(rig.flusher, "after", lambda position, done: told.append(done))
+    producer, consumer = connection(), connection(50_001)
+    waiting = Command(RequestCode.PULL_MESSAGE, 7, 0, dict(pull_ext(sysFlag=6)))
+    held = decode_pull(hot_send(waiting)[0])
+    assert held is not None
+    rig.pulling.pull(consumer, held)
+    rig.sending.store_chunk(producer, [hot_send(send_command())])
+    (flushed,) = told
+    flushed(False)
+    (answer,) = producer.answers()
+    assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert (consumer.answers(), rig.pulling.held) == ([], 1), "it is not visible yet"
+    rig.store.flush()
+    flushed(True)
+    (found,) = consumer.answers()
+    assert (found.code, found.opaque) == (ResponseCode.SUCCESS, 7)
+    assert producer.answers() == []
+    rig.close()
 
 
 def test_sync_flush_that_fails_says_so_and_refuses_what_follows(

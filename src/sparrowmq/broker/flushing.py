@@ -27,7 +27,10 @@ BUSY_SECONDS: Final = 0.1
 """Pause before a flush for which the system had no open file left is tried again."""
 
 Flushed = Callable[[bool], None]
-"""Called on the loop with True once flushed, with False when the time ran out or the disk failed."""
+"""Called on the loop with True once flushed, with False when the time ran out or the disk failed.
+
+After the time ran out it is called once more, with True, if the flush succeeds in the end.
+"""
 
 
 class Flusher:
@@ -50,6 +53,7 @@ class Flusher:
         self._timeout = timeout
         self._queue_interval = queue_interval
         self._waiting: deque[tuple[int, float, Flushed]] = deque()
+        self._late: deque[tuple[int, Flushed]] = deque()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._occasional = OccasionalLog(log)
@@ -113,22 +117,32 @@ class Flusher:
         while True:  # until cancelled by close
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
+            while self._waiting or self._late:
                 await self._flush()
                 self._release()
 
     def _release(self, *, everybody: bool = False) -> None:
         flushed = self._store.flushed_position
         now = asyncio.get_running_loop().time()
-        waiting = self._waiting
+        waiting, late = self._waiting, self._late
+        hopeless = everybody or self.failed is not None
+        while late and (hopeless or late[0][0] <= flushed):
+            position, done = late.popleft()
+            if position <= flushed:
+                self._call(done, on_disk=True)
         while waiting:
             position, deadline, done = waiting[0]
             on_disk = position <= flushed
-            if not (on_disk or everybody or self.failed is not None or deadline <= now):
+            if not (on_disk or hopeless or deadline <= now):
                 break
             waiting.popleft()
-            try:
-                done(on_disk)
-            except Exception as error:  # of one connection: the others still wait for theirs
-                text = "a fault while answering flushed messages"
-                self._occasional.write(logging.ERROR, "answering", text, error=error)
+            self._call(done, on_disk=on_disk)
+            if not on_disk and not hopeless:
+                late.append((position, done))
+
+    def _call(self, done: Flushed, *, on_disk: bool) -> None:
+        try:
+            done(on_disk)
+        except Exception as error:  # of one connection: the others still wait for theirs
+            text = "a fault while answering flushed messages"
+            self._occasional.write(logging.ERROR, "answering", text, error=error)

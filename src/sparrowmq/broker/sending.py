@@ -218,10 +218,16 @@ class SendPath:
             self._wake(touched)
             return
 
+        answered = False
+
         def flushed(on_disk: bool) -> None:
-            code = ResponseCode.SUCCESS if on_disk else ResponseCode.FLUSH_DISK_TIMEOUT
-            self._answer(connection, stored, code)
-            self._wake(touched)
+            nonlocal answered
+            if not answered:
+                code = ResponseCode.SUCCESS if on_disk else ResponseCode.FLUSH_DISK_TIMEOUT
+                self._answer(connection, stored, code)
+                answered = True
+            if on_disk:  # only then it is visible
+                self._wake(touched)
 
         self._flusher.after(self._store.position, flushed)
 
