@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.protocol import recorded
 
 from sparrowmq.core.errors import FrameError
+from sparrowmq.protocol import frame as frames
 from sparrowmq.protocol.codes import LANGUAGES, VERSION
 from sparrowmq.protocol.frame import FRAME_BYTES_MAX, Command, FrameReader, decode, encode, frame
 
@@ -106,15 +108,19 @@ def test_what_is_written_is_read_back(command: Command) -> None:
     assert recorded.command(encode(command)) == command
 
 
+@pytest.mark.parametrize("large", [frames.LARGE_FRAME_BYTES, 9])
 @given(st.lists(COMMANDS, max_size=6), st.data())
-def test_a_stream_cut_anywhere_gives_the_same_frames(commands: list[Command], data: st.DataObject) -> None:
+def test_a_stream_cut_anywhere_gives_the_same_frames(
+    large: int, commands: list[Command], data: st.DataObject
+) -> None:
     stream = b"".join(map(encode, commands))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     reader = FrameReader()
-    frames = []
-    for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        frames += reader.feed(stream[start:stop])
-    assert [decode(*item) for item in frames] == commands
+    found = []
+    with patch.object(frames, "LARGE_FRAME_BYTES", large):
+        for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            found += reader.feed(stream[start:stop])
+    assert [decode(*item) for item in found] == commands
     assert reader.buffered == 0
 
 

@@ -23,6 +23,9 @@ from sparrowmq.protocol.codes import LANGUAGES, VERSION
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 """A longer frame closes the connection, as with Java peers."""
 
+LARGE_FRAME_BYTES: Final = 256 * 1024
+"""From this size on a frame that came in parts is put together with care for copies."""
+
 JSON_HEADER: Final = 0
 COMPACT_HEADER: Final = 1
 FLAG_RESPONSE: Final = 1
@@ -227,6 +230,7 @@ class FrameReader:
         self._parts: list[bytes] = []
         self._held = 0
         self._needed = 0
+        self._body_at = 0
         self._error: FrameError | None = None
 
     @property
@@ -238,15 +242,19 @@ class FrameReader:
         """Frames completed by `data`, in order."""
         if self._error is not None:
             raise self._error
+        frames: list[RawFrame] = []
         if self._parts:
             self._parts.append(data)
             self._held += len(data)
             if self._held < self._needed:
                 return []
-            data = b"".join(self._parts)
+            if self._needed >= LARGE_FRAME_BYTES and self._body_at <= len(self._parts[0]):
+                large, data = self._take_large()
+                frames.append(large)
+            else:
+                data = b"".join(self._parts)
             self._parts = []
             self._held = 0
-        frames: list[RawFrame] = []
         position, end, limit = 0, len(data), self._frame_bytes_max
         unpack = _PREFIX.unpack_from
         while end - position >= 8:
@@ -258,6 +266,7 @@ class FrameReader:
             stop = position + 4 + length
             if stop > end:
                 self._needed = 4 + length
+                self._body_at = 8 + header_length
                 break
             body_at = position + 8 + header_length
             frames.append((word >> 24, data[position + 8 : body_at], data[body_at:stop]))
@@ -269,6 +278,13 @@ class FrameReader:
             self._parts = [rest]
             self._held = len(rest)
         return frames
+
+    def _take_large(self) -> tuple[RawFrame, bytes]:
+        """The frame that the parts hold and what follows it. Its body is copied once, not joined and cut."""
+        first, last, body_at = self._parts[0], self._parts[-1], self._body_at
+        cut = len(last) - (self._held - self._needed)
+        body = b"".join((memoryview(first)[body_at:], *self._parts[1:-1], memoryview(last)[:cut]))
+        return (first[4], first[8:body_at], body), last[cut:]
 
     def _refusal(self, start: bytes, length: int, header_length: int) -> FrameError:
         foreign = _FOREIGN.get(start[:4])
