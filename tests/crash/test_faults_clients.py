@@ -192,7 +192,7 @@ def test_a_broker_without_its_name_server_says_so_once_and_registers_when_it_app
     with caplog.at_level(logging.INFO, logger="sparrowmq.broker"):
         run(main())
     line = next(line for line in caplog.messages if "cannot register at name server" in line)
-    assert "clients find no route there. Trying again every 10 s" in line
+    assert "clients find no route there. Trying again every 2 s" in line
 
 
 def test_known_routes_outlive_their_name_server(tmp_path: Path) -> None:
