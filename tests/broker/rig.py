@@ -12,6 +12,7 @@ from tests.broker.doubles import FakeClock, FakeConnection, FakeRegistration
 from sparrowmq.broker.clients import ClientTable
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
+from sparrowmq.broker.inner import InnerStore
 from sparrowmq.broker.pulling import PullPath
 from sparrowmq.broker.sending import SendPath
 from sparrowmq.broker.topics import TopicTable
@@ -54,6 +55,14 @@ class Rig:
         self.registration = FakeRegistration()
         self.pulling = PullPath(
             self.settings, self.store, self.topics, self.groups, self.clients, self.offsets
+        )
+        self.inner = InnerStore(
+            self.store,
+            self.topics,
+            self.flusher,
+            self.clock,
+            wake=self.pulling.wake,
+            topic_made=self.registration.changed_soon,
         )
         self.sending = SendPath(
             self.settings,

@@ -17,6 +17,7 @@ from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.clients import ClientTable
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
+from sparrowmq.broker.inner import InnerStore
 from sparrowmq.broker.membership import Membership
 from sparrowmq.broker.periodic import repeat
 from sparrowmq.broker.progress import Progress
@@ -174,6 +175,14 @@ class Broker:
             timeout=settings.register_broker_timeout_mills / 1000,
         )
         self._pulling = PullPath(settings, store, self._topics, self._groups, self._clients, self._offsets)
+        self._inner = InnerStore(
+            store,
+            self._topics,
+            self._flusher,
+            clock,
+            wake=self._pulling.wake,
+            topic_made=self._registration.changed_soon,
+        )
         self._sending = SendPath(
             settings,
             store,

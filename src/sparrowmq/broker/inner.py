@@ -1,0 +1,181 @@
+"""The broker's own writes: retries, dead letters, delayed deliveries, transaction records.
+
+They go into the log like sends, a chunk at a time, and wake the pulls that wait for them. Nobody is answered,
+so a put does not wait for the disk; with `SYNC_FLUSH` it becomes visible once it is flushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrowmq.core.errors import RecordError, StoreError
+from sparrowmq.core.hashing import tags_code
+from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from sparrowmq.protocol.properties import find
+from sparrowmq.protocol.record import StoredRecord, decode_record, decode_records
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.flushing import Flusher
+    from sparrowmq.broker.topics import TopicTable
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.message_store import MessageStore
+
+MADE_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
+
+
+@dataclass(slots=True)
+class InnerMessage:
+    """A message the broker writes itself. `properties` is the encoded string, times are epoch ms.
+
+    `tags_code` is what its queue entry holds; None takes the hash of its tags.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+    tags_code: int | None = None
+
+    @classmethod
+    def copy_of(cls, record: StoredRecord, topic: str, queue_id: int) -> InnerMessage:
+        """The message of a stored record, for another queue; everything a consumer sees stays."""
+        return cls(
+            topic,
+            queue_id,
+            record.body,
+            record.properties,
+            record.flag,
+            record.sys_flag,
+            record.born_timestamp,
+            record.born_host,
+            record.reconsume_times,
+            record.prepared_offset,
+        )
+
+
+class Placed(NamedTuple):
+    """Where a message was stored."""
+
+    physical_offset: int
+    queue_offset: int
+
+
+class Scan(NamedTuple):
+    """Records in queue order, and the queue offset to go on from."""
+
+    records: list[StoredRecord]
+    next_offset: int
+
+
+def code_of_tags(properties: bytes) -> int:
+    """The tag code of a property string (broker:3.1)."""
+    tags = find(properties, b"TAGS")
+    return 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
+
+
+class InnerStore:
+    """Writes and reads messages on the broker's own behalf."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        flusher: Flusher,
+        clock: Clock,
+        *,
+        wake: Callable[[set[ConsumeQueue]], None],
+        topic_made: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._flusher = flusher
+        self._clock = clock
+        self._wake = wake
+        self._topic_made = topic_made
+
+    def put(self, messages: Sequence[InnerMessage]) -> list[Placed]:
+        """Store the messages as one chunk, in order, and wake who waits for them.
+
+        Topics that RocketMQ makes itself (retry, dead letters, system) are made when they are missing; a
+        message of any other unknown topic is stored and can be read once the topic exists. Raises
+        `StoreError`, or `RecordError` for a message that fits no record; then nothing of it is stored.
+        """
+        if self._flusher.failed is not None:
+            raise StoreError(f"the disk failed: {self._flusher.failed}")
+        queues = [self._queue(message.topic, message.queue_id) for message in messages]
+        store, now = self._store, self._clock.now_ms()
+        placed = []
+        try:
+            for message, queue in zip(messages, queues, strict=True):
+                code = message.tags_code
+                queue_offset = queue.next_offset
+                physical = store.append(
+                    queue,
+                    message.body,
+                    message.properties,
+                    flag=message.flag,
+                    sys_flag=message.sys_flag,
+                    born_timestamp=message.born_timestamp,
+                    born_host=message.born_host,
+                    reconsume_times=message.reconsume_times,
+                    prepared_offset=message.prepared_offset,
+                    tags_code=code_of_tags(message.properties) if code is None else code,
+                    now_ms=now,
+                )
+                placed.append(Placed(physical, queue_offset))
+        except RecordError:
+            store.drop_chunk()
+            raise
+        store.commit_chunk()
+        self._wake_after(set(queues))
+        return placed
+
+    def _wake_after(self, touched: set[ConsumeQueue]) -> None:
+        if not touched:
+            return
+        if not self._flusher.sync:
+            self._wake(touched)
+            return
+
+        def flushed(on_disk: bool) -> None:
+            if on_disk:  # only then it is visible
+                self._wake(touched)
+
+        self._flusher.after(self._store.position, flushed)
+
+    def _queue(self, name: str, queue_id: int) -> ConsumeQueue:
+        topic = self._topics.get(name)
+        if (
+            topic is None
+            and (name.startswith(MADE_PREFIXES) or is_system_topic(name))
+            and self._topics.ensure(name, queue_id + 1)
+        ):
+            topic = self._topics.get(name)
+            self._topic_made()
+        if topic is not None and queue_id < len(topic.queues):
+            return topic.queues[queue_id]
+        return self._store.queue(name, queue_id)
+
+    def read(self, physical_offset: int) -> StoredRecord | None:
+        """The record that starts at a physical offset, or None when no valid one does."""
+        data = self._store.read_record(physical_offset)
+        return None if data is None else decode_record(data)
+
+    def scan(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> Scan:
+        """Up to `max_count` records and `max_bytes` of a queue from `offset` on; the first of any size.
+
+        Records that are gone are passed over; `next_offset` is `offset` when there is nothing to read, and
+        the queue's end or beginning when `offset` lies outside.
+        """
+        queue = self._store.find_queue(topic, queue_id)
+        result = self._store.get_messages(queue, offset, max_count=max_count, max_bytes=max_bytes)
+        return Scan(decode_records(b"".join(result.buffers)), result.next_offset)
