@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from benchmarks.load import JAVA, PYTHON, Load, LoadError
@@ -14,17 +15,19 @@ from benchmarks.report import LEAST, Floor, Report, alternate
 TOPIC: Final = "BenchConsume"
 QUEUES: Final = 8
 SECONDS_MAX: Final = 180
-TITLES: Final = {JAVA: "Java's push consumer", PYTHON: "our push consumer"}
+FRESH_JAVA: Final = "Java's push consumer"
+WARM_JAVA: Final = "Java's push consumer, long warm"
+OURS_READS: Final = "our push consumer"
 AGAINST_JAVA: Final = "our push consumer: share of Java's rate"
 
 FLOORS: Final = [
-    Floor(f"{TITLES[JAVA]}: rate", LEAST, 1.5),
+    Floor(f"{FRESH_JAVA}: rate", LEAST, 1.5),
     Floor(AGAINST_JAVA, LEAST, 0.5, absolute=True),
 ]
 _numbers = itertools.count()
 
 
-def measure(kind: str, load: Load, peer: Peer, report: Report) -> None:
+def measure(title: str, load: Load, peer: Peer, report: Report) -> None:
     """One new group reads the whole topic; raises `LoadError` unless every message came exactly once."""
     ends = stored(peer, TOPIC)
     group = f"bench_consume_{next(_numbers)}"
@@ -33,13 +36,17 @@ def measure(kind: str, load: Load, peer: Peer, report: Report) -> None:
     wanted = (count, sum(end * (end - 1) // 2 for end in ends))
     got = (measured.result["messages"], measured.result["offsets"])
     if got != wanted:
-        raise LoadError(f"{TITLES[kind]} on {peer.name}: messages and sum of offsets are {got}, not {wanted}")
-    report.add(f"{TITLES[kind]}: rate", "msg/s", peer.name, measured.rate)
-    report.add(f"{TITLES[kind]}: broker CPU", "µs", peer.name, measured.cpu_us)
+        raise LoadError(f"{title} on {peer.name}: messages and sum of offsets are {got}, not {wanted}")
+    report.add(f"{title}: rate", "msg/s", peer.name, measured.rate)
+    report.add(f"{title}: broker CPU", "µs", peer.name, measured.cpu_us)
 
 
 def main(options: Options, report: Report) -> None:
-    """Fill a topic on each peer, then let new groups read it in turns."""
+    """Fill a topic on each peer, then let new groups read it in turns.
+
+    A consumer that catches up is usually one that was just started, so a Java process is new for each
+    measurement; "long warm" is one that has read the backlog several times before.
+    """
     with running(options.peers) as peers, ExitStack() as stack:
         loads = {kind: stack.enter_context(Load(kind)) for kind in (JAVA, PYTHON)}
         by_name = {peer.name: peer for peer in peers}
@@ -47,15 +54,20 @@ def main(options: Options, report: Report) -> None:
             create_topic(peer, TOPIC, QUEUES)
             filled = loads[JAVA].run(peer, "send", topic=TOPIC, threads=4, batch=50, count=options.backlog)
             stored(peer, TOPIC, filled.result["acknowledged"])
-        for kind, load in loads.items():
+
+        def fresh(name: str) -> None:
+            with Load(JAVA) as load:
+                measure(FRESH_JAVA, load, by_name[name], report)
+
+        def turn(name: str, title: str, kind: str) -> None:
+            measure(title, loads[kind], by_name[name], report)
+
+        alternate(options.rounds, options.peers, fresh)
+        for title, kind in ((WARM_JAVA, JAVA), (OURS_READS, PYTHON)):
             for peer in peers:
-                measure(kind, load, peer, Report())
-
-            def turn(name: str, kind: str = kind, load: Load = load) -> None:
-                measure(kind, load, by_name[name], report)
-
-            alternate(options.rounds, options.peers, turn)
-    mine, java = (report.series[f"{TITLES[kind]}: rate"] for kind in (PYTHON, JAVA))
+                measure(title, loads[kind], peer, Report())
+            alternate(options.rounds, options.peers, partial(turn, title=title, kind=kind))
+    mine, java = (report.series[f"{title}: rate"] for title in (OURS_READS, FRESH_JAVA))
     for name in options.peers:
         for ours, theirs in zip(mine.values[name], java.values[name], strict=True):
             report.add(AGAINST_JAVA, "", name, ours / theirs)
