@@ -5,6 +5,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -49,7 +50,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *
  * <p>Standard input: one JSON object a line, {@code {"id": 1, "op": "send", ...}}. Standard output: one JSON object
  * a line, {@code {"id": 1, "result": ...}} or {@code {"id": 1, "error": "...", "code": 17}}. Every request runs in
- * a thread of its own, so a waiting one holds nobody up. The process ends when standard input closes.
+ * a thread of its own, so a waiting one holds nobody up. The process ends when standard input closes. An op that is
+ * not listed here is {@code Class.method}, a static method of a feature's own class beside this one.
  */
 public final class Driver {
     private interface Op {
@@ -101,21 +103,21 @@ public final class Driver {
 
     // ---- values ------------------------------------------------------------------------------------------------
 
-    private static JSONObject describe(MessageQueue queue) {
+    static JSONObject describe(MessageQueue queue) {
         return JSONObject.of("topic", queue.getTopic(), "broker", queue.getBrokerName(), "id", queue.getQueueId());
     }
 
-    private static MessageQueue queue(JSONObject value) {
+    static MessageQueue queue(JSONObject value) {
         return new MessageQueue(value.getString("topic"), value.getString("broker"), value.getIntValue("id"));
     }
 
-    private static JSONObject describe(SendResult result) {
+    static JSONObject describe(SendResult result) {
         return JSONObject.of("status", result.getSendStatus().name(), "msg_id", result.getMsgId(),
                 "offset_msg_id", result.getOffsetMsgId(), "queue", describe(result.getMessageQueue()),
                 "queue_offset", result.getQueueOffset());
     }
 
-    private static JSONObject describe(MessageExt message) {
+    static JSONObject describe(MessageExt message) {
         JSONObject value = new JSONObject();
         value.put("topic", message.getTopic());
         value.put("broker", message.getBrokerName());
@@ -139,7 +141,7 @@ public final class Driver {
         return value;
     }
 
-    private static Message message(JSONObject value) {
+    static Message message(JSONObject value) {
         Message message = new Message(value.getString("topic"), Base64.getDecoder().decode(value.getString("body")));
         if (value.containsKey("tags")) {
             message.setTags(value.getString("tags"));
@@ -184,7 +186,7 @@ public final class Driver {
         return value;
     }
 
-    private static <T extends ClientConfig> T configured(T client, JSONObject request) {
+    static <T extends ClientConfig> T configured(T client, JSONObject request) {
         client.setNamesrvAddr(request.getString("namesrv"));
         client.setInstanceName("driver" + COUNTER.incrementAndGet());
         client.setVipChannelEnabled(false);
@@ -194,7 +196,7 @@ public final class Driver {
         return client;
     }
 
-    private static <T> T known(Map<String, T> table, JSONObject request) {
+    static <T> T known(Map<String, T> table, JSONObject request) {
         T found = table.get(request.getString("handle"));
         if (found == null) {
             throw new IllegalArgumentException("no such handle: " + request.getString("handle"));
@@ -417,7 +419,7 @@ public final class Driver {
         OPS.put("admin.offsets", Driver::offsets);
     }
 
-    private static JSONArray queues(Collection<MessageQueue> queues) {
+    static JSONArray queues(Collection<MessageQueue> queues) {
         JSONArray values = new JSONArray();
         new TreeSet<>(queues).forEach(queue -> values.add(describe(queue)));
         return values;
@@ -436,13 +438,21 @@ public final class Driver {
         return answer;
     }
 
+    /** {@code Class.method} names a static method of a feature's own class: it takes the request and gives the result. */
+    private static Op feature(String name) throws ReflectiveOperationException {
+        int dot = name.indexOf('.');
+        if (dot < 0) {
+            throw new IllegalArgumentException("unknown op: " + name);
+        }
+        Method method = Class.forName(name.substring(0, dot)).getDeclaredMethod(name.substring(dot + 1), JSONObject.class);
+        return request -> method.invoke(null, request);
+    }
+
     private static void answer(PrintStream out, JSONObject request) {
         JSONObject answer;
         try {
-            Op op = OPS.get(request.getString("op"));
-            if (op == null) {
-                throw new IllegalArgumentException("unknown op: " + request.getString("op"));
-            }
+            String name = request.getString("op");
+            Op op = OPS.containsKey(name) ? OPS.get(name) : feature(name);
             answer = new JSONObject();
             answer.put("result", op.run(request));
         } catch (Throwable thrown) {
