@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -166,3 +167,107 @@ class HandledQueue(RuleBasedStateMachine):
 
 
 TestHandledQueue = HandledQueue.TestCase
+
+
+@pytest.mark.proves("client:D-32", "MUST-33")
+def test_putting_says_when_an_ordered_run_should_start() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    assert not held.put([])
+    assert held.put([message(0), message(1)])
+    assert not held.put([message(2)]), "one is under way"
+    assert len(held.take(9)) == 3
+    assert held.take(9) == [], "which ends the run"
+    assert held.put([message(3)])
+    held.broker_max_offset, held.next_offset = 10, 4
+    assert held.backlog == 6
+
+
+@pytest.mark.proves("client:D-34", "client:D-35", "client:D-36", "client:D-37", "MUST-42")
+def test_ordered_messages_are_taken_and_committed_or_put_back() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    messages = [message(offset) for offset in range(6)]
+    held.put(messages)
+    assert held.take(2) == messages[:2]
+    assert (len(held), held.bytes, held.first) == (6, 24, messages[2]), "what was taken is in hand"
+    assert 0 in held
+    assert held.commit() == 2
+    assert (len(held), held.bytes) == (4, 16)
+    assert held.commit() == -1, "nothing was taken"
+
+    assert held.take(3) == messages[2:5]
+    assert held.commit(messages[2:3]) == 3
+    held.put_back([messages[4]])
+    assert held.taken == [messages[3]]
+    held.put_back()
+    assert held.take(9) == messages[3:]
+    held.put_back([messages[5]])
+    held.put_back([messages[3], messages[4]])
+    assert held.take(9) == messages[3:], "in order again, whatever came back first"
+    held.drop()
+    assert held.commit() == -1
+    held.put_back(messages)
+    assert len(held) == 0
+
+
+@pytest.mark.proves("client:D-38", "client:D-40", "client:D-41")
+def test_what_counts_towards_the_span() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits(span=None, messages=10))
+    held.put([message(0), message(5), message(90_000)])
+    assert (held.span, held.is_full) == (90_000, False), "ordered consumption has no limit of it"
+    held.take(2)
+    assert (held.span, held.first is not None) == (0, True)
+    held.take(1)
+    assert (held.span, held.first) == (0, None)
+    held.drop()
+    assert (len(held), held.bytes, held.span) == (0, 0, 0)
+
+
+def test_messages_that_come_out_of_order_are_sorted() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    held.put([message(5), message(3)])
+    held.put([message(4)])
+    assert held.remove([message(5)]) == 3
+    assert [m.queue_offset for m in held.take(9)] == [3, 4]
+
+
+@pytest.mark.proves("client:D-42", "client:D-43")
+def test_locks_and_pulls_expire() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits(), now=100.0)
+    assert not held.may_consume_in_order(100.0), "not locked"
+    held.locked = True
+    assert held.may_consume_in_order(130.0)
+    assert not held.may_consume_in_order(130.1)
+    assert not held.pull_expired(220.0)
+    assert held.pull_expired(220.1)
+
+
+def test_who_waits_for_handlers_to_end_is_told() -> None:
+    async def main() -> None:
+        held = ProcessQueue(QUEUE, 0, Limits())
+        assert await held.idle(0)
+        held.began(5.0)
+        held.began(6.0)
+        assert held.last_consume == 6.0
+        assert not await held.idle(0)
+        waiting = asyncio.create_task(held.idle(20))
+        await asyncio.sleep(0)
+        held.ended()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        held.ended()
+        assert await waiting
+
+    run(main())
+
+
+def test_new_limits_make_room() -> None:
+    async def main() -> None:
+        held = ProcessQueue(QUEUE, 0, Limits(messages=1))
+        held.put([message(0), message(1)])
+        waiting = asyncio.create_task(held.room())
+        await asyncio.sleep(0)
+        held.limits = Limits(messages=2)
+        await asyncio.wait_for(waiting, 20)
+        assert held.limits.messages == 2
+
+    run(main())

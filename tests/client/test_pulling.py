@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.client.consuming import (
     PULL,
     committed,
@@ -15,8 +16,12 @@ from tests.client.consuming import (
 from tests.client.fake import FakeCluster, answer, fake_cluster
 from tests.support import run, until
 
+from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.lifecycle import State
-from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.client.process_queue import Limits, ProcessQueue
+from sparrowmq.client.pulling import how_many
+from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.connection import Connection
 
@@ -172,3 +177,19 @@ def test_a_broken_record_stops_neither_consumer_nor_other_queues() -> None:
             assert consumer.state is State.RUNNING
 
     flow(test, 10)
+
+
+@pytest.mark.parametrize(
+    ("behind", "in_hand", "expected"),
+    [(0, 0, 32), (32, 0, 32), (33, 0, 33), (5000, 0, 512), (5000, 700, 300), (5000, 1000, 32)],
+)
+def test_more_is_asked_for_while_a_queue_is_behind_and_has_room(
+    behind: int, in_hand: int, expected: int
+) -> None:
+    queue = MessageQueue("T", "b", 0)
+    held = ProcessQueue(queue, in_hand, Limits())
+    held.put(
+        [LazyMessage(queue, n, 0, "T", b"", {}, 0, 0, 0, "", 0, "", 0, 0, 0, "") for n in range(in_hand)]
+    )
+    held.broker_max_offset = in_hand + behind
+    assert how_many(held, ConsumerSettings()) == expected

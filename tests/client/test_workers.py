@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from tests.support import run, until
 
+from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.tasks import TaskGroup
-from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers, TopicHandler
+from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers, TopicHandler, Waiting
 from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, MessageQueue, ReceivedMessage
 
 QUEUE = MessageQueue("T", "b", 0)
 
 
-def message(offset: int) -> ReceivedMessage:
-    return ReceivedMessage(QUEUE, offset, 0, "T", b"%d" % offset, {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
+def message(offset: int) -> LazyMessage:
+    return LazyMessage(QUEUE, offset, 0, "T", b"%d" % offset, {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
 
 
 class Outcomes:
@@ -28,11 +29,11 @@ class Outcomes:
         self.deaths: list[BaseException] = []
         self.process_queue = ProcessQueue(QUEUE, 0, Limits())
 
-    def finish(self, job: Job, error: BaseException | None) -> None:
-        self.finished.append((job.messages[0].queue_offset, error))
+    def finish(self, job: Job) -> None:
+        self.finished.append((job.messages[0].queue_offset, job.error))
 
-    def job(self, offset: int, handler: Any) -> Job:
-        return Job(self.process_queue, [message(offset)], handler, False)
+    def submit(self, workers: TaskWorkers | ThreadWorkers, offset: int, handler: Any) -> None:
+        workers.submit(self.process_queue, [message(offset)], handler, 1)
 
     def tasks(self, count: int) -> TaskWorkers:
         group = TaskGroup(lambda name, error: self.deaths.append(error))
@@ -78,7 +79,7 @@ def test_threads_run_jobs_at_once_up_to_their_number() -> None:
         workers = ThreadWorkers(3, "test", outcomes.finish)
         together = threading.Barrier(3)
         for offset in range(6):
-            workers.submit(outcomes.job(offset, lambda m: together.wait(20)))
+            outcomes.submit(workers, offset, lambda m: together.wait(20))
         await until(lambda: len(outcomes.finished) == 6)
         assert [error for _, error in outcomes.finished] == [None] * 6
         assert workers.pending == 0
@@ -96,7 +97,7 @@ def test_what_a_thread_raises_is_the_outcome() -> None:
             raise SystemExit(1) if message.queue_offset else ValueError("bad")
 
         for offset in range(2):
-            workers.submit(outcomes.job(offset, handler))
+            outcomes.submit(workers, offset, handler)
         await until(lambda: len(outcomes.finished) == 2)
         assert isinstance(outcomes.finished[0][1], ValueError)
         assert isinstance(outcomes.finished[1][1], SystemExit)
@@ -109,7 +110,7 @@ def test_a_plain_handler_that_gives_a_coroutine_failed() -> None:
     async def main() -> None:
         outcomes = Outcomes()
         workers = ThreadWorkers(1, "test", outcomes.finish)
-        workers.submit(outcomes.job(0, lambda m: coroutine_function(m)))
+        outcomes.submit(workers, 0, lambda m: coroutine_function(m))
         await until(lambda: outcomes.finished)
         assert "async def" in str(outcomes.finished[0][1])
         assert await workers.close(1)
@@ -128,7 +129,7 @@ def test_closing_threads_skips_what_waits_and_waits_for_what_runs() -> None:
             go.wait(20)
 
         for offset in range(3):
-            workers.submit(outcomes.job(offset, handler))
+            outcomes.submit(workers, offset, handler)
         await until(running.is_set)
         assert not await workers.close(0.01), "one still runs"
         closing = asyncio.create_task(workers.close(20))
@@ -145,7 +146,7 @@ def test_threads_skip_jobs_of_dropped_queues() -> None:
         outcomes = Outcomes()
         outcomes.process_queue.drop()
         workers = ThreadWorkers(1, "test", outcomes.finish)
-        workers.submit(outcomes.job(0, lambda m: pytest.fail("must not run")))
+        outcomes.submit(workers, 0, lambda m: pytest.fail("must not run"))
         await until(lambda: workers.pending == 0)
         assert outcomes.finished == []
         assert await workers.close(1)
@@ -159,7 +160,7 @@ def test_a_thread_ends_when_its_loop_is_gone() -> None:
 
     async def main() -> ThreadWorkers:
         workers = ThreadWorkers(1, "gone", outcomes.finish)
-        workers.submit(outcomes.job(0, lambda m: (running.set(), go.wait(20))))
+        outcomes.submit(workers, 0, lambda m: (running.set(), go.wait(20)))
         await until(running.is_set)
         return workers
 
@@ -187,7 +188,7 @@ def test_async_handlers_run_at_once_up_to_their_number() -> None:
             at_once -= 1
 
         for offset in range(7):
-            workers.submit(outcomes.job(offset, handler))
+            outcomes.submit(workers, offset, handler)
         await until(lambda: at_once == 3)
         go.set()
         await until(lambda: len(outcomes.finished) == 7)
@@ -210,7 +211,7 @@ def test_a_handler_that_waits_does_not_hold_up_jobs_that_come_later() -> None:
             await go.wait()
 
         for offset in range(3):
-            workers.submit(outcomes.job(offset, handler))
+            outcomes.submit(workers, offset, handler)
             await until(lambda offset=offset: len(started) == min(offset + 1, 2), seconds=5)
         assert started == [0, 1], "two at once, as many as may"
         go.set()
@@ -230,7 +231,7 @@ def test_handlers_that_never_wait_let_the_loop_run() -> None:
             sum(range(2000))
 
         for offset in range(3000):
-            workers.submit(outcomes.job(offset, handler))
+            outcomes.submit(workers, offset, handler)
         while len(outcomes.finished) < 3000:
             ticks += 1
             await asyncio.sleep(0)
@@ -249,7 +250,7 @@ def test_what_an_async_handler_raises_is_the_outcome() -> None:
             raise asyncio.CancelledError if message.queue_offset else ValueError("bad")
 
         for offset in range(2):
-            workers.submit(outcomes.job(offset, handler))
+            outcomes.submit(workers, offset, handler)
         await until(lambda: len(outcomes.finished) == 2)
         assert isinstance(outcomes.finished[0][1], ValueError)
         assert isinstance(outcomes.finished[1][1], asyncio.CancelledError)
@@ -268,7 +269,7 @@ def test_closing_tasks_forgets_what_waits_and_waits_for_what_runs() -> None:
             await go.wait()
 
         for offset in range(3):
-            workers.submit(outcomes.job(offset, handler))
+            outcomes.submit(workers, offset, handler)
         await running.wait()
         assert not await workers.close(0.01)
         closing = asyncio.create_task(workers.close(20))
@@ -285,8 +286,124 @@ def test_tasks_skip_jobs_of_dropped_queues() -> None:
         outcomes = Outcomes()
         outcomes.process_queue.drop()
         workers = outcomes.tasks(1)
-        workers.submit(outcomes.job(0, lambda m: pytest.fail("must not run")))
+        outcomes.submit(workers, 0, lambda m: pytest.fail("must not run"))
         await until(lambda: workers.pending == 0)
         assert outcomes.finished == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_what_waits_for_hung_handlers_is_let_go_with_its_queue(kind: str) -> None:
+    async def main() -> None:
+        outcomes = Outcomes()
+        go, running = threading.Event(), threading.Event()
+        free, begun = asyncio.Event(), asyncio.Event()
+
+        async def hang(message: object) -> None:
+            begun.set()
+            await free.wait()
+
+        def block(message: object) -> None:
+            running.set()
+            go.wait(20)
+
+        workers = ThreadWorkers(1, "test", outcomes.finish) if kind == "threads" else outcomes.tasks(1)
+        handler: Any = block if kind == "threads" else hang
+        await until(lambda: outcomes.submit(workers, 0, handler) or begun.is_set() or running.is_set())
+        for _ in range(100):  # a queue that comes and goes
+            outcomes.process_queue = ProcessQueue(QUEUE, 0, Limits())
+            workers.submit(outcomes.process_queue, [message(n) for n in range(50)], handler, 1)
+            outcomes.process_queue.drop()
+            workers.forget_given_up()
+        assert workers.pending < 10
+        go.set()
+        free.set()
+        assert await workers.close(20)
+
+    run(main())
+
+
+def test_pieces_are_as_large_as_asked_for() -> None:
+    waiting = Waiting()
+    held = ProcessQueue(QUEUE, 0, Limits())
+    waiting.add(held, [message(n) for n in range(5)], print, 2)
+    waiting.add(held, [message(5)], print, 1)
+    assert len(waiting) == 4
+    jobs = []
+    while (job := waiting.take()) is not None:
+        jobs.append(([m.queue_offset for m in job.messages], job.takes_list))
+    assert jobs == [([0, 1], True), ([2, 3], True), ([4], True), ([5], False)]
+
+
+@pytest.mark.proves("client:D-93")
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_the_number_of_workers_can_be_changed(kind: str) -> None:
+    async def main() -> None:
+        outcomes = Outcomes()
+        lock, at_once, most = threading.Lock(), 0, 0
+        free = threading.Event()
+
+        def enter(by: int) -> None:
+            nonlocal at_once, most
+            with lock:
+                at_once += by
+                most = max(most, at_once)
+
+        def block(message: object) -> None:
+            enter(1)
+            free.wait(20)
+            enter(-1)
+
+        async def hang(message: object) -> None:
+            enter(1)
+            await until(free.is_set)
+            enter(-1)
+
+        workers = ThreadWorkers(1, "test", outcomes.finish) if kind == "threads" else outcomes.tasks(1)
+        for offset in range(8):
+            outcomes.submit(workers, offset, block if kind == "threads" else hang)
+        await until(lambda: at_once == 1)
+        workers.resize(3)
+        await until(lambda: at_once == 3)
+        free.set()
+        await until(lambda: len(outcomes.finished) == 8)
+        assert most == 3
+        free.clear()
+        workers.resize(2)
+        most = 0
+        for offset in range(8):
+            outcomes.submit(workers, offset, block if kind == "threads" else hang)
+        await until(lambda: at_once == 2)
+        free.set()
+        await until(lambda: len(outcomes.finished) == 16)
+        assert most == 2
+        assert await workers.close(5)
+
+    run(main())
+
+
+def test_async_handlers_that_take_too_long_are_cancelled() -> None:
+    async def main() -> None:
+        outcomes = Outcomes()
+        workers = outcomes.tasks(1)
+        begun = asyncio.Event()
+
+        async def hang(message: object) -> None:
+            begun.set()
+            await asyncio.sleep(3600)
+
+        async def quick(message: object) -> None:
+            """Done at once."""
+
+        outcomes.submit(workers, 0, hang)
+        outcomes.submit(workers, 1, quick)
+        await begun.wait()
+        assert workers.cancel_older(0) == 0
+        assert workers.cancel_older(2**62) == 1
+        await until(lambda: len(outcomes.finished) == 2)
+        assert isinstance(outcomes.finished[0][1], TimeoutError)
+        assert outcomes.finished[1] == (1, None), "the worker goes on"
+        assert outcomes.deaths == []
 
     run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.core.delay import DELAYS_MS, delay_ms
+from sparrowmq.core.delay import DELAYS_MS, delay_ms, level_after
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,12 @@ def test_there_are_eighteen_and_they_grow() -> None:
 def test_levels_below_one_are_refused(level: int) -> None:
     with pytest.raises(ValueError, match=f"not {level}"):
         delay_ms(level)
+
+
+@pytest.mark.proves("client:D-57", "client:D-100")
+@pytest.mark.parametrize(
+    ("seconds", "level"),
+    [(0, 1), (1, 1), (1.001, 2), (10, 3), (10.5, 4), (7200, 18), (7201, 18), (float("inf"), 18)],
+)
+def test_a_wait_is_rounded_up_to_a_level(seconds: float, level: int) -> None:
+    assert level_after(seconds) == level

@@ -10,6 +10,7 @@ from typing import Final
 from sparrowmq.client.delivery import HandedMessage, MessageStream
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.outcomes import BROKER_CHOOSES, Outcome, Retry, outcome_of
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.requests import need_address
 from sparrowmq.client.settings import ConsumerSettings
@@ -17,7 +18,7 @@ from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers
 from sparrowmq.core.errors import SparrowError
-from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, ReceivedMessage
+from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
@@ -59,6 +60,8 @@ class ConsumeService:
         self._send_backs = asyncio.Semaphore(_SEND_BACKS_MAX)
         self._retries: set[asyncio.Task[None]] = set()
         self._occasional = OccasionalLog(log)
+        self._ended: list[Job] = []
+        self._flushing = False
         self._closing = False
         self.stream = MessageStream(self._settled)
         self.done = 0
@@ -89,6 +92,7 @@ class ConsumeService:
         self.stream.end(None)
         deadline = self._loop.time() + timeout
         ended = await asyncio.gather(self._threads.close(timeout), self._coroutines.close(timeout))
+        self._flush()
         if self._retries:
             await asyncio.wait(self._retries, timeout=max(0.0, deadline - self._loop.time()))
         if not all(ended) and not told:
@@ -109,13 +113,25 @@ class ConsumeService:
                 message = process_queue.first
                 if message is None:
                     break
-                started = message.properties.get(PROPERTY_CONSUME_START_TIME)
-                if started is None or not started.isdecimal() or int(started) > limit_ms:
+                assert isinstance(message, HandedMessage)
+                if not message.started_ms or message.started_ms > limit_ms:
                     break
                 if not await self._send_back(message, _EXPIRED_LEVEL):
                     break
                 if process_queue.first is message:
                     self._advance(process_queue, (message,))
+        self._coroutines.cancel_older(limit_ms)
+
+    def resize(self, threads: int) -> None:
+        """Run up to `threads` handlers at once from now on."""
+        self._threads.resize(threads)
+        self._coroutines.resize(threads)
+
+    def forget_given_up(self) -> None:
+        """Let go of messages that wait for a handler and belong to queues that were given up."""
+        self._threads.forget_given_up()
+        self._coroutines.forget_given_up()
+        self.stream.forget_given_up()
 
     # Handing out
 
@@ -130,9 +146,7 @@ class ConsumeService:
             self.stream.put(process_queue, messages)
             return
         workers: ThreadWorkers | TaskWorkers = self._coroutines if handler.is_async else self._threads
-        batch = self._settings.batch
-        for start in range(0, len(messages), batch):
-            workers.submit(Job(process_queue, messages[start : start + batch], handler.call, batch > 1))
+        workers.submit(process_queue, messages, handler.call, self._settings.batch)
 
     def _refuse(self, process_queue: ProcessQueue, topic: str, messages: Sequence[HandedMessage]) -> None:
         """Send messages of a topic back that is not subscribed any more: retries of it may still come."""
@@ -147,28 +161,55 @@ class ConsumeService:
 
     # Outcomes
 
-    def _finish(self, job: Job, error: BaseException | None) -> None:
-        process_queue = job.process_queue
-        if process_queue.dropped:
-            return  # the queue has another owner, who gets the messages again (client:C-53)
-        if error is None:
-            self.done += len(job.messages)
-            self._advance(process_queue, job.messages)
-            return
-        first = job.messages[0]
-        self._occasional.write(
-            logging.WARNING,
-            f"{type(error).__name__} {first.topic}",
-            f"the handler of {first.topic} in group {self._group} failed for message {first.message_id} "
-            f"({first.queue} at offset {first.queue_offset}); it goes to retry",
-            error=error,
-        )
-        for message in job.messages:
-            self._fail(process_queue, message)
+    def _finish(self, job: Job) -> None:
+        """Note what a handler did; offsets are worked out once for all that ended in this turn."""
+        self._ended.append(job)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
 
-    def _settled(self, process_queue: ProcessQueue, message: ReceivedMessage, failed: bool) -> None:
+    def _flush(self) -> None:
+        self._flushing = False
+        finished: dict[ProcessQueue, list[ReceivedMessage]] = {}
+        for job in self._ended:
+            process_queue, messages = job.process_queue, job.messages
+            if process_queue.dropped:
+                continue  # the queue has another owner, who gets the messages again (client:C-53)
+            if job.error is None and job.result is None:
+                done = len(messages)
+            else:
+                outcome = outcome_of(len(messages), job.result, job.error)
+                done = outcome.done
+                self._failed(job, outcome)
+            if done:
+                self.done += done
+                finished.setdefault(process_queue, []).extend(messages[:done])
+        self._ended.clear()
+        for process_queue, done_messages in finished.items():
+            self._advance(process_queue, done_messages)
+
+    def _failed(self, job: Job, outcome: Outcome) -> None:
+        failed = job.messages[outcome.done :]
+        if not failed:
+            return
+        first = failed[0]
+        error = job.error if job.error is not None else job.result
+        if not isinstance(error, Retry):
+            self._occasional.write(
+                logging.WARNING,
+                f"{type(error).__name__} {first.topic}",
+                f"the handler of {first.topic} in group {self._group} failed for message {first.message_id} "
+                f"({first.queue} at offset {first.queue_offset}); it goes to retry",
+                error=error if isinstance(error, BaseException) else None,
+            )
+        for message in failed:
+            self._fail(job.process_queue, message, outcome.level)
+
+    def _settled(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, failed: bool, level: int = BROKER_CHOOSES
+    ) -> None:
         if failed:
-            self._fail(process_queue, message)
+            self._fail(process_queue, message, level)
             return
         self.done += 1
         self._advance(process_queue, (message,))
@@ -178,16 +219,18 @@ class ConsumeService:
         if offset >= 0:
             self._store.advance(process_queue.queue, offset)
 
-    def _fail(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+    def _fail(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, level: int = BROKER_CHOOSES
+    ) -> None:
         self.failed += 1
-        task = self._tasks.start(self._retry(process_queue, message), "retry")
+        task = self._tasks.start(self._retry(process_queue, message, level), "retry")
         self._retries.add(task)
         task.add_done_callback(self._retries.discard)
 
-    async def _retry(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+    async def _retry(self, process_queue: ProcessQueue, message: ReceivedMessage, level: int) -> None:
         if process_queue.dropped or message.queue_offset not in process_queue:
             return  # sent back already because it took too long (client:G-38)
-        taken = await self._send_back(message, 0)
+        taken = await self._send_back(message, level)
         if process_queue.dropped:
             return
         if taken:

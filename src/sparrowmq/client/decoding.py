@@ -12,8 +12,9 @@ import struct
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from sparrowmq.client.handed import LazyMessage
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.message import (
     PROPERTY_CONSUME_START_TIME,
@@ -29,6 +30,7 @@ from sparrowmq.protocol import record
 from sparrowmq.protocol.batch import iter_batch
 from sparrowmq.protocol.compression import decompress
 from sparrowmq.protocol.properties import decode as decode_properties
+from sparrowmq.protocol.properties import find as find_property
 from sparrowmq.protocol.sysflag import (
     COMPRESSED,
     HOST_V6_MASK,
@@ -45,6 +47,7 @@ _HEAD_BYTES: Final = record.HEAD.size
 _SIZE: Final = struct.Struct(">i")
 _QUEUE_OFFSET_AT: Final = 20
 _CRC_MASK: Final = 0x7FFFFFFF
+_TAGS: Final = PROPERTY_TAGS.encode()
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(ReceivedMessage))
 
 
@@ -74,9 +77,11 @@ def decode_messages(
     it neither passes for a good one nor blocks its queue. Raises `RecordError` on what is not whole records.
     """
     messages: list[Received] = []
-    append, unpack = messages.append, record.HEAD.unpack_from
+    append, unpack, new = messages.append, record.HEAD.unpack_from, message_type.__new__
     host_text, v1, crc32 = record.host_text, record.RECORD_MAGIC_V1, zlib.crc32
     is_retry = queue.topic.startswith(RETRY_PREFIX)
+    is_lazy = issubclass(message_type, LazyMessage) and not is_retry
+    wanted = frozenset(tag.encode() for tag in tags)
     bounds = {PROPERTY_MIN_OFFSET: str(min_offset), PROPERTY_MAX_OFFSET: str(max_offset)}
     position, end = 0, len(buffer)
     while position < end:
@@ -91,44 +96,56 @@ def decode_messages(
         if usual:
             topic_end = topic_at + buffer[topic_at - 1]
             body = buffer[body_at : topic_at - 1]
-            properties_bytes = int.from_bytes(buffer[topic_end : topic_end + 2], "big")
-            usual = topic_end + 2 + properties_bytes == stop and crc32(body) & _CRC_MASK == crc
+            raw_at = topic_end + 2
+            usual = raw_at + int.from_bytes(buffer[topic_end:raw_at], "big") == stop
+            usual = usual and crc32(body) & _CRC_MASK == crc
         if not usual:
             unusual, position = _decode_unusual(buffer, position, queue, message_type)
             messages += [m for m in _finish(unusual, bounds, is_retry) if not tags or m.tags in tags]
             continue
-        properties = decode_properties(buffer[topic_end + 2 : stop])
-        position = stop
-        if tags and properties.get(PROPERTY_TAGS) not in tags:
+        raw, position = buffer[raw_at:stop], stop
+        if wanted and find_property(raw, _TAGS) not in wanted:
             continue
-        topic = _topic_text(buffer[topic_at:topic_end])
-        if is_retry:
-            topic = properties.get(PROPERTY_RETRY_TOPIC, topic)
-            properties.pop(PROPERTY_CONSUME_START_TIME, None)  # of a time before: Java's clients leave it in
         if sys_flag & COMPRESSED:
             body, sys_flag = _decompressed(body, sys_flag, queue, queue_offset)
-        properties |= bounds
-        append(
-            message_type(
-                queue,
-                queue_offset,
-                physical_offset,
-                topic,
-                body,
-                properties,
-                flag,
-                sys_flag,
-                born_timestamp,
-                host_text(born_host),
-                store_timestamp,
-                host_text(store_host),
-                times,
-                size,
-                prepared,
-                f"{_id_prefix(store_host)}{physical_offset:016X}",
-            )
-        )
+        made: Any = new(message_type)
+        made.queue = queue
+        made.queue_offset = queue_offset
+        made.physical_offset = physical_offset
+        made.topic = _topic_text(buffer[topic_at:topic_end])
+        made.body = body
+        made.flag = flag
+        made.sys_flag = sys_flag
+        made.born_timestamp = born_timestamp
+        made.born_host = host_text(born_host)
+        made.store_timestamp = store_timestamp
+        made.store_host = host_text(store_host)
+        made.reconsume_times = times
+        made.store_size = size
+        made.prepared_transaction_offset = prepared
+        if is_lazy:
+            made._properties = made._offset_id = None
+            made._raw, made._bounds, made._store_host = raw, bounds, store_host
+            made.started_ms = 0
+        else:
+            _fill(made, raw, bounds, store_host, is_retry)
+        append(made)
     return messages
+
+
+def _fill(
+    message: ReceivedMessage, raw: bytes, bounds: dict[str, str], store_host: bytes, is_retry: bool
+) -> None:
+    """What a message needs that works nothing out later."""
+    if isinstance(message, LazyMessage):
+        message.started_ms = 0
+    properties = decode_properties(raw)
+    if is_retry:
+        message.topic = properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+        properties.pop(PROPERTY_CONSUME_START_TIME, None)  # of a time before: Java's clients leave it in
+    properties |= bounds
+    message.properties = properties
+    message.offset_message_id = f"{_id_prefix(store_host)}{message.physical_offset:016X}"
 
 
 def _decompressed(body: bytes, sys_flag: int, queue: MessageQueue, queue_offset: int) -> tuple[bytes, int]:

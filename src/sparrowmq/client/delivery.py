@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 
+from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.message import ReceivedMessage
 
 
-class HandedMessage(ReceivedMessage):
+class HandedMessage(LazyMessage):
     """A message that knows the stream it is handed out by. The classes users see add `ack` and `retry`."""
 
     __slots__ = ("_stream",)
@@ -126,6 +127,10 @@ class MessageStream:
         for message in expired:
             self.settle(message, failed=True)
         return len(expired)
+
+    def forget_given_up(self) -> None:
+        """Let go of what waits and belongs to queues that were given up."""
+        self._waiting = deque(entry for entry in self._waiting if not entry[0].leaving)
 
     def end(self, error: BaseException | None) -> None:
         """Nothing more comes: iterators stop, with `error` if given."""

@@ -48,6 +48,15 @@ Illegal = Callable[[ProcessQueue, int], Awaitable[None]]
 """(process queue, offset to go on from): the broker has no such offset."""
 
 
+def how_many(process_queue: ProcessQueue, settings: ConsumerSettings) -> int:
+    """How many messages to ask for: more than usual while the queue is far behind and there is room."""
+    usual = settings.pull_batch
+    if process_queue.backlog <= usual:
+        return usual
+    room = process_queue.limits.messages - len(process_queue)
+    return max(usual, min(settings.pull_batch_behind, room, process_queue.backlog))
+
+
 class Puller:
     """Pulls for one consumer. `run` is the loop of one queue; state is in its process queue."""
 
@@ -113,16 +122,18 @@ class Puller:
         if commit_offset > 0 and not routes.is_slave(queue.broker_name, address):
             sys_flag |= PULL_COMMIT  # a slave takes no commits (client:D-21)
         settings = self._settings
+        count = how_many(process_queue, settings)
         request = pull_request(
             group=self._group,
             queue=queue,
             offset=process_queue.next_offset,
-            max_messages=settings.pull_batch,
+            max_messages=count,
             max_bytes=settings.pull_bytes,
             hold=settings.pull_hold,
             subscription=subscription,
             sys_flag=sys_flag,
             commit_offset=commit_offset,
+            bulk_bytes=settings.pull_bytes if count > settings.pull_batch else None,
         )
         answer = await self._instance.remoting.call(address, request, settings.pull_timeout)
         return decode_pull(answer, address, queue)

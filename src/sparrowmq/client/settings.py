@@ -108,6 +108,8 @@ class ConsumerSettings(ClientSettings):
     """Messages a handler gets; above 1 it gets a list (`consumeMessageBatchMaxSize`)."""
     pull_batch: int = 32
     """Messages asked for in one pull (`pullBatchSize`); Apache's brokers give 32 at most."""
+    pull_batch_behind: int = 512
+    """The same while a queue is further behind than that, of brokers that give more: SparrowMQ's own."""
     pull_bytes: int = 256 * 1024
     """Bytes asked for in one pull (`pullBatchSizeInBytes`)."""
     pull_hold: float = 15.0
@@ -144,6 +146,7 @@ class ConsumerSettings(ClientSettings):
         check_range("threads", self.threads, 1, 1000)
         check_range("batch", self.batch, 1, 1024)
         check_range("pull_batch", self.pull_batch, 1, 1024)
+        check_range("pull_batch_behind", self.pull_batch_behind, 1, 65535)
         check_range("pull_bytes", self.pull_bytes, 1, 8 * MIB, "bytes")
         check_range("pull_hold", self.pull_hold, 0, 3600, "seconds")
         check_range("pull_timeout", self.pull_timeout, self.pull_hold + 0.5, 7200, "seconds")

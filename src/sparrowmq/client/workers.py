@@ -1,7 +1,7 @@
 """Where handlers run: a bounded set of threads for plain functions, of tasks for `async def` ones.
 
-Neither costs a task, thread or wake-up per message: workers take jobs from one queue until it is empty, and
-the results of threads come back to the loop in groups.
+Neither costs a task, thread or wake-up per message: what was pulled together waits together, workers take
+pieces of it until nothing is left, and the results of threads come back to the loop in groups.
 """
 
 from __future__ import annotations
@@ -15,25 +15,36 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.process_queue import ProcessQueue
-from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, ReceivedMessage
 
 Handler = Callable[[Any], Any]
 """Takes a message, or a list of them with `batch` above 1; returning means done, raising means retry."""
 
 _TURN_SECONDS: Final = 0.005
 """Async workers let the rest of the loop run at least this often."""
+_AHEAD: Final = 4
+"""Jobs per thread that are handed over before their results come back."""
 
 
 class Job:
-    """Messages of one queue to be handled by one call, all of them or none done."""
+    """Messages of one queue that are handled by one call, and how that ended."""
 
-    __slots__ = ("handler", "messages", "process_queue", "takes_list")
+    __slots__ = (
+        "error",
+        "handler",
+        "messages",
+        "process_queue",
+        "result",
+        "seconds",
+        "takes_list",
+        "timed_out",
+    )
 
     def __init__(
         self,
         process_queue: ProcessQueue,
-        messages: Sequence[ReceivedMessage],
+        messages: Sequence[LazyMessage],
         handler: Handler,
         takes_list: bool,
     ) -> None:
@@ -41,17 +52,24 @@ class Job:
         self.messages = messages
         self.handler = handler
         self.takes_list = takes_list
+        self.result: Any = None
+        """What the handler returned."""
+        self.error: BaseException | None = None
+        """What the handler raised."""
+        self.seconds = 0.0
+        """How long the handler took."""
+        self.timed_out = False
 
     def argument(self) -> Any:
         """What the handler gets; notes the time at which it got it (client:D-44)."""
-        now = str(time.time_ns() // 1_000_000)
+        now = time.time_ns() // 1_000_000
         for message in self.messages:
-            message.properties[PROPERTY_CONSUME_START_TIME] = now
+            message.begin(now)
         return list(self.messages) if self.takes_list else self.messages[0]
 
 
-Finish = Callable[[Job, BaseException | None], None]
-"""Called on the loop for every job that ran, with what its handler raised. Not called for dropped queues."""
+Finish = Callable[[Job], None]
+"""Called on the loop for every job that ran. Not called for those that were skipped."""
 
 
 class TopicHandler:
@@ -65,6 +83,68 @@ class TopicHandler:
         self.is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(method)
 
 
+class _Chunk:
+    """Messages that came together; `at` is the first that was not handed out yet."""
+
+    __slots__ = ("at", "batch", "handler", "messages", "process_queue")
+
+    def __init__(
+        self, process_queue: ProcessQueue, messages: Sequence[LazyMessage], handler: Handler, batch: int
+    ) -> None:
+        self.process_queue = process_queue
+        self.messages = messages
+        self.handler = handler
+        self.batch = batch
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        """Jobs it still makes."""
+        return -(-(len(self.messages) - self.at) // self.batch)
+
+
+class Waiting:
+    """What waits for a worker, first come first served."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[_Chunk] = deque()
+
+    def __len__(self) -> int:
+        return sum(chunk.left for chunk in self._chunks)
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def add(
+        self, process_queue: ProcessQueue, messages: Sequence[LazyMessage], handler: Handler, batch: int
+    ) -> None:
+        """Have messages of one queue wait, to be handed out `batch` at a time."""
+        self._chunks.append(_Chunk(process_queue, messages, handler, batch))
+
+    def take(self) -> Job | None:
+        """The next job; those of queues that were given up are skipped."""
+        chunks = self._chunks
+        while chunks:
+            chunk = chunks[0]
+            if chunk.process_queue.leaving:
+                chunks.popleft()
+                continue
+            at, batch = chunk.at, chunk.batch
+            end = chunk.at = at + batch
+            if end >= len(chunk.messages):
+                chunks.popleft()
+            return Job(chunk.process_queue, chunk.messages[at:end], chunk.handler, batch > 1)
+        return None
+
+    def forget_given_up(self) -> None:
+        """Let go of what belongs to queues that were given up, so that hung handlers cannot pile it up."""
+        self._chunks = deque(chunk for chunk in self._chunks if not chunk.process_queue.leaving)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._chunks.clear()
+
+
 class ThreadWorkers:
     """Up to `count` daemon threads, started when first needed."""
 
@@ -73,25 +153,40 @@ class ThreadWorkers:
         self._name = name
         self._finish = finish
         self._loop = asyncio.get_running_loop()
+        self._waiting = Waiting()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._results: deque[tuple[Job, BaseException | None]] = deque()
+        self._results: deque[Job] = deque()
         self._announced = False
-        self._threads: list[threading.Thread] = []
+        self._threads = 0
+        self._started = 0
         self._closing = False
-        self._pending = 0
+        self._handed = 0
         self._idle: asyncio.Event | None = None
 
     @property
     def pending(self) -> int:
         """Jobs waiting or running."""
-        return self._pending
+        return self._handed + len(self._waiting)
 
-    def submit(self, job: Job) -> None:
-        """Have a thread run `job`."""
-        self._pending += 1
-        if len(self._threads) < min(self._count, self._pending):
-            self._start_thread()
-        self._jobs.put(job)
+    def submit(
+        self, process_queue: ProcessQueue, messages: Sequence[LazyMessage], handler: Handler, batch: int
+    ) -> None:
+        """Have threads handle messages, `batch` in each call."""
+        if not self._closing:
+            self._waiting.add(process_queue, messages, handler, batch)
+            self._hand_over()
+
+    def resize(self, count: int) -> None:
+        """Have `count` threads from now on; those too many end when they are done with what they do."""
+        for _ in range(self._threads - count):
+            self._jobs.put(None)
+        self._threads = min(self._threads, count)
+        self._count = count
+        self._hand_over()
+
+    def forget_given_up(self) -> None:
+        """Let go of what waits and belongs to queues that were given up."""
+        self._waiting.forget_given_up()
 
     async def close(self, timeout: float) -> bool:
         """Start no more handlers, wait up to `timeout` seconds for running ones; whether all ended.
@@ -99,36 +194,50 @@ class ThreadWorkers:
         Threads cannot be interrupted: a handler that goes on afterwards has its result thrown away.
         """
         self._closing = True
-        if self._pending:
+        self._waiting.clear()
+        if self._handed:
             self._idle = asyncio.Event()
             try:
                 await asyncio.wait_for(self._idle.wait(), timeout)
             except TimeoutError:
                 pass
-        for _ in self._threads:
+        for _ in range(self._threads):
             self._jobs.put(None)
-        return not self._pending
+        self._threads = 0
+        return not self._handed
+
+    def _hand_over(self) -> None:
+        """Give the threads what keeps them busy until results come back, and not more."""
+        limit = self._count * _AHEAD
+        now = time.monotonic()
+        while self._handed < limit and (job := self._waiting.take()) is not None:
+            self._handed += 1
+            job.process_queue.began(now)
+            if self._threads < min(self._count, self._handed):
+                self._start_thread()
+            self._jobs.put(job)
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(
-            target=self._work, name=f"{self._name}-{len(self._threads) + 1}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
+        self._threads += 1
+        self._started += 1
+        name = f"{self._name}-{self._started}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            error: BaseException | None = None
-            if self._closing or job.process_queue.dropped:
-                error = _NotRun()
+            if self._closing or job.process_queue.leaving:
+                job.error = NotRun()
             else:
+                start = time.perf_counter()
                 try:
-                    if inspect.iscoroutine(result := job.handler(job.argument())):
+                    job.result = result = job.handler(job.argument())
+                    if inspect.iscoroutine(result):
                         result.close()
                         raise TypeError("a plain handler gave a coroutine; write it with `async def`")
                 except BaseException as raised:
-                    error = raised
-            self._results.append((job, error))
+                    job.error = raised
+                job.seconds = time.perf_counter() - start
+            self._results.append(job)
             if not self._announced:
                 self._announced = True
                 try:
@@ -140,15 +249,18 @@ class ThreadWorkers:
         self._announced = False
         results = self._results
         for _ in range(len(results)):
-            job, error = results.popleft()
-            self._pending -= 1
-            if not isinstance(error, _NotRun):
-                self._finish(job, error)
-        if self._idle is not None and not self._pending:
+            job = results.popleft()
+            self._handed -= 1
+            if not isinstance(job.error, NotRun):
+                self._finish(job)
+            job.process_queue.ended()
+        if not self._closing:
+            self._hand_over()
+        if self._idle is not None and not self._handed:
             self._idle.set()
 
 
-class _NotRun(Exception):
+class NotRun(Exception):
     """Marks a job that was skipped because its queue was given up or the consumer closes."""
 
 
@@ -160,9 +272,9 @@ class TaskWorkers:
         self._count = count
         self._finish = finish
         self._start = start
-        self._loop = asyncio.get_running_loop()
-        self._jobs: deque[Job] = deque()
+        self._waiting = Waiting()
         self._workers = 0
+        self._running: dict[asyncio.Task[Any], Job] = {}
         self._starting = False
         self._closing = False
         self._idle: asyncio.Event | None = None
@@ -170,18 +282,38 @@ class TaskWorkers:
     @property
     def pending(self) -> int:
         """Jobs waiting, and workers at work."""
-        return len(self._jobs) + self._workers
+        return len(self._waiting) + self._workers
 
-    def submit(self, job: Job) -> None:
-        """Have a worker run `job`."""
-        self._jobs.append(job)
-        if not self._starting and self._workers < self._count:
+    def submit(
+        self, process_queue: ProcessQueue, messages: Sequence[LazyMessage], handler: Handler, batch: int
+    ) -> None:
+        """Have workers handle messages, `batch` in each call."""
+        if not self._closing:
+            self._waiting.add(process_queue, messages, handler, batch)
             self._add_worker()  # those at work may be waiting for something
+
+    def resize(self, count: int) -> None:
+        """Run up to `count` handlers at once from now on."""
+        self._count = count
+        self._add_worker()
+
+    def forget_given_up(self) -> None:
+        """Let go of what waits and belongs to queues that were given up."""
+        self._waiting.forget_given_up()
+
+    def cancel_older(self, limit_ms: int) -> int:
+        """Cancel handlers that began before `limit_ms` (epoch milliseconds); how many."""
+        late = [(task, job) for task, job in self._running.items() if job.messages[0].started_ms <= limit_ms]
+        for task, job in late:
+            if not job.timed_out:
+                job.timed_out = True
+                task.cancel()
+        return len(late)
 
     async def close(self, timeout: float) -> bool:
         """Start no more handlers, wait up to `timeout` seconds for running ones; whether all ended."""
         self._closing = True
-        self._jobs.clear()
+        self._waiting.clear()
         if self._workers:
             self._idle = asyncio.Event()
             try:
@@ -191,35 +323,48 @@ class TaskWorkers:
         return not self._workers
 
     def _add_worker(self) -> None:
-        self._workers += 1
-        self._starting = True
-        self._start(self._work(), "handlers")
+        if self._waiting and not self._starting and self._workers < self._count:
+            self._workers += 1
+            self._starting = True
+            self._start(self._work(), "handlers")
 
     async def _work(self) -> None:
         self._starting = False
+        me, running, monotonic = asyncio.current_task(), self._running, time.monotonic
+        assert me is not None
         try:
-            turn_ends = self._loop.time() + _TURN_SECONDS
-            while self._jobs and not self._closing:
-                job = self._jobs.popleft()
-                if job.process_queue.dropped:
-                    continue
-                if self._jobs and not self._starting and self._workers < self._count:
+            started = monotonic()
+            turn_ends = started + _TURN_SECONDS
+            while not self._closing and self._workers <= self._count and (job := self._waiting.take()):
+                if not self._starting:
                     self._add_worker()  # runs when this handler waits for something
-                error: BaseException | None = None
+                job.process_queue.began(started)
+                running[me] = job
                 try:
-                    await job.handler(job.argument())
+                    job.result = await job.handler(job.argument())
                 except Exception as raised:
-                    error = raised
+                    job.error = raised
                 except asyncio.CancelledError as raised:
-                    task = asyncio.current_task()
-                    if task is None or task.cancelling():
+                    if job.timed_out and me.uncancel() == 0:
+                        job.error = TimeoutError("the handler took longer than consume_timeout")
+                    elif me.cancelling():
                         raise
-                    error = raised
-                self._finish(job, error)
-                if self._loop.time() >= turn_ends:
+                    else:
+                        job.error = raised
+                finally:
+                    del running[me]
+                    job.process_queue.ended()
+                now = monotonic()
+                job.seconds = now - started
+                started = now
+                self._finish(job)
+                if now >= turn_ends:
                     await asyncio.sleep(0)
-                    turn_ends = self._loop.time() + _TURN_SECONDS
+                    started = monotonic()
+                    turn_ends = started + _TURN_SECONDS
         finally:
             self._workers -= 1
             if self._idle is not None and not self._workers:
                 self._idle.set()
+            elif not self._closing:
+                self._add_worker()

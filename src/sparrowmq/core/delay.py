@@ -20,3 +20,13 @@ def delay_ms(level: int) -> int:
     if level < 1:
         raise ValueError(f"delay levels begin at 1, not {level}")
     return DELAYS_MS[min(level, len(DELAYS_MS)) - 1]
+
+
+def level_after(seconds: float) -> int:
+    """The first level that waits at least so many seconds; the last one when none does.
+
+    >>> level_after(0), level_after(11), level_after(1e9)
+    (1, 4, 18)
+    """
+    wanted = seconds * 1000
+    return next((level for level, delay in enumerate(DELAYS_MS, 1) if delay >= wanted), len(DELAYS_MS))

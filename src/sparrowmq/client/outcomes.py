@@ -1,0 +1,106 @@
+"""What handlers can say about the messages they were given, and what it means. Pure decisions.
+
+Returning means done and raising means retry; `Retry` says it more precisely. Ordered handlers that commit by
+themselves return a `ConsumeResult`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from sparrowmq.core.delay import level_after
+
+BROKER_CHOOSES: Final = 0
+DEAD: Final = -1
+"""Delay levels of a send-back that are no level: the broker's own choice, the dead letters (client:D-57)."""
+
+
+class ConsumeResult(Enum):
+    """What a handler may return; without it a handler that returns is done."""
+
+    SUCCESS = "success"
+    LATER = "later"
+    """As raising: the messages come again."""
+    COMMIT = "commit"
+    """Ordered handlers with `auto_commit=False`: everything since the last commit is done (client:D-66)."""
+    ROLLBACK = "rollback"
+    """Ordered handlers with `auto_commit=False`: everything since the last commit comes again."""
+
+
+class Retry(Exception):
+    """Raise it in a handler: messages come again, later.
+
+    `after` seconds, rounded up to the broker's next delay level (1 s to 2 h); by default the broker chooses,
+    longer each time. `done` says how many messages of a batch, from its first, succeeded: only the others
+    come again. `dead` makes them dead letters at once. In ordered consumption the queue stops for `after`
+    seconds, between 0.01 and 30 (`suspend_time` by default), and `done` counts as well.
+    """
+
+    def __init__(
+        self, reason: str = "", *, after: float | None = None, done: int = 0, dead: bool = False
+    ) -> None:
+        super().__init__(reason or "the handler asked for a retry")
+        if after is not None and not after >= 0:
+            raise ValueError(f"after={after!r}: give the seconds to wait, 0 or more")
+        if done < 0:
+            raise ValueError(f"done={done!r}: give how many messages succeeded, 0 or more")
+        self.after = after
+        self.done = done
+        self.dead = dead
+
+    @property
+    def level(self) -> int:
+        """The delay level to send back with."""
+        return retry_level(self.after, dead=self.dead)
+
+
+def retry_level(after: float | None, *, dead: bool = False) -> int:
+    """The delay level for a retry after so many seconds (client:D-57, D-100)."""
+    if dead:
+        return DEAD
+    return BROKER_CHOOSES if after is None else level_after(after)
+
+
+class ReturnType(Enum):
+    """How a handler's call ended, as hooks and trace records say it (client:D.9)."""
+
+    SUCCESS = "SUCCESS"
+    TIME_OUT = "TIME_OUT"
+    EXCEPTION = "EXCEPTION"
+    RETURNNULL = "RETURNNULL"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call decided: the first `done` messages are finished, the others come again."""
+
+    done: int
+    level: int = BROKER_CHOOSES
+    after: float | None = None
+
+
+def outcome_of(count: int, result: Any, error: BaseException | None) -> Outcome:
+    """The outcome for `count` messages of a handler that returned `result` or raised `error` (client:D-50).
+
+    A `Retry` counts whether it was raised or returned.
+    """
+    if error is None and isinstance(result, Retry):
+        error = result
+    if isinstance(error, Retry):
+        return Outcome(min(error.done, count), error.level, error.after)
+    if error is not None or result is ConsumeResult.LATER:
+        return Outcome(0)
+    return Outcome(count)
+
+
+def return_type(result: Any, error: BaseException | None, seconds: float, limit: float) -> ReturnType:
+    """How a call that took `seconds` ended; one that took `limit` or more timed out even if it succeeded."""
+    if error is not None and not isinstance(error, Retry):
+        return ReturnType.EXCEPTION
+    if seconds >= limit:
+        return ReturnType.TIME_OUT
+    failed = error is not None or isinstance(result, Retry) or result is ConsumeResult.LATER
+    return ReturnType.FAILED if failed else ReturnType.SUCCESS

@@ -1,0 +1,77 @@
+"""What handlers say, and what it means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparrowmq.client.outcomes import (
+    BROKER_CHOOSES,
+    DEAD,
+    ConsumeResult,
+    Outcome,
+    Retry,
+    ReturnType,
+    outcome_of,
+    retry_level,
+    return_type,
+)
+
+
+@pytest.mark.proves("client:D-50", "client:D-51")
+@pytest.mark.parametrize(
+    ("result", "error", "expected"),
+    [
+        (None, None, Outcome(5)),
+        ("anything else", None, Outcome(5)),
+        (ConsumeResult.SUCCESS, None, Outcome(5)),
+        (ConsumeResult.LATER, None, Outcome(0)),
+        (None, ValueError("bad"), Outcome(0)),
+        (None, Retry(done=3), Outcome(3)),
+        (Retry(done=3, after=60), None, Outcome(3, 5, 60)),
+        (None, Retry(done=99), Outcome(5)),
+        (None, Retry(dead=True), Outcome(0, DEAD)),
+    ],
+)
+def test_what_a_call_decided_about_five_messages(
+    result: Any, error: BaseException | None, expected: Outcome
+) -> None:
+    assert outcome_of(5, result, error) == expected
+
+
+@pytest.mark.proves("client:D-57", "MUST-66")
+def test_levels_of_retries() -> None:
+    assert retry_level(None) == BROKER_CHOOSES == 0
+    assert retry_level(30) == 4
+    assert retry_level(30, dead=True) == DEAD == -1
+    assert Retry(after=3600).level == 17
+
+
+def test_retries_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="after=-1"):
+        Retry(after=-1)
+    with pytest.raises(ValueError, match="after=nan"):
+        Retry(after=float("nan"))
+    with pytest.raises(ValueError, match="done=-2"):
+        Retry(done=-2)
+    assert "asked for a retry" in str(Retry())
+    assert str(Retry("no stock")) == "no stock"
+
+
+@pytest.mark.proves("MUST-35")
+@pytest.mark.parametrize(
+    ("result", "error", "seconds", "expected"),
+    [
+        (None, None, 1.0, ReturnType.SUCCESS),
+        (None, None, 10.0, ReturnType.TIME_OUT),
+        (None, Retry(), 11.0, ReturnType.TIME_OUT),
+        (None, ValueError(), 11.0, ReturnType.EXCEPTION),
+        (None, Retry(), 1.0, ReturnType.FAILED),
+        (ConsumeResult.LATER, None, 1.0, ReturnType.FAILED),
+    ],
+)
+def test_how_a_call_ended(
+    result: Any, error: BaseException | None, seconds: float, expected: ReturnType
+) -> None:
+    assert return_type(result, error, seconds, limit=10.0) is expected
