@@ -35,6 +35,10 @@ def log_bytes(root: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
 
 
+def queue_bytes(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "consumequeue").rglob("0*")))
+
+
 @pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "%RETRY%" + "g" * 130], ids=["short", "127", "v2"])
@@ -219,6 +223,76 @@ def test_reserved_batches_are_contiguous(tmp_path: Path) -> None:
             store.commit_chunk()
             assert [b - a for a, b in itertools.pairwise(places)] == [392, 392]
         assert len(read_all(store, queue)) == 36
+
+
+@pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
+@pytest.mark.parametrize("sys_flag", [0, 1, 4, 8])
+@pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 130], ids=["short", "v2"])
+def test_a_batch_is_stored_like_its_messages_one_by_one(
+    topic: str, sys_flag: int, born_host: bytes, tmp_path: Path
+) -> None:
+    """Over the ends of log files and queue files, and with a batch that is larger than a log file."""
+    added = b"CLUSTER\x01c\x02"
+    fields = {
+        "sys_flag": sys_flag,
+        "born_timestamp": 7,
+        "born_host": born_host,
+        "reconsume_times": 3,
+        "now_ms": START_MS,
+    }
+    sizes = [[300, 1, 40], [700, 900], [5] * 90, [1500] * 40, [10]]
+    places: list[list[int]] = [[], []]
+    for way in range(2):
+        with opened(tmp_path / str(way)) as store:
+            queue = store.queue(topic, 2)
+            for batch in sizes:
+                items = [(n, b"b" * n, b"K\x01%d\x02" % n, n * 31) for n in batch]
+                if way:
+                    places[1] += store.append_batch(queue, items, added, **fields)
+                else:
+                    extra = len(added) + queue.fixed_bytes + 24
+                    store.reserve(sum(len(body) + len(own) + extra for _, body, own, _ in items))
+                    for flag, body, own, code in items:
+                        physical = store.append(
+                            queue, body, own + added, flag=flag, tags_code=code, prepared_offset=0, **fields
+                        )
+                        places[0].append(physical)
+                store.commit_chunk()
+            assert queue.max_offset == (0 if sys_flag & 4 else 136)
+    assert places[0] == places[1]
+    assert log_bytes(tmp_path / "0") == log_bytes(tmp_path / "1")
+    assert queue_bytes(tmp_path / "0") == queue_bytes(tmp_path / "1")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (2**31, b"b", b"", 0),
+        (0, b"b" * LOG_BYTES, b"", 0),
+        (0, b"b", b"p" * (PROPERTIES_BYTES_MAX - 2), 0),
+    ],
+    ids=["flag", "body", "properties"],
+)
+def test_a_batch_with_a_message_that_does_not_fit_is_dropped_whole(
+    bad: tuple[int, bytes, bytes, int], tmp_path: Path
+) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        fill(store, queue, 2)
+        with pytest.raises(RecordError):
+            store.append_batch(
+                queue,
+                [(0, b"good", b"", 0), bad],
+                b"A\x01b\x02",
+                sys_flag=0,
+                born_timestamp=1,
+                born_host=HOST,
+                reconsume_times=0,
+                now_ms=START_MS,
+            )
+        store.drop_chunk()
+        put(store, queue, b"next")
+        assert len(read_all(store, queue)) == 3
 
 
 def test_a_batch_larger_than_a_file_is_not_refused(tmp_path: Path) -> None:

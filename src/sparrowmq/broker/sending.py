@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Union
 
@@ -18,7 +19,7 @@ from sparrowmq.core.ids import UniqueIds, offset_message_id, unpack_host
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, check_topic
 from sparrowmq.protocol import properties
-from sparrowmq.protocol.batch import BatchItem, iter_batch
+from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, iter_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode
 from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
@@ -34,19 +35,20 @@ if TYPE_CHECKING:
     from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.store.writer import ChunkItem
     from sparrowmq.transport.connection import Connection
 
 log = logging.getLogger("sparrowmq.broker")
 
 FIXED_BYTES_V1: Final = 91
-HOSTS_EXTRA_BYTES: Final = 25
-"""IPv6 makes each host 12 bytes longer, record layout V2 the topic length one."""
-
 RECORD_EXTRA_BYTES: Final = 65_536
 """A record may be this much larger than the largest body (broker:2.4)."""
 
 UNSUPPORTED: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 """Delayed and timed messages would be delivered at once by this release, so they are refused."""
+
+SPECIAL: Final = (b"DELAY\x01", b"TIMER_D", b"POP_CK")
+"""A batch that holds one of these somewhere, and be it in a body, is looked at message by message."""
 
 TAG_CODES_KEPT: Final = 10_000
 INT32_MAX: Final = 2**31 - 1
@@ -369,31 +371,24 @@ class SendPath:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
         self._commit_one(connection, command, queue, first_offset, ids, unique_key)
 
-    def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[BatchItem]:
+    def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[ChunkItem]:
         """The messages of a request, checked against every limit before any is stored."""
         if not request.batch:
-            return [(request.flag, command.body, self._checked(command.body, text))]
-        added, body_max, own_max = self._added, self._body_max, PROPERTIES_BYTES_MAX - len(self._added)
-        items: list[BatchItem] = []
-        total = 0
+            own = self._checked(command.body, text)
+            return [(request.flag, command.body, own, self._tags_code(own))]
+        body_max, own_max = self._body_max, PROPERTIES_BYTES_MAX - len(self._added)
+        special = any(name in command.body for name in SPECIAL)
+        tags_code = self._tags_code if b"TAGS\x01" in command.body else _no_tags
+        items: list[ChunkItem] = []
         try:
             for flag, body, own in iter_batch(command.body):
-                if (
-                    0 < len(body) <= body_max
-                    and 0 < len(own) <= own_max
-                    and own[-1] == 2
-                    and b"DELAY\x01" not in own
-                    and b"TIMER_D" not in own
-                    and b"POP_CK" not in own
-                ):
-                    full = own + added
-                else:
-                    full = self._checked(body, own)
-                total += len(body) + len(full)
-                items.append((flag, body, full))
+                if special or not (0 < len(body) <= body_max and 0 < len(own) <= own_max and own[-1] == 2):
+                    own = self._checked(body, own)
+                items.append((flag, body, own, tags_code(own)))
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
-        total += len(items) * (FIXED_BYTES_V1 + len(request.topic))
+        added = FIXED_BYTES_V1 + len(request.topic) + len(self._added) - BATCH_FIXED_BYTES
+        total = len(command.body) + len(items) * added
         if total > body_max + RECORD_EXTRA_BYTES:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -403,7 +398,7 @@ class SendPath:
         return items
 
     def _checked(self, body: bytes, text: bytes) -> bytes:
-        """The property string to store: the message's own, without POP_CK, and what the broker adds."""
+        """The message's own properties as they are stored, without POP_CK; what the broker adds will fit."""
         if not body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: its body is empty")
         if len(body) > self._body_max:
@@ -420,11 +415,12 @@ class SendPath:
         if "POP_CK" in own:
             del own["POP_CK"]
             text = properties.encode(own)
-        text = _ended(text) + self._added
-        if len(text) > PROPERTIES_BYTES_MAX:
+        text = _ended(text)
+        length = len(text) + len(self._added)
+        if length > PROPERTIES_BYTES_MAX:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its properties take {len(text)} bytes, "
+                f"the message is illegal: its properties take {length} bytes, "
                 f"the limit is {PROPERTIES_BYTES_MAX}",
             )
         return text
@@ -435,30 +431,22 @@ class SendPath:
         request: SendMessageRequest,
         topic: Topic,
         queue: ConsumeQueue,
-        items: list[BatchItem],
+        items: list[ChunkItem],
     ) -> bytes:
         """Append the messages contiguously; their ids, comma-joined."""
-        now = self._clock.now_ms()
-        fixed = FIXED_BYTES_V1 + HOSTS_EXTRA_BYTES + len(queue.topic.encode())
-        self._store.reserve(sum(fixed + len(body) + len(text) for _, body, text in items))
-        append, prefix, sys_flag = self._store.append, self._id_prefix, request.sys_flag | topic.sys_flag
-        ids = []
-        for flag, body, text in items:
-            physical = append(
-                queue,
-                body,
-                text,
-                flag=flag,
-                sys_flag=sys_flag,
-                born_timestamp=request.born_timestamp,
-                born_host=connection.born_host,
-                reconsume_times=request.reconsume_times,
-                prepared_offset=0,
-                tags_code=self._tags_code(text),
-                now_ms=now,
-            )
-            ids.append(b"%b%016X" % (prefix, physical))
-        return b",".join(ids)
+        starts = self._store.append_batch(
+            queue,
+            items,
+            self._added,
+            sys_flag=request.sys_flag | topic.sys_flag,
+            born_timestamp=request.born_timestamp,
+            born_host=connection.born_host,
+            reconsume_times=request.reconsume_times,
+            now_ms=self._clock.now_ms(),
+        )
+        prefix = self._id_prefix
+        digits = struct.pack(f">{len(starts)}Q", *starts).hex(",", 8).upper().encode()
+        return prefix + digits.replace(b",", b"," + prefix)
 
     def _commit_one(
         self,
@@ -474,6 +462,11 @@ class SendPath:
             unique_key = json_text(unique_key)
         stored = (command.opaque, queue.queue_id, first_offset, ids, unique_key)
         self._commit(connection, [] if command.is_oneway else [stored], {queue})
+
+
+def _no_tags(text: bytes) -> int:
+    """The tag code of messages in a batch without any tag."""
+    return 0
 
 
 def _ended(text: bytes) -> bytes:

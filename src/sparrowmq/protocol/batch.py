@@ -13,7 +13,10 @@ from sparrowmq.core.errors import RecordError
 
 _HEAD = struct.Struct(">iiiii")
 _PROPERTIES_SIZE = struct.Struct(">h")
-_FIXED_BYTES: Final = _HEAD.size + _PROPERTIES_SIZE.size
+_READ_HEAD: Final = struct.Struct(">i8xii")
+"""Total size, flag, body length; magic and CRC are not looked at."""
+
+BATCH_FIXED_BYTES: Final = _HEAD.size + _PROPERTIES_SIZE.size
 _HEAD_BYTES: Final = _HEAD.size
 
 BatchItem = tuple[int, bytes, bytes]
@@ -25,7 +28,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     parts: list[bytes] = []
     try:
         for flag, body, properties in items:
-            size = _FIXED_BYTES + len(body) + len(properties)
+            size = BATCH_FIXED_BYTES + len(body) + len(properties)
             parts += (
                 _HEAD.pack(size, 0, 0, flag, len(body)),
                 body,
@@ -46,20 +49,20 @@ def iter_batch(body: bytes) -> Iterator[BatchItem]:
     position, end = 0, len(body)
     if not end:
         raise RecordError("a batch without any message")
-    unpack_head, unpack_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
+    unpack_head, unpack_size = _READ_HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
     while position < end:
         rest = end - position
-        if rest < _FIXED_BYTES:
+        if rest < BATCH_FIXED_BYTES:
             raise RecordError(f"a batch ends with {rest} stray bytes at byte {position}")
-        size, _, _, flag, body_size = unpack_head(body, position)
-        if not _FIXED_BYTES <= size <= rest or not 0 <= body_size <= size - _FIXED_BYTES:
+        size, flag, body_size = unpack_head(body, position)
+        if not BATCH_FIXED_BYTES <= size <= rest or not 0 <= body_size <= size - BATCH_FIXED_BYTES:
             raise RecordError(
                 f"batch message at byte {position}: size {size}, body {body_size}, {rest} bytes left"
             )
         start = position + _HEAD_BYTES
         properties_at = start + body_size
         properties_size = unpack_size(body, properties_at)[0]
-        if size != _FIXED_BYTES + body_size + properties_size:
+        if size != BATCH_FIXED_BYTES + body_size + properties_size:
             raise RecordError(
                 f"batch message at byte {position}: total size {size} is not 22 + body {body_size} + "
                 f"properties {properties_size}"

@@ -66,6 +66,7 @@ class MessageStore:
         self._open = False
         self._writer = ChunkWriter(settings, commit_log, store_host)
         self.append = self._writer.append  # the hot path goes there directly
+        self.append_batch = self._writer.append_batch
         self.reserve = self._writer.reserve
         self.drop_chunk = self._writer.drop
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import RecordError, StoreError
@@ -25,14 +26,22 @@ RECORD_EXTRA_BYTES: Final = 65_536
 """A record may be this much larger than the largest body (broker:2.4)."""
 
 _IPV4_BYTES: Final = 8
+_LONGER_HOSTS_BYTES: Final = 24
+"""Two IPv6 hosts instead of IPv4 ones."""
+
 _CRC_MASK: Final = 0x7FFFFFFF
 _WITHOUT_ENTRY: Final = 0x04
 """This bit is in the transaction types prepared and rollback, which get neither offset nor entry."""
 _HOST_BITS: Final = 0x30
 _BLANK: Final = struct.Struct(">iI")
 _pack_head = HEAD.pack
+_pack_size = struct.Struct(">h").pack
 _pack_entry = ENTRY.pack_into
 _crc32 = zlib.crc32
+
+
+ChunkItem = tuple[int, bytes, bytes, int]
+"""A message of a batch: flag, body, properties, tag code."""
 
 
 class ChunkWriter:
@@ -180,6 +189,106 @@ class ChunkWriter:
             self._entries.append((queue, offset, start, size, tags_code))
             queue.next_offset = offset + 1
         return start
+
+    def append_batch(
+        self,
+        queue: ConsumeQueue,
+        items: Sequence[ChunkItem],
+        added: bytes,
+        *,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        now_ms: int,
+    ) -> list[int]:
+        """Add messages of one request to the chunk, back to back; the physical offsets they will have.
+
+        They go into one file (broker:2.3) unless they are larger than one. `added` is put behind each one's
+        properties. Otherwise as `append` for each, but on `RecordError` the chunk is to be dropped: it may
+        hold some of them.
+        """
+        fields = (sys_flag & ~_HOST_BITS, born_timestamp, born_host)
+        total = sum([len(body) + len(own) for _, body, own, _ in items])
+        total += (queue.fixed_bytes + len(added) + _LONGER_HOSTS_BYTES) * len(items)
+        self.reserve(total)
+        if (
+            sys_flag & _WITHOUT_ENTRY
+            or not (self._store_host_is_v4 and queue.is_v1 and len(born_host) == _IPV4_BYTES)
+            or self._end + total + BLANK_BYTES_MIN > self._file_end
+        ):
+            return [
+                self.append(
+                    queue,
+                    body,
+                    own + added,
+                    flag=flag,
+                    sys_flag=sys_flag,
+                    born_timestamp=born_timestamp,
+                    born_host=born_host,
+                    reconsume_times=reconsume_times,
+                    prepared_offset=0,
+                    tags_code=code,
+                    now_ms=now_ms,
+                )
+                for flag, body, own, code in items
+            ]
+        self._timestamp = max(self._timestamp, now_ms)
+        end = queue.next_offset + len(items)
+        while queue.writable_until < end and self._failure is None:
+            self._make_writable(queue, max(queue.next_offset, queue.writable_until))
+        return self._pack_batch(queue, items, added, fields, reconsume_times)
+
+    def _pack_batch(
+        self,
+        queue: ConsumeQueue,
+        items: Sequence[ChunkItem],
+        added: bytes,
+        fields: tuple[int, int, bytes],
+        reconsume_times: int,
+    ) -> list[int]:
+        """The loop of `append_batch`: plain records that fit the file."""
+        sys_flag, born_timestamp, born_host = fields
+        queue_id, topic, store_host = queue.queue_id, queue.topic_field, self._store_host
+        fixed, limit, timestamp = queue.fixed_bytes, self._record_bytes_max, self._timestamp
+        start, offset = self._end, queue.next_offset
+        parts: list[bytes] = []
+        entries, starts = [], []
+        try:
+            for flag, body, own, code in items:
+                body_bytes, properties_bytes = len(body), len(own) + len(added)
+                size = fixed + body_bytes + properties_bytes
+                if size > limit or properties_bytes > PROPERTIES_BYTES_MAX:
+                    raise self._too_large(size, properties_bytes)
+                head = _pack_head(
+                    size,
+                    RECORD_MAGIC_V1,
+                    _crc32(body) & _CRC_MASK,
+                    queue_id,
+                    flag,
+                    offset,
+                    start,
+                    sys_flag,
+                    born_timestamp,
+                    born_host,
+                    timestamp,
+                    store_host,
+                    reconsume_times,
+                    0,
+                    body_bytes,
+                )
+                parts += (head, body, topic, _pack_size(properties_bytes), own, added)
+                entries.append((queue, offset, start, size, code))
+                starts.append(start)
+                start += size
+                offset += 1
+        except struct.error as error:
+            raise RecordError(f"a value does not fit its field of a record: {error}") from None
+        self._parts += parts
+        self._entries += entries
+        self._last_start, self._end = starts[-1], start
+        queue.next_offset = offset
+        return starts
 
     def _too_large(self, size: int, properties_bytes: int) -> RecordError:
         if properties_bytes > PROPERTIES_BYTES_MAX:
