@@ -10,9 +10,9 @@ import pytest
 from tests.client.fake import answer, fake_cluster
 from tests.support import free_port, run, until
 
-from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.instance import ClientInstance, InstanceState
 from sparrowmq.client.settings import ClientSettings
-from sparrowmq.core.errors import BrokerError, ConnectError, ProtocolError
+from sparrowmq.core.errors import BrokerError, ClientError, ConnectError, InvalidStateError, ProtocolError
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
@@ -41,6 +41,7 @@ class Member:
         self.woken += 1
 
 
+@pytest.mark.proves("client:A-01", "client:A-03", "client:A-04", "client:A-07", "client:A-74")
 def test_the_client_id_is_address_and_instance_name() -> None:
     async def main() -> None:
         def id_of(stream: bool = False, **values: Any) -> str:
@@ -210,5 +211,67 @@ def test_an_unreachable_name_server_is_named() -> None:
             await instance.update_route("T")
         assert address in repr(instance)
         await instance.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-27", "client:A-28")
+def test_starting_twice_does_nothing_and_a_failed_start_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        instance = ClientInstance(ClientSettings(namesrv="127.0.0.1:1", route_interval=3600))
+        instance.start()
+        instance.start()
+        assert (instance.state, len(instance.tasks)) == (InstanceState.RUNNING, 2)
+        await instance.close()
+        instance.start()
+        assert (instance.state, len(instance.tasks)) == (InstanceState.CLOSED, 0)
+        broken = ClientInstance(ClientSettings(namesrv="127.0.0.1:1"))
+
+        def fail(*args: Any) -> None:
+            raise OSError("no")
+
+        monkeypatch.setattr(broken, "_start_tasks", fail)
+        with pytest.raises(OSError, match="no"):
+            broken.start()
+        with pytest.raises(InvalidStateError, match=re.escape(broken.client_id)):
+            broken.start()
+        await broken.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-17", "client:A-18", "client:A-31")
+def test_a_group_has_one_member_of_a_kind_in_an_instance() -> None:
+    async def main() -> None:
+        instance = ClientInstance(ClientSettings(namesrv="127.0.0.1:1"))
+        first = Member()
+        instance.register_producer("g", first)
+        instance.register_consumer("g", first)
+        with pytest.raises(ClientError, match="has a producer of group 'g' already; choose another group"):
+            instance.register_producer("g", Member())
+        with pytest.raises(ClientError, match="has a consumer of group 'g' already"):
+            instance.register_consumer("g", Member())
+        assert instance.producer("g") is instance.consumer("g") is first
+        await instance.unregister(producer="g")
+        assert instance.producer("g") is None
+        instance.register_producer("g", Member())
+        await instance.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-22", "client:A-60")
+def test_versions_of_brokers_are_known_from_heartbeats() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            instance.register_producer("g", Member("T"))
+            await instance.update_route("T")
+            assert instance.broker_versions == {}
+            await instance.heartbeat()
+            assert instance.broker_versions == {cluster.broker.server.address: 475}
+            await instance.close()
 
     run(main())

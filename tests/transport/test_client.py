@@ -535,3 +535,86 @@ def test_repr_tells_state(run: Run) -> None:
             assert server.address in repr(client)
 
     run(main())
+
+
+class Notes:
+    """An RPC hook that notes what it sees, marks requests and can fail."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.seen: list[str] = []
+        self.fails = fails
+
+    def before_request(self, address: str, command: Command) -> None:
+        self.seen.append(f"before {command.code}")
+        command.ext["mark"] = str(command.opaque)
+        if self.fails == "before":
+            raise ValueError("no")
+
+    def after_response(self, address: str, command: Command, answer: Command) -> None:
+        self.seen.append(f"after {command.code} {answer.code}")
+        if self.fails == "after":
+            raise ValueError("no")
+
+
+@pytest.mark.proves("client:B-49", "client:A-82")
+def test_hooks_see_requests_and_answers_in_order_and_may_change_them(run: Run) -> None:
+    async def main() -> None:
+        one, two, handler = Notes(), Notes(), EchoHandler()
+        async with serving(handler) as server, client_of(hooks=(one, two)) as client:
+            assert client.is_hooked
+            assert client.call_nowait(server.address, Command(9), SECONDS) is None, "not connected yet"
+            answer = await client.call(server.address, Command(10), SECONDS)
+            assert answer.ext["mark"] == str(answer.opaque)
+            started = client.call_nowait(server.address, Command(11), SECONDS)
+            assert started is not None
+            assert (await started).ext["mark"]
+            await client.notify(server.address, Command(12))
+            await until(lambda: handler.chunks[-1][-1].code == 12)
+            assert handler.chunks[-1][-1].ext["mark"]
+            assert one.seen == two.seen == ["before 10", "after 10 0", "before 11", "after 11 0", "before 12"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_error_in_a_hook_fails_the_request_and_nothing_else(run: Run, when: str) -> None:
+    async def main() -> None:
+        hook = Notes(when)
+        async with serving(EchoHandler()) as server, client_of(hooks=(hook,)) as client:
+            with pytest.raises(ValueError, match="no"):
+                await client.call(server.address, Command(10), SECONDS)
+            hook.fails = "after"
+            await until(lambda: client.in_flight == 0)
+            hook.fails = ""
+            await client.call(server.address, Command(10), SECONDS)
+            hook.fails = "after"
+            started = client.call_nowait(server.address, Command(10), SECONDS)
+            assert started is not None
+            with pytest.raises(ValueError, match="no"):
+                await started
+            cancelled = client.call_nowait(server.address, Command(10), SECONDS)
+            assert cancelled is not None
+            cancelled.cancel()
+            hook.fails = ""
+            await until(lambda: client.in_flight == 0)
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-85", "client:G-35")
+def test_go_away_is_followed_by_one_more_try_over_a_new_connection(run: Run) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with serving(handler) as server, client_of() as client:
+
+            def first_goes_away(conn: Any, request: Command) -> None:
+                conn.send(answer_to(request, 1500 if len(handler.made) == 1 else 0))
+
+            handler.on_request = first_goes_away
+            assert (await client.call(server.address, Command(10), SECONDS)).code == 0
+            assert len(handler.made) == 2
+            handler.on_request = lambda conn, request: conn.send(answer_to(request, 1500))
+            assert (await client.call(server.address, Command(10), SECONDS)).code == 1500, "not a third time"
+            assert len(handler.made) == 3
+
+    run(main())

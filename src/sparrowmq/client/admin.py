@@ -16,6 +16,7 @@ from sparrowmq.client.admin_types import (
     QueueStatus,
 )
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.requests import check, command, need_address
 from sparrowmq.client.settings import ClientSettings, check_range
@@ -79,7 +80,7 @@ class Admin:
         """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
         self._life.to(State.STARTING)
         try:
-            self._instance = ClientInstance(self.settings)
+            self._instance = shared_instance(self.settings)
         except BaseException:
             self._life.to(State.FAILED)
             raise

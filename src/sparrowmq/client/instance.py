@@ -1,7 +1,8 @@
 """One client towards a cluster: identity, connections, routes, heartbeats, what brokers ask of it.
 
-A producer, consumer or admin client owns one instance. Members register by group; the instance keeps their
-routes fresh and tells every broker that they are alive (client:A).
+Producers, consumers and admin clients of one client id share one instance (`instances.shared_instance`);
+unless they are given a name, each has its own. Members register by group; the instance keeps their routes
+fresh and tells every broker that they are alive (client:A).
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ import logging
 import os
 import random
 import time
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Final, Protocol, TypeVar
 
 from sparrowmq.client.addresses import local_address, resolve_namesrv
+from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.nameservers import NameServers
 from sparrowmq.client.requests import BrokerRequests, command, decode_route
 from sparrowmq.client.routes import RouteTable
 from sparrowmq.client.settings import ClientSettings
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import ClientError, InvalidStateError, SparrowError
 from sparrowmq.core.ids import UniqueIds
 from sparrowmq.core.names import TEMPLATE_TOPIC
 from sparrowmq.core.route import QueueData, TopicRoute
@@ -29,8 +32,14 @@ from sparrowmq.protocol import bodies, headers
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.client import RemotingClient
+from sparrowmq.transport.dispatch import Handler
+
+M = TypeVar("M")
 
 log = logging.getLogger("sparrowmq.client")
+
+ROUTES_FIRST_SECONDS: Final = 0.01
+"""When routes are refreshed for the first time (client:A-34)."""
 
 
 class ProducerMember(Protocol):
@@ -53,8 +62,35 @@ class ConsumerMember(ProducerMember, Protocol):
         """Members or subscriptions of the group changed."""
 
 
+class InstanceState(Enum):
+    """Where an instance is in its life (client:A.4)."""
+
+    CREATED = "created"
+    FAILED = "failed"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+def client_id(settings: ClientSettings, *, stream: bool = False, address: str = "") -> str:
+    """What brokers know a client by: address, instance name and unit (client:A-01 to A-04).
+
+    Without a name each call makes another one, of process id and time.
+    """
+    address = address or settings.client_ip or local_address()
+    name = settings.instance_name or f"{os.getpid()}#{time.perf_counter_ns()}"
+    parts = [f"[{address}]" if ":" in address else address, name]
+    if settings.unit_name and settings.unit_name.strip():
+        parts.append(settings.unit_name)
+    if stream:
+        parts.append("STREAM")
+    return "@".join(parts)
+
+
 class ClientInstance:
-    """Identity and shared machinery of one client. Lives on one event loop, between `start` and `close`."""
+    """Identity and shared machinery of one client. Lives on one event loop, between `start` and `close`.
+
+    Whoever uses it holds it: `hold` adds a holder, `close` takes one away, and the last one ends it.
+    """
 
     def __init__(
         self,
@@ -69,22 +105,29 @@ class ClientInstance:
         self.clock: Clock = clock or SystemClock()
         self.rng = rng or random.Random()
         address = settings.client_ip or local_address()
-        name = settings.instance_name or f"{os.getpid()}#{time.perf_counter_ns()}"
-        parts = [f"[{address}]" if ":" in address else address, name]
-        if settings.unit_name:
-            parts.append(settings.unit_name)
-        if stream:
-            parts.append("STREAM")
-        self.client_id = "@".join(parts)
+        self.client_id = client_id(settings, stream=stream, address=address)
+        self.client_address = address
+        self.state = InstanceState.CREATED
+        self.hooks = Hooks(settings.hooks)
+        self.on_request: dict[int, Handler[str]] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed
+        }
+        """What answers requests of brokers, by code: functions of the broker's address and the request."""
+        self.on_close: list[Callable[[], None]] = []
+        """Called when the last holder is gone."""
+        self._holders = 1
         self.unique_ids = UniqueIds(address)
         self.remoting = RemotingClient(
             connect_timeout=settings.connect_timeout,
-            on_request={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed},
+            on_request=self.on_request,
             on_connected=self._connected,
+            hooks=self.hooks.rpc,
         )
         self.brokers = BrokerRequests(self.remoting)
         self.name_servers = NameServers(resolve_namesrv(settings.namesrv), self.remoting, self.rng)
         self.routes = RouteTable()
+        self.broker_versions: dict[str, int] = {}
+        """Version code by broker address, from answers to heartbeats (client:A-22, A-60)."""
         self._producers: dict[str, ProducerMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
         self._updates: dict[tuple[str, int | None], asyncio.Future[TopicRoute | None]] = {}
@@ -94,30 +137,63 @@ class ClientInstance:
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id} {self.name_servers!r} {self.routes!r}>"
 
+    def hold(self) -> None:
+        """One more uses this instance; it must close it."""
+        self._holders += 1
+
     def start(self) -> None:
-        """Begin the scheduled tasks."""
+        """Begin the scheduled tasks. Nothing happens when they run or the instance is closed (client:A-27).
+
+        Raises `InvalidStateError` when an earlier start failed (client:A-28).
+        """
+        if self.state in (InstanceState.RUNNING, InstanceState.CLOSED):
+            return
+        if self.state is InstanceState.FAILED:
+            raise InvalidStateError(
+                f"the client {self.client_id} could not be started before; make a new one"
+            )
+        self.state = InstanceState.FAILED  # unless all below succeeds
+        self._start_tasks()
+        self.state = InstanceState.RUNNING
+
+    def _start_tasks(self) -> None:
         settings = self.settings
-        self.tasks.start(
-            run_every(settings.route_interval, self.refresh_routes, name="refreshing routes"), "routes"
+        refresh = run_every(
+            settings.route_interval, self.refresh_routes, first=ROUTES_FIRST_SECONDS, name="refreshing routes"
         )
+        self.tasks.start(refresh, "routes")
         self.tasks.start(
             run_every(settings.heartbeat_interval, self._beat, first=1.0, name="heartbeat"), "heartbeat"
         )
 
     async def close(self) -> None:
-        """Stop the scheduled tasks and close the connections."""
+        """Let go. With the last holder the scheduled tasks stop and the connections close (client:A-93)."""
+        self._holders -= 1
+        if self._holders > 0 or self.state is InstanceState.CLOSED:
+            return
+        self.state = InstanceState.CLOSED
+        for call in self.on_close:
+            call()
         await self.tasks.close()
         await self.remoting.close()
 
     # Members
 
     def register_producer(self, group: str, member: ProducerMember) -> None:
-        """Take a producer into heartbeats and route refreshes."""
-        self._producers[group] = member
+        """Take a producer into heartbeats and route refreshes. Raises `ClientError` for a group it has."""
+        _register(self._producers, "producer", group, member, self.client_id)
+
+    def producer(self, group: str) -> ProducerMember | None:
+        """The producer of `group`, if this client has one."""
+        return self._producers.get(group)
 
     def register_consumer(self, group: str, member: ConsumerMember) -> None:
-        """Take a consumer into heartbeats and route refreshes."""
-        self._consumers[group] = member
+        """Take a consumer into heartbeats and route refreshes. Raises `ClientError` for a group it has."""
+        _register(self._consumers, "consumer", group, member, self.client_id)
+
+    def consumer(self, group: str) -> ConsumerMember | None:
+        """The consumer of `group`, if this client has one."""
+        return self._consumers.get(group)
 
     async def unregister(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Take a group out and tell every broker; those that cannot be reached notice by themselves."""
@@ -143,7 +219,9 @@ class ClientInstance:
 
     # Routes
 
-    async def update_route(self, topic: str, *, template_queues: int | None = None) -> TopicRoute | None:
+    async def update_route(
+        self, topic: str, *, template_queues: int | None = None, template: str = TEMPLATE_TOPIC
+    ) -> TopicRoute | None:
         """Ask a name server for the route of `topic` and spread it; None when it knows no broker for it.
 
         With `template_queues` the route of the template topic is taken for it instead, cut to so many
@@ -152,7 +230,8 @@ class ClientInstance:
         key = (topic, template_queues)
         task = self._updates.get(key)
         if task is None:
-            task = asyncio.ensure_future(self._fetch_route(topic, template_queues))
+            asked = topic if template_queues is None else template
+            task = asyncio.ensure_future(self._fetch_route(topic, asked, template_queues))
             self._updates[key] = task
             task.add_done_callback(lambda done: self._update_ended(key, done))
         return await asyncio.shield(task)
@@ -175,8 +254,7 @@ class ClientInstance:
             except SparrowError as error:
                 log.warning("the route of %s could not be refreshed: %s", topic, error)
 
-    async def _fetch_route(self, topic: str, template_queues: int | None) -> TopicRoute | None:
-        asked = topic if template_queues is None else TEMPLATE_TOPIC
+    async def _fetch_route(self, topic: str, asked: str, template_queues: int | None) -> TopicRoute | None:
         answer = await self.name_servers.call(
             command(RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequest(topic=asked)),
             self.settings.request_timeout,
@@ -212,15 +290,17 @@ class ClientInstance:
 
     async def _heartbeat_to(self, address: str, body: bytes) -> bool:
         try:
-            await self.brokers.heartbeat(address, body, self.settings.request_timeout)
+            version = await self.brokers.heartbeat(address, body, self.settings.request_timeout)
         except SparrowError as error:
             log.info("heartbeat of %s failed: %s", self.client_id, error)
             return False
+        self.broker_versions[address] = version
         return True
 
     async def _beat(self) -> None:
         for address in self.routes.drop_offline():
             log.info("the broker at %s is in no route any more", address)
+            self.broker_versions.pop(address, None)
         await self.heartbeat()
 
     def _connected(self, address: str) -> None:
@@ -240,6 +320,16 @@ class ClientInstance:
 
     def _task_died(self, name: str, error: BaseException) -> None:
         log.error("the background task %r of %s died", name, self.client_id, exc_info=error)
+
+
+def _register(table: dict[str, M], kind: str, group: str, member: M, client: str) -> None:
+    """Put a member into its table; a group has one of a kind in a client (client:A-17, A-18, A-31)."""
+    if group in table:
+        raise ClientError(
+            f"the client {client} has a {kind} of group {group!r} already; choose another group name, or "
+            "give this one another instance_name"
+        )
+    table[group] = member
 
 
 def _cut_template(route: TopicRoute, queues: int) -> TopicRoute:

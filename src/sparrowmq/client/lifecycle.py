@@ -22,7 +22,7 @@ class State(Enum):
 
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.CREATED: frozenset({State.STARTING, State.CLOSED}),
-    State.STARTING: frozenset({State.RUNNING, State.FAILED}),
+    State.STARTING: frozenset({State.RUNNING, State.FAILED, State.CREATED}),  # back: name taken (client:A-31)
     State.RUNNING: frozenset({State.FAILED, State.CLOSING}),
     State.FAILED: frozenset({State.CLOSING, State.CLOSED}),
     State.CLOSING: frozenset({State.CLOSED}),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from sparrowmq.client.consume import ConsumeService
 from sparrowmq.client.delivery import HandedMessage
-from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.pulling import Puller
@@ -50,7 +50,7 @@ class GroupMember:
         self._settings = settings
         self._subscriptions = subscriptions
         self._limits = Limits(settings.queue_messages_max, settings.queue_bytes_max, settings.queue_span_max)
-        self.instance = ClientInstance(settings)
+        self.instance = shared_instance(settings)
         self._store = BrokerOffsetStore(self.instance, group)
         self._tasks = TaskGroup(on_death)
         self.service = ConsumeService(group, settings, self.instance, self._store, subscriptions, self._tasks)

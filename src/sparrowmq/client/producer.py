@@ -8,12 +8,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.publish import QueueSelector
 from sparrowmq.client.sender import Sender
 from sparrowmq.client.sending import outgoing_encoded_batch
 from sparrowmq.client.settings import ProducerSettings
+from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.names import check_group
 from sparrowmq.core.results import SendResult
@@ -75,16 +76,26 @@ class Producer:
         return 0 if self._sender is None else self._sender.gate.count
 
     async def start(self) -> None:
-        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before.
+
+        `ClientError` when a client with the same `instance_name` has a producer of this group: then it may be
+        started later.
+        """
         self._life.to(State.STARTING)
         try:
-            instance = ClientInstance(self.settings)
+            instance = shared_instance(self.settings)
             self._sender = Sender(self.group, self.settings, instance)
-            instance.register_producer(self.group, self._sender)
-            instance.start()
         except BaseException:
             self._life.to(State.FAILED)
             raise
+        try:
+            instance.register_producer(self.group, self._sender)
+        except ClientError:
+            self._sender = None
+            await instance.close()
+            self._life.to(State.CREATED)
+            raise
+        instance.start()
         self._life.to(State.RUNNING)
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from typing import Final, Self, TypeVar
 
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.requests import (
     PULL_SUBSCRIPTION,
@@ -82,7 +83,7 @@ class PullConsumer:
         """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
         self._life.to(State.STARTING)
         try:
-            self._instance = ClientInstance(self.settings, stream=True)
+            self._instance = shared_instance(self.settings, stream=True)
             self._instance.start()
         except BaseException:
             self._life.to(State.FAILED)

@@ -278,7 +278,7 @@ class Sender:
         """Whether a try's outcome ends the send (client:B.8)."""
         if isinstance(outcome, SendResult):
             return outcome.status is SendStatus.SEND_OK or not self._settings.retry_not_stored_ok
-        return not is_retryable(outcome, self._settings.retry_codes)
+        return not is_retryable(outcome, self._settings.codes_retried)
 
     def _count(self, outcome: SendResult | SparrowError) -> SendResult:
         if isinstance(outcome, SendResult):

@@ -7,15 +7,26 @@ message only ids, times and properties are added, JSON-escaped. Members come in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, ProtocolError
 from sparrowmq.core.message import (
+    MESSAGE_TYPE_REPLY,
     PROPERTIES_BYTES_MAX,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_KEYS,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_MESSAGE_TYPE,
+    PROPERTY_RECONSUME_TIME,
     PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     SYSTEM_PROPERTIES,
@@ -24,18 +35,21 @@ from sparrowmq.core.message import (
 )
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.results import SendResult, SendStatus
+from sparrowmq.protocol import headers
 from sparrowmq.protocol.batch import encode_batch
 from sparrowmq.protocol.codes import VERSION, RequestCode
 from sparrowmq.protocol.frame import Command, frame
+from sparrowmq.protocol.sysflag import TRANSACTION_PREPARED
 
 _encode_json = msgspec.json.Encoder().encode
+_decode_text = msgspec.json.Decoder(str).decode
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
 
 class SendTarget:
     """One queue a producer sends to, with its master's address and the constant parts of its headers."""
 
-    __slots__ = ("_batch_head", "_single_head", "address", "queue")
+    __slots__ = ("_batch_head", "_single_head", "_template", "address", "queue")
 
     def __init__(
         self,
@@ -45,9 +59,11 @@ class SendTarget:
         group: str,
         create_topic_key: str,
         create_topic_queues: int,
+        unit_mode: bool = False,
     ) -> None:
         self.queue = queue
         self.address = address
+        self._template = (group, create_topic_key, create_topic_queues, unit_mode)
         fields = {
             "a": group,
             "b": queue.topic,
@@ -55,7 +71,7 @@ class SendTarget:
             "d": str(create_topic_queues),
             "e": str(queue.queue_id),
             "j": "0",
-            "k": "false",
+            "k": _java_bool(unit_mode),
             "n": queue.broker_name,
         }
         fixed = _encode_json(fields)[:-1]
@@ -76,6 +92,34 @@ class SendTarget:
         )
         return frame(header, outgoing.body)
 
+    def command(self, outgoing: Outgoing) -> Command:
+        """The same request as a command, for hooks to see; also replies and messages to retry topics."""
+        group, create_topic_key, create_topic_queues, unit_mode = self._template
+        system = outgoing.system or {}
+        code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
+        if system.get(PROPERTY_MESSAGE_TYPE) == MESSAGE_TYPE_REPLY:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        times = most = None
+        if outgoing.topic.startswith(RETRY_PREFIX):  # client:B.9-9
+            times, most = system.get(PROPERTY_RECONSUME_TIME), system.get(PROPERTY_MAX_RECONSUME_TIMES)
+        header = headers.SendMessageRequest(
+            producer_group=group,
+            topic=self.queue.topic,
+            default_topic=create_topic_key,
+            default_topic_queue_nums=create_topic_queues,
+            queue_id=self.queue.queue_id,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp=outgoing.born_timestamp,
+            flag=outgoing.flag,
+            properties=_decode_text(outgoing.properties),
+            reconsume_times=0 if times is None else int(times),
+            unit_mode=unit_mode,
+            max_reconsume_times=None if most is None else int(most),
+            batch=outgoing.is_batch,
+            broker_name=self.queue.broker_name,
+        )
+        return Command(code, ext=headers.send_v2_to_ext(header), body=outgoing.body)
+
 
 class Outgoing:
     """A checked and encoded message (or batch), the same for every try."""
@@ -86,8 +130,11 @@ class Outgoing:
         "flag",
         "is_batch",
         "message_id",
+        "messages",
+        "plain_bytes",
         "properties",
         "sys_flag",
+        "system",
         "topic",
     )
 
@@ -101,9 +148,13 @@ class Outgoing:
         flag: int = 0,
         sys_flag: int = 0,
         is_batch: bool = False,
+        messages: Sequence[Message] = (),
+        system: Mapping[str, str] | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
+        self.plain_bytes = len(body)
+        """Bytes of the body before compression."""
         self.properties = properties
         """The property string as a JSON string, quotes included."""
         self.message_id = message_id
@@ -111,6 +162,48 @@ class Outgoing:
         self.flag = flag
         self.sys_flag = sys_flag
         self.is_batch = is_batch
+        self.messages = messages
+        """What the user gave, for hooks; empty for a batch that came encoded."""
+        self.system = system
+        """Properties of RocketMQ's own beside id and waiting, or None: such sends take the slow way."""
+
+    @property
+    def needs_command(self) -> bool:
+        """Whether `SendTarget.command` must make the request."""
+        return self.system is not None and (
+            PROPERTY_MESSAGE_TYPE in self.system or self.topic.startswith(RETRY_PREFIX)
+        )
+
+    @property
+    def is_timer(self) -> bool:
+        """Whether it is to be delivered at a time that brokers before 5.0 do not know."""
+        return self.system is not None and (
+            PROPERTY_TIMER_DELAY_MS in self.system or PROPERTY_TIMER_DELIVER_MS in self.system
+        )
+
+    def with_properties(self, added: Mapping[str, str]) -> Outgoing:
+        """A copy with further properties, which hooks gave. Raises `InvalidMessageError` on illegal ones."""
+        parts = []
+        for name, value in added.items():
+            _check_user_property(name, value)
+            parts.append(f"{name}\x01{value}\x02")
+        text = "".join(parts)
+        if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
+            raise InvalidMessageError(f"a hook gave properties with the characters 0x01 or 0x02: {added!r}")
+        copy = Outgoing(
+            self.topic,
+            self.body,
+            self.properties[:-1] + _escaped(text, self.topic)[1:],
+            self.message_id,
+            self.born_timestamp,
+            self.flag,
+            self.sys_flag,
+            self.is_batch,
+            self.messages,
+            self.system,
+        )
+        copy.plain_bytes = self.plain_bytes
+        return copy
 
     @property
     def size(self) -> int:
@@ -118,8 +211,8 @@ class Outgoing:
         return len(self.body) + len(self.properties)
 
 
-def property_text(message: Message, unique_key: str) -> str:
-    """The property string of a message to send (remoting:5.3).
+def property_text(message: Message, unique_key: str, system: Mapping[str, str] | None = None) -> str:
+    """The property string of a message to send (remoting:5.3); `system` are RocketMQ's own properties.
 
     Raises `InvalidMessageError` when tags, keys or a user property are not text, a user property is reserved
     or blank, or one of them holds 0x01 or 0x02 (client:B-10).
@@ -138,6 +231,10 @@ def property_text(message: Message, unique_key: str) -> str:
     if message.keys and (keys := _keys_text(message)):
         text += f"{PROPERTY_KEYS}\x01{keys}\x02"
         entries += 1
+    if system is not None:
+        for name, value in system.items():
+            text += f"{name}\x01{value}\x02"
+            entries += 1
     if message.properties:
         for name, value in message.properties.items():
             _check_user_property(name, value)
@@ -203,13 +300,87 @@ def check_flag(message: Message) -> None:
         )
 
 
+def system_properties(message: Message) -> dict[str, str] | None:
+    """RocketMQ's own properties that a message asks for: when to deliver it, and what helpers put in.
+
+    None when there are none. Raises `InvalidMessageError` when more than one time is given or one is not a
+    number that makes sense (client:B-08, B-104, B-105).
+    """
+    if (
+        message.system is None
+        and message.delay_level is None
+        and message.delay is None
+        and message.deliver_at is None
+    ):
+        return None
+    found = {} if message.system is None else dict(message.system)
+    if "/" in found.get(PROPERTY_INNER_MULTI_DISPATCH, ""):
+        raise InvalidMessageError(
+            f"{PROPERTY_INNER_MULTI_DISPATCH}={found[PROPERTY_INNER_MULTI_DISPATCH]!r} must not hold '/'"
+        )
+    given = [
+        name
+        for name, value in (
+            ("delay_level", message.delay_level),
+            ("delay", message.delay),
+            ("deliver_at", message.deliver_at),
+        )
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise InvalidMessageError(
+            f"{' and '.join(given)} of a message to {message.topic!r} both say when; give one"
+        )
+    if message.delay_level is not None:
+        level = message.delay_level
+        if not isinstance(level, int) or isinstance(level, bool) or not 0 <= level < 2**31:
+            raise InvalidMessageError(f"delay_level={level!r} must be a whole number; 1 is the first level")
+        if level:
+            found[PROPERTY_DELAY] = str(level)
+    if message.delay is not None:
+        found[PROPERTY_TIMER_DELAY_MS] = str(_milliseconds("delay", message.delay))
+    if message.deliver_at is not None:
+        found[PROPERTY_TIMER_DELIVER_MS] = str(_moment_ms(message.deliver_at))
+    return found or None
+
+
+def _moment_ms(moment: datetime | float) -> int:
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InvalidMessageError(
+                f"deliver_at={moment!r} has no time zone; give an aware datetime or epoch seconds"
+            )
+        return _milliseconds("deliver_at", moment.timestamp())
+    return _milliseconds("deliver_at", moment)
+
+
+def _milliseconds(name: str, seconds: float) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e12:
+        raise InvalidMessageError(f"{name}={seconds!r} must be a number of seconds, not below 0")
+    return round(seconds * 1000)
+
+
 def outgoing_single(message: Message, unique_key: str, now_ms: int, bytes_max: int) -> Outgoing:
     """A single message, checked and encoded; not compressed yet."""
     check_body(message, bytes_max)
     if message.flag:
         check_flag(message)
-    properties = _escaped(property_text(message, unique_key), message.topic)
-    return Outgoing(message.topic, message.body, properties, unique_key, now_ms, message.flag)
+    system = system_properties(message)
+    sys_flag = 0
+    if system is not None and system.get(PROPERTY_TRANSACTION_PREPARED) == "true":
+        sys_flag = TRANSACTION_PREPARED
+    properties = _escaped(property_text(message, unique_key, system), message.topic)
+    return Outgoing(
+        message.topic,
+        message.body,
+        properties,
+        unique_key,
+        now_ms,
+        message.flag,
+        sys_flag,
+        messages=(message,),
+        system=system,
+    )
 
 
 def _escaped(text: str, topic: str) -> bytes:
@@ -232,8 +403,8 @@ def outgoing_batch(
 ) -> Outgoing:
     """Several messages as one batch request (client:B-72 to B-75).
 
-    Raises `InvalidMessageError` when there are none, when they differ in topic or `wait_store_ok`, go to a
-    retry topic, or take more than `bytes_max` bytes together.
+    Raises `InvalidMessageError` when there are none, when they differ in topic or `wait_store_ok`, have a
+    delay level, go to a retry topic, or take more than `bytes_max` bytes together.
     """
     if not messages:
         raise InvalidMessageError("a batch needs at least one message")
@@ -248,9 +419,14 @@ def outgoing_batch(
             )
         if message.wait_store_ok != first.wait_store_ok:
             raise InvalidMessageError("the messages of a batch must agree in wait_store_ok")
+        if message.delay_level:
+            raise InvalidMessageError(
+                f"a batch has no delay levels, but one message has {message.delay_level}; send it alone"
+            )
         check_body(message, bytes_max)
         check_flag(message)
-        items.append((message.flag, message.body, _utf8(property_text(message, key), message.topic)))
+        text = property_text(message, key, system_properties(message))
+        items.append((message.flag, message.body, _utf8(text, message.topic)))
     body = encode_batch(items)
     if len(body) > bytes_max:
         raise InvalidMessageError(
@@ -258,7 +434,10 @@ def outgoing_batch(
             f"{bytes_max}; send smaller batches"
         )
     text = f"{PROPERTY_UNIQ_KEY}\x01{batch_key}\x02{PROPERTY_WAIT}\x01{_java_bool(first.wait_store_ok)}\x02"
-    return Outgoing(first.topic, body, _encode_json(text), ",".join(unique_keys), now_ms, is_batch=True)
+    message_id = ",".join(unique_keys)
+    return Outgoing(
+        first.topic, body, _encode_json(text), message_id, now_ms, is_batch=True, messages=tuple(messages)
+    )
 
 
 def outgoing_encoded_batch(
@@ -310,4 +489,14 @@ def send_result(answer: Command, outgoing: Outgoing, target: SendTarget) -> Send
     message_id = outgoing.message_id
     if outgoing.is_batch:
         message_id = fields.get("batchUniqId") or message_id
-    return SendResult(status, message_id, offset_id, queue, queue_offset, fields.get("transactionId"))
+    return SendResult(
+        status,
+        message_id,
+        offset_id,
+        queue,
+        queue_offset,
+        fields.get("transactionId"),
+        fields.get("recallHandle"),
+        fields.get("MSG_REGION", "DefaultRegion"),
+        fields.get("TRACE_ON") != "false",
+    )

@@ -6,10 +6,12 @@ docstrings give RocketMQ's name when it differs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from sparrowmq.client.hooks import Hook
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import BODY_BYTES_MAX
 
@@ -18,8 +20,14 @@ ConsumeFrom = Literal["last", "first"] | datetime
 
 Compression = Literal["zlib", "lz4", "zstd"]
 
+Compat = Literal["5.x", "4.9"]
+"""Whose ways to follow where RocketMQ's clients 4.9 and 5.x differ (client:G)."""
+
 MIB: Final = 1024 * 1024
-RETRY_CODES: Final = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
+RETRY_CODES: Final[dict[str, frozenset[int]]] = {
+    "4.9": frozenset({1, 14, 16, 17, 204, 205}),
+    "5.x": frozenset({1, 2, 14, 16, 17, 204, 205, 1500}),
+}
 """Broker answers after which a send is tried again (client:B-41, G-01)."""
 
 
@@ -52,8 +60,24 @@ class ClientSettings:
     heartbeat_interval: float = 30.0
     close_timeout: float = 10.0
     """Seconds `close` may take; what is not done by then is cut off."""
+    compat: Compat = "5.x"
+    """Whose ways to follow where RocketMQ's clients differ (client:G)."""
+    hooks: Sequence[Hook] = ()
+    """Called around sends, requests and consumption, in this order (`sparrowmq.client.hooks`). Clients that
+    share an `instance_name` share the request hooks of the first."""
+    unit_mode: bool = False
+    """Marks requests and groups as part of a unit of a larger whole (client:A-75)."""
+    vip_channel: bool = False
+    """Use the brokers' port for urgent requests, two below the usual one (`vipChannelEnabled`)."""
 
     def __post_init__(self) -> None:
+        if self.compat not in ("5.x", "4.9"):
+            raise SettingsError(f"compat={self.compat!r} is unknown; choose '5.x' or '4.9'")
+        for hook in self.hooks:
+            if not isinstance(hook, Hook):
+                raise SettingsError(
+                    f"hooks has {hook!r}, which has no class of sparrowmq.client.hooks as base"
+                )
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             check_range(name, getattr(self, name), 0.01, 3600, "seconds")
         check_range("close_timeout", self.close_timeout, 0, 3600, "seconds")
@@ -67,7 +91,14 @@ class ProducerSettings(ClientSettings):
     """Seconds for one send with all its tries (`sendMsgTimeout`)."""
     retries: int = 2
     """Further tries after the first (`retryTimesWhenSendFailed`)."""
-    retry_codes: frozenset[int] = RETRY_CODES
+    retries_async: int = 2
+    """Further tries of asynchronous sends, after lost connections and missing answers only
+    (`retryTimesWhenSendAsyncFailed`)."""
+    retry_codes: frozenset[int] | None = None
+    """Answers after which a send is tried again (`retryResponseCodes`); None: as `compat` has it."""
+    try_timeout: float | None = None
+    """Seconds for one try while further ones are left (`sendMsgMaxTimeoutPerRequest`); None: what is left of
+    `send_timeout`."""
     retry_not_stored_ok: bool = False
     """Try another broker when a message was stored but not flushed or replicated in time."""
     compress_over: int = 4096
@@ -82,9 +113,30 @@ class ProducerSettings(ClientSettings):
     in_flight_max: int = 10_000
     """Sends that may wait for their answer at once (`backPressureForAsyncSendNum`)."""
     in_flight_bytes_max: int = 100 * MIB
+    """Bytes of them (`backPressureForAsyncSendSize`)."""
+    topics: Sequence[str] = ()
+    """Topics whose routes are loaded at the start, so that the first send does not wait for them."""
+    latency_fault: bool = False
+    """Avoid brokers that were slow or failed for a while (`sendLatencyFaultEnable`); messages of one key may
+    then change queues (client:B.13)."""
+    latency_max: Sequence[int] | None = None
+    """Thresholds in ms, ascending (`latencyMax`); None: as `compat` has it."""
+    not_available: Sequence[int] | None = None
+    """For each threshold the ms a broker is then avoided (`notAvailableDuration`)."""
+    detector: bool = False
+    """Ask brokers that failed whether they are back (`startDetectorEnable`); needs `latency_fault`."""
+    detect_timeout: float = 0.2
+    detect_interval: float = 2.0
+    linger: float = 0.0
+    """Seconds asynchronous sends may wait for others to travel with them as one batch; 0: none do."""
+    linger_bytes: int = 32 * 1024
+    """Bytes after which such a batch leaves at once (`batchMaxBytes`)."""
+    linger_total_bytes: int = 32 * MIB
+    """Bytes that may wait in all; more are sent alone (`totalBatchMaxBytes`)."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
+        self._check_strategy()
         check_range("send_timeout", self.send_timeout, 0.001, 3600, "seconds")
         check_range("retries", self.retries, 0, 100)
         check_range("compress_over", self.compress_over, 1, 2**31 - 1, "bytes")
@@ -93,8 +145,36 @@ class ProducerSettings(ClientSettings):
         check_range("create_topic_queues", self.create_topic_queues, 1, 65535)
         check_range("in_flight_max", self.in_flight_max, 1, 65535)
         check_range("in_flight_bytes_max", self.in_flight_bytes_max, MIB, 2**40, "bytes")
+        check_range("retries_async", self.retries_async, 0, 100)
+        if self.try_timeout is not None:
+            check_range("try_timeout", self.try_timeout, 0.001, 3600, "seconds")
+        check_range("linger", self.linger, 0, 30, "seconds")
+        check_range("linger_bytes", self.linger_bytes, 1, 2 * MIB, "bytes")
+        check_range("linger_total_bytes", self.linger_total_bytes, 1, 2**40, "bytes")
         if self.compression not in ("zlib", "lz4", "zstd"):
             raise SettingsError(f"compression={self.compression!r} is unknown; choose zlib, lz4 or zstd")
+
+    def _check_strategy(self) -> None:
+        """The settings of the latency fault strategy agree."""
+        check_range("detect_timeout", self.detect_timeout, 0.001, 60, "seconds")
+        check_range("detect_interval", self.detect_interval, 0.01, 3600, "seconds")
+        if self.detector and not self.latency_fault:
+            raise SettingsError("detector=True does nothing without latency_fault=True; set both or none")
+        if (self.latency_max is None) != (self.not_available is None):
+            raise SettingsError("latency_max and not_available belong together; give both or none")
+        if self.latency_max is not None and self.not_available is not None:
+            if not self.latency_max or len(self.latency_max) != len(self.not_available):
+                raise SettingsError(
+                    f"latency_max has {len(self.latency_max)} entries and not_available "
+                    f"{len(self.not_available)}; give as many of each, at least one"
+                )
+            if list(self.latency_max) != sorted(self.latency_max) or min(*self.not_available, 0) < 0:
+                raise SettingsError("latency_max must ascend, and not_available must not be negative")
+
+    @property
+    def codes_retried(self) -> frozenset[int]:
+        """The answers after which a send is tried again."""
+        return RETRY_CODES[self.compat] if self.retry_codes is None else self.retry_codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

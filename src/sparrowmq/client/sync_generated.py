@@ -72,7 +72,11 @@ class Producer(ProducerFacade):
         return self._call(lambda: self._inner.in_flight)
 
     def start(self) -> None:
-        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before.
+
+        `ClientError` when a client with the same `instance_name` has a producer of this group: then it may be
+        started later.
+        """
         self._run(self._inner.start)
 
     def close(self) -> None:

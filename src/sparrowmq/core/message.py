@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 PROPERTY_KEYS: Final = "KEYS"
@@ -20,6 +21,24 @@ PROPERTY_MSG_REGION: Final = "MSG_REGION"
 PROPERTY_TRACE_ON: Final = "TRACE_ON"
 PROPERTY_CLUSTER: Final = "CLUSTER"
 PROPERTY_POP_CK: Final = "POP_CK"
+PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
+PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
+PROPERTY_CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PROPERTY_RECONSUME_TIME: Final = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+PROPERTY_CORRELATION_ID: Final = "CORRELATION_ID"
+PROPERTY_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PROPERTY_TTL: Final = "TTL"
+PROPERTY_MESSAGE_TYPE: Final = "MSG_TYPE"
+PROPERTY_ARRIVE_TIME: Final = "ARRIVE_TIME"
+PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+PROPERTY_START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
+PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+MESSAGE_TYPE_REPLY: Final = "reply"
 
 SYSTEM_PROPERTIES: Final = frozenset(
     """KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
@@ -56,6 +75,12 @@ class Message:
 
     `keys` may be one string or several; RocketMQ joins them with blanks. `properties` are the user's own:
     reserved names are refused when the message is sent.
+
+    At most one of three says when consumers may have it: `delay_level` (1 is the first of the broker's table,
+    by default 1 s; client:B-104), `delay` in seconds, or `deliver_at`, a moment in epoch seconds or an aware
+    datetime. Brokers before 5.0 know levels only; 5.x ones wait up to three days (client:B-105).
+
+    `system` holds properties that belong to RocketMQ; `create_reply_message` and its like fill it.
     """
 
     topic: str
@@ -65,6 +90,10 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     wait_store_ok: bool = True
+    delay_level: int | None = None
+    delay: float | None = None
+    deliver_at: datetime | float | None = None
+    system: Mapping[str, str] | None = field(default=None, repr=False)
 
     @property
     def keys_text(self) -> str:

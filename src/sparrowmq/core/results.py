@@ -25,7 +25,11 @@ class SendStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message was stored. For a batch the ids are comma-joined and the offset is the first one's."""
+    """Where a message was stored. For a batch the ids are comma-joined and the offset is the first one's.
+
+    `recall_handle` came with a message that is delivered at a set time: `Producer.recall` takes it back.
+    `region` and `trace_on` are the broker's (client:B-44).
+    """
 
     status: SendStatus
     message_id: str
@@ -33,6 +37,9 @@ class SendResult:
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None = None
+    recall_handle: str | None = None
+    region: str = "DefaultRegion"
+    trace_on: bool = True
 
 
 class PullStatus(Enum):

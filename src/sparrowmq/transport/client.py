@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from sparrowmq.core.errors import (
     ConnectError,
@@ -15,7 +15,7 @@ from sparrowmq.core.errors import (
     InvalidStateError,
     RequestTimeoutError,
 )
-from sparrowmq.protocol.codes import request_name
+from sparrowmq.protocol.codes import ResponseCode, request_name
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FRAME_BYTES_MAX, Command, encode
 from sparrowmq.transport.address import parse_address
 from sparrowmq.transport.client_connection import ClientConnection
@@ -34,13 +34,26 @@ PEER_REQUESTS_MAX: Final = 1000
 logger = logging.getLogger("sparrowmq.transport")
 
 
+class RpcHook(Protocol):
+    """What is called around requests; an error it raises fails the request (client:A-82)."""
+
+    def before_request(self, address: str, command: Command) -> None:
+        """The request is about to be encoded; its opaque is set."""
+
+    def after_response(self, address: str, command: Command, answer: Command) -> None:
+        """The answer arrived."""
+
+
 class RemotingClient:
     """Calls to servers by address (`host:port`), answers matched to calls by their opaque.
 
     Connections are made when first needed and shared; what is written in one turn of the loop leaves in one
     write. `on_request` holds the handlers, by request code, for what brokers ask this client: they get the
-    broker's address and its request. `on_connected` is told the address of every new connection. All methods
-    belong to one event loop. No call is repeated here: a caller knows whether doing it twice is right.
+    broker's address and its request. `on_connected` is told the address of every new connection. `hooks` run
+    in order around every call made with a `Command` (frames that are encoded already pass them by); a one-way
+    request has only the call before. All methods belong to one event loop. A caller knows whether a call may
+    be repeated, so none is here but one: a server that answers "go away" (1500) has not done it and is asked
+    again over a new connection (client:A-85).
     """
 
     def __init__(
@@ -52,8 +65,10 @@ class RemotingClient:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds: float = IDLE_SECONDS,
         on_connected: Callable[[str], None] | None = None,
+        hooks: Sequence[RpcHook] = (),
     ) -> None:
         self._on_connected = on_connected
+        self._hooks = tuple(hooks)
         self._connect_timeout = connect_timeout
         self._frame_bytes_max = frame_bytes_max
         self._idle_seconds = idle_seconds
@@ -81,6 +96,11 @@ class RemotingClient:
         """Whether a connection to the address is open."""
         return addr in self._connections
 
+    @property
+    def is_hooked(self) -> bool:
+        """Whether requests must be given as a `Command`, because hooks want to see them."""
+        return bool(self._hooks)
+
     def next_opaque(self) -> int:
         """A correlation number for a request that the caller encodes itself."""
         return self._opaques.take()
@@ -92,8 +112,23 @@ class RemotingClient:
         `TooManyRequestsError` when no room came within the time. After the last two but one the request may
         have been done. Cancelling gives up waiting; the request may still be done.
         """
-        opaque = command.opaque = self._opaques.take()
-        return await self.call_encoded(addr, opaque, encode(command), timeout, command.code)
+        answer = await self._call(addr, command, timeout)
+        if answer.code == ResponseCode.GO_AWAY:
+            self.disconnect(addr, "the server said go away")
+            answer = await self._call(addr, command, timeout)
+        return answer
+
+    async def _call(self, addr: str, command: Command, timeout: float) -> Command:
+        self._prepare(addr, command)
+        answer = await self.call_encoded(addr, command.opaque, encode(command), timeout, command.code)
+        for hook in self._hooks:
+            hook.after_response(addr, command, answer)
+        return answer
+
+    def _prepare(self, addr: str, command: Command) -> None:
+        command.opaque = self._opaques.take()
+        for hook in self._hooks:
+            hook.before_request(addr, command)
 
     async def call_encoded(
         self, addr: str, opaque: int, data: bytes, timeout: float, code: int = 0
@@ -108,10 +143,35 @@ class RemotingClient:
         """The future of an answer, or None when `call` would have to wait before sending.
 
         That is while the address is not connected, its connection takes no more bytes, or too many calls are
-        in flight.
+        in flight. The answer is given as it is, "go away" included.
         """
-        opaque = command.opaque = self._opaques.take()
-        return self.call_encoded_nowait(addr, opaque, encode(command), timeout, command.code)
+        if addr not in self._connections:
+            return None
+        self._prepare(addr, command)
+        data = encode(command)
+        answer = self.call_encoded_nowait(addr, command.opaque, data, timeout, command.code)
+        if answer is None or not self._hooks:
+            return answer
+        seen: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda done: self._show(addr, command, done, seen))
+        return seen
+
+    def _show(
+        self, addr: str, command: Command, done: asyncio.Future[Command], seen: asyncio.Future[Command]
+    ) -> None:
+        """Pass an answer on when the hooks have seen it."""
+        try:
+            answer = done.result()
+            for hook in self._hooks:
+                hook.after_response(addr, command, answer)
+        except asyncio.CancelledError:
+            seen.cancel()
+        except Exception as error:
+            if not seen.done():
+                seen.set_exception(error)
+        else:
+            if not seen.done():
+                seen.set_result(answer)
 
     def call_encoded_nowait(
         self, addr: str, opaque: int, data: bytes, timeout: float, code: int = 0
@@ -127,8 +187,8 @@ class RemotingClient:
 
         Raises `ConnectError`, and `RequestTimeoutError` when the connection takes no bytes in time.
         """
-        command.opaque = self._opaques.take()
         command.flag = FLAG_ONEWAY
+        self._prepare(addr, command)
         await self.notify_encoded(addr, encode(command), timeout, command.code)
 
     async def notify_encoded(self, addr: str, data: bytes, timeout: float, code: int = 0) -> None:

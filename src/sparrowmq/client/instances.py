@@ -1,0 +1,58 @@
+"""The client instances of this process by client id, one table for each event loop (client:A.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from typing import Final
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.settings import ClientSettings
+from sparrowmq.core.errors import ClientError
+
+log = logging.getLogger("sparrowmq.client")
+
+_tables: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientInstance]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def shared_instance(settings: ClientSettings, *, stream: bool = False) -> ClientInstance:
+    """The instance of the client id these settings give: a new one, or the one that exists.
+
+    Clients without `instance_name` get one of their own each. With the same name (and address and unit) they
+    share connections, routes and heartbeats, and the settings and request hooks of the first apply. Every
+    caller must close it once. Raises `ClientError` when the one that exists talks to other name servers: its
+    routes would be those of another cluster (client:A-09).
+    """
+    if settings.instance_name is None:
+        return ClientInstance(settings, stream=stream)
+    table = _tables.setdefault(asyncio.get_running_loop(), {})
+    made = ClientInstance(settings, stream=stream)
+    existing = table.get(made.client_id)
+    if existing is None:
+        table[made.client_id] = made
+        made.on_close.append(lambda: _forget(table, made))
+        return made
+    _check_agrees(existing, made)
+    existing.hold()
+    return existing
+
+
+def _forget(table: dict[str, ClientInstance], instance: ClientInstance) -> None:
+    table.pop(instance.client_id, None)
+
+
+def _check_agrees(existing: ClientInstance, asked: ClientInstance) -> None:
+    wanted, known = set(asked.name_servers.addresses), set(existing.name_servers.addresses)
+    if wanted != known:
+        raise ClientError(
+            f"the client {existing.client_id} talks to the name servers {';'.join(sorted(known))} and cannot "
+            f"talk to {';'.join(sorted(wanted))} as well; give the clients of the other cluster another "
+            "instance_name or unit_name"
+        )
+    if asked.hooks.rpc != existing.hooks.rpc:
+        log.warning(
+            "the client %s exists; the request hooks it was made with stay in effect", existing.client_id
+        )

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.client.fake import fake_cluster
+from tests.client.producing import sends
+from tests.support import run
+
+from sparrowmq import aio
+from sparrowmq.client.hooks import RpcHook
+from sparrowmq.client.instances import shared_instance
+from sparrowmq.client.lifecycle import State
+from sparrowmq.client.settings import ClientSettings, ProducerSettings
+from sparrowmq.core.errors import ClientError
+from sparrowmq.core.message import Message
+
+
+@pytest.mark.proves("client:A-11", "client:A-12", "client:A-13", "client:A-16", "client:A-93")
+def test_one_client_id_is_one_instance_until_the_last_lets_go() -> None:
+    async def main() -> None:
+        settings = ClientSettings(namesrv="a:1", client_ip="1.2.3.4", instance_name="me")
+        one, two = shared_instance(settings), shared_instance(settings)
+        assert one is two
+        assert shared_instance(settings, stream=True) is not one, "pull clients have an id of their own"
+        one.start()
+        await one.close()
+        assert len(two.tasks) == 2, "it has a holder left"
+        await two.close()
+        assert not two.tasks
+        assert shared_instance(settings) is not one
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-07")
+def test_clients_without_a_name_have_an_instance_each() -> None:
+    async def main() -> None:
+        settings = ClientSettings(namesrv="a:1")
+        assert shared_instance(settings) is not shared_instance(settings)
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-09", "client:A-14")
+def test_one_id_for_two_clusters_is_refused_and_other_hooks_are_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        values = {"client_ip": "1.2.3.4", "instance_name": "me"}
+        one = shared_instance(ClientSettings(namesrv="a:1;b:1", **values))
+        assert shared_instance(ClientSettings(namesrv="b:1;a:1", **values)) is one
+        with pytest.raises(ClientError, match=r"@me talks to [a-z ]* a:1;b:1 and cannot talk to c:1"):
+            shared_instance(ClientSettings(namesrv="c:1", **values))
+        assert not caplog.records
+        with caplog.at_level(logging.WARNING):
+            same = shared_instance(ClientSettings(namesrv="a:1;b:1", hooks=(RpcHook(),), **values))
+        assert same is one
+        assert "the request hooks it was made with stay in effect" in caplog.text
+        other = shared_instance(ClientSettings(namesrv="c:1", unit_name="two", **values))
+        assert other is not one
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-13", "client:A-30", "client:A-31")
+def test_producers_of_one_name_share_connections_and_a_group_comes_once() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            settings = ProducerSettings(namesrv=cluster.namesrv, instance_name="me")
+            async with (
+                aio.Producer("one", settings=settings) as one,
+                aio.Producer("two", settings=settings) as two,
+            ):
+                assert one.client_id == two.client_id
+                await one.send(Message("T", b"1"))
+                await two.send(Message("T", b"2"))
+                assert len(cluster.broker.server.connections) == 1
+                refused = aio.Producer("one", settings=settings)
+                with pytest.raises(ClientError, match="choose another group name"):
+                    await refused.start()
+                assert refused.state is State.CREATED
+                await one.send(Message("T", b"3"))
+                await one.close()
+                await two.send(Message("T", b"4"))
+                await refused.start()
+                await refused.send(Message("T", b"5"))
+                await refused.close()
+            assert len(sends(cluster)) == 5
+
+    run(main())
