@@ -3,7 +3,7 @@
 SparrowError
 ├── ClientError           the caller or the local client is at fault, or gave up waiting
 │   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError
-│   ├── NoRouteError, NoNameServerError
+│   ├── NoRouteError, NoNameServerError, AllocationError
 │   └── TooManyRequestsError
 ├── TransportError        bytes could not be exchanged; `retryable`
 │   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
@@ -44,7 +44,20 @@ class InvalidNameError(ClientError):
 
 
 class InvalidExpressionError(ClientError):
-    """A subscription expression cannot be parsed."""
+    """A subscription expression cannot be parsed.
+
+    `position` is where, in characters from 0, and `token` what stands there (empty at the end); both None
+    when the expression as a whole is wrong.
+    """
+
+    def __init__(self, message: str, *, position: int | None = None, token: str | None = None) -> None:
+        super().__init__(message)
+        self.position = position
+        self.token = token
+
+
+class AllocationError(ClientError):
+    """An allocation strategy has nothing to divide, or nobody to divide it among (client:C-16)."""
 
 
 class InvalidStateError(ClientError):

@@ -1,0 +1,56 @@
+"""Filters asked about messages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.core.errors import InvalidExpressionError
+from sparrowmq.protocol.properties import encode
+from sparrowmq.protocol.sql92 import Predicate, compile_sql, parse
+
+MANY = "a > 1 AND b = 'x' AND (c IS NULL OR d IN ('1')) AND e NOT CONTAINS 'q'"
+
+
+@pytest.mark.proves("broker:14.2")
+def test_only_true_matches() -> None:
+    assert compile_sql("a > 1").matches({"a": "2"})
+    for properties in ({"a": "1"}, {}, {"a": "x"}):
+        assert not compile_sql("a > 1").matches(properties)
+
+
+def test_names_are_those_the_filter_looks_at() -> None:
+    assert Predicate(parse(MANY)).names == ("a", "b", "c", "d", "e")
+    assert Predicate(parse("-a = 1 OR b BETWEEN c AND 5")).names == ("a", "b", "c")
+    assert Predicate(parse("TRUE")).names == ()
+
+
+@given(
+    st.sampled_from(["a > 1", "a = b OR d NOT IN ('x')", MANY, "b CONTAINS 'é'", "TRUE", "aa IS NULL"]),
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c", "d", "e", "aa", "ba"]), st.sampled_from(["1", "2", "x", "é", "q", ""])
+    ),
+)
+def test_stored_properties_give_the_same_answer_as_decoded_ones(text: str, values: dict[str, str]) -> None:
+    kept = {name: value for name, value in values.items() if value}
+    predicate = compile_sql(text)
+    assert predicate.matches_encoded(encode(values)) == predicate.matches(kept)
+
+
+@pytest.mark.parametrize(
+    "text", ["a CONTAINS 'x'", "a CONTAINS 'x' AND b IS NULL AND c IS NULL AND d IS NULL"]
+)
+def test_properties_that_are_no_utf_8_do_no_harm(text: str) -> None:
+    assert compile_sql(text).matches_encoded(b"a\x01\xff\xfex\x02")
+    assert not compile_sql(text).matches_encoded(b"\xff\x01")
+
+
+def test_good_and_bad_expressions_are_remembered() -> None:
+    assert compile_sql("a = 77") is compile_sql("a = 77")
+    errors = []
+    for _ in range(2):
+        with pytest.raises(InvalidExpressionError, match="column 3") as caught:
+            compile_sql("a @")
+        errors.append(caught.value)
+    assert errors[0] is not errors[1] and {error.position for error in errors} == {2}
