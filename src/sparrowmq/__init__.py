@@ -44,7 +44,18 @@ if TYPE_CHECKING:
         PullConsumer,
         PushConsumer,
     )
+    from sparrowmq.core.allocation import (
+        AllocateStrategy,
+        Averagely,
+        AveragelyByCircle,
+        ByConfig,
+        ByMachineRoom,
+        ConsistentHash,
+        MachineRoomNearby,
+        RoomResolver,
+    )
     from sparrowmq.core.errors import (
+        AllocationError,
         BrokerError,
         ClientError,
         ConnectError,
@@ -80,12 +91,19 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "Admin",
+    "AllocateStrategy",
+    "AllocationError",
+    "Averagely",
+    "AveragelyByCircle",
     "BrokerError",
     "BrokerStatus",
+    "ByConfig",
+    "ByMachineRoom",
     "ClientError",
     "ClientSettings",
     "ConnectError",
     "ConnectionLostError",
+    "ConsistentHash",
     "ConsumerSettings",
     "DeliveredMessage",
     "GroupConnections",
@@ -94,6 +112,7 @@ __all__ = [
     "InvalidMessageError",
     "InvalidNameError",
     "InvalidStateError",
+    "MachineRoomNearby",
     "Message",
     "MessageQueue",
     "NoNameServerError",
@@ -110,6 +129,7 @@ __all__ = [
     "RawBatch",
     "ReceivedMessage",
     "RequestTimeoutError",
+    "RoomResolver",
     "SendResult",
     "SendStatus",
     "SettingsError",
@@ -132,10 +152,14 @@ _HOMES = {
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",
     "sparrowmq.core.errors": (
-        "BrokerError ClientError ConnectError ConnectionLostError InvalidExpressionError "
-        "InvalidMessageError InvalidNameError InvalidStateError NoNameServerError NoRouteError "
-        "ProtocolError RequestTimeoutError SettingsError SparrowError StoreError "
-        "TooManyRequestsError TransportError"
+        "AllocationError BrokerError ClientError ConnectError ConnectionLostError "
+        "InvalidExpressionError InvalidMessageError InvalidNameError InvalidStateError "
+        "NoNameServerError NoRouteError ProtocolError RequestTimeoutError SettingsError "
+        "SparrowError StoreError TooManyRequestsError TransportError"
+    ),
+    "sparrowmq.core.allocation": (
+        "AllocateStrategy Averagely AveragelyByCircle ByConfig ByMachineRoom ConsistentHash "
+        "MachineRoomNearby RoomResolver"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.fake import FakeCluster, answer, fake_cluster
@@ -12,7 +13,7 @@ from tests.support import run, until
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.rebalance import Rebalancer, plan_change
 from sparrowmq.client.settings import ConsumerSettings
-from sparrowmq.core.allocation import allocate_averagely
+from sparrowmq.core.allocation import Averagely
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
@@ -33,6 +34,13 @@ def test_a_plan_turns_what_is_owned_into_what_is_wanted(
     assert {queue for queue in result if queue.topic == "T"} == target
     assert {queue for queue in result if queue.topic != "T"} == {q for q in owned if q.topic != "T"}
     assert not set(change.joining) & owned
+
+
+@pytest.mark.proves("client:C.5.3")
+def test_queues_of_other_topics_that_a_strategy_names_are_taken_once() -> None:
+    here, there, new = MessageQueue("T", "a", 0), MessageQueue("U", "a", 0), MessageQueue("U", "a", 1)
+    change = plan_change("T", [here, there], [there, new])
+    assert (change.leaving, change.joining) == ((here,), (new,))
 
 
 class Owner:
@@ -75,7 +83,7 @@ def flow(
             settings = ConsumerSettings(namesrv=cluster.namesrv, rebalance_interval_min=0.01, **values)
             instance = ClientInstance(settings)
             owner = Owner(*topics)
-            rebalancer = Rebalancer("g", settings, instance, allocate_averagely, owner)
+            rebalancer = Rebalancer("g", settings, instance, Averagely(), owner)
             set_members(cluster, instance.client_id)
             try:
                 await test(cluster, instance, rebalancer, owner)
@@ -252,7 +260,7 @@ def test_a_member_with_two_connections_counts_twice_as_it_does_for_java() -> Non
         cluster.broker.on[MEMBERS] = lambda conn, c: answer(body=bodies.ConsumerList(ids).encode())
         assert await rebalancer.round()
         queues = [MessageQueue("T", "broker-a", number) for number in range(8)]
-        assert sorted(owner.queues) == allocate_averagely(instance.client_id, queues, ids)
-        assert not owner.queues & set(allocate_averagely("0-java", queues, ids))
+        assert sorted(owner.queues) == Averagely().allocate("g", instance.client_id, queues, ids)
+        assert not owner.queues & set(Averagely().allocate("g", "0-java", queues, ids))
 
     flow(test, "T")

@@ -14,7 +14,7 @@ from tests.interop.driver import JavaConsumer, JavaDriver, Received, Sent
 from tests.interop.ours import OurClients, OurConsumer
 from tests.support import until_sync
 
-from sparrowmq.core.allocation import allocate_averagely
+from sparrowmq.core.allocation import Averagely
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.testing import LocalCluster
 
@@ -173,7 +173,7 @@ Member = JavaConsumer | OurConsumer
 
 def _shares(first: Member, second: Member, queues: list[MessageQueue]) -> list[list[MessageQueue]]:
     """Both members' queues, once they are the two shares of the average allocation; waits for that."""
-    wanted = sorted(allocate_averagely(me, queues, ["a", "b"]) for me in ("a", "b"))
+    wanted = sorted(Averagely().allocate("g", me, queues, ["a", "b"]) for me in ("a", "b"))
 
     def settled() -> list[list[MessageQueue]] | None:
         shares = [first.assigned(), second.assigned()]

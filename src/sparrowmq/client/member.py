@@ -21,7 +21,6 @@ from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.client.start_offset import start_offset
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
-from sparrowmq.core.allocation import allocate_averagely
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
@@ -64,7 +63,7 @@ class GroupMember:
             submit=self.service.submit,
             illegal_offset=self._go_on_from,
         )
-        self._rebalancer = Rebalancer(group, settings, self.instance, allocate_averagely, self)
+        self._rebalancer = Rebalancer(group, settings, self.instance, settings.allocate, self)
         self._queues: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
         self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
         self._closing = False

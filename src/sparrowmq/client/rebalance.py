@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.settings import ConsumerSettings
-from sparrowmq.core.allocation import AllocationStrategy, queue_key, utf16_key
+from sparrowmq.core.allocation import AllocateStrategy, queue_key, utf16_key
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
@@ -31,10 +31,13 @@ class Change:
 
 
 def plan_change(topic: str, owned: Iterable[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
-    """The queues of `topic` to give up and to take."""
-    mine = {queue for queue in owned if queue.topic == topic}
-    target = set(wanted)
-    return Change(tuple(sorted(mine - target, key=queue_key)), tuple(sorted(target - mine, key=queue_key)))
+    """The queues of `topic` to give up and to take.
+
+    A strategy may name queues of other topics (client:C.5.3): those are taken if they are not owned yet.
+    """
+    held, target = set(owned), set(wanted)
+    leaving = {queue for queue in held if queue.topic == topic} - target
+    return Change(tuple(sorted(leaving, key=queue_key)), tuple(sorted(target - held, key=queue_key)))
 
 
 class QueueOwner(Protocol):
@@ -64,7 +67,7 @@ class Rebalancer:
         group: str,
         settings: ConsumerSettings,
         instance: ClientInstance,
-        strategy: AllocationStrategy,
+        strategy: AllocateStrategy,
         owner: QueueOwner,
     ) -> None:
         self._group = group
@@ -151,7 +154,7 @@ class Rebalancer:
             return False, False
         # A client with two connections is in it twice, and stays so: Java's members count it twice.
         members = sorted(members, key=utf16_key)
-        wanted = self._strategy(instance.client_id, queues, members)
+        wanted = self._strategy.allocate(self._group, instance.client_id, queues, members)
         if instance.client_id not in members:
             log.info("%s does not know %s in group %s yet", address, instance.client_id, self._group)
             await instance.heartbeat()

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from sparrowmq.client.hooks import Hook
+from sparrowmq.core.allocation import AllocateStrategy, Averagely
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import BODY_BYTES_MAX
 
@@ -216,6 +217,8 @@ class ConsumerSettings(ClientSettings):
     """Least seconds between two rebalances, and the wait after one that did not settle (client:C-07)."""
     error_delay: float = 1.0
     """Seconds a queue rests after a failed pull (`pullTimeDelayMillsWhenException`)."""
+    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - frozen
+    """Who reads which queue; all members of a group must have the same (`allocateMessageQueueStrategy`)."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)

@@ -1,0 +1,104 @@
+"""Java's order of names, and the checks that strategies share."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.core.allocation import (
+    AllocateStrategy,
+    Averagely,
+    AveragelyByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    MachineRoomNearby,
+    queue_key,
+    utf16_key,
+)
+from sparrowmq.core.errors import AllocationError
+from sparrowmq.core.message import MessageQueue
+
+QUEUES = [MessageQueue("T", "r@b", number) for number in range(4)]
+
+
+class OneRoom:
+    """Everything is in one room."""
+
+    def queue_room(self, queue: MessageQueue) -> str:
+        return "r"
+
+    def client_room(self, client_id: str) -> str:
+        return "r"
+
+
+CHECKING: list[AllocateStrategy] = [
+    Averagely(),
+    AveragelyByCircle(),
+    ByMachineRoom({"r"}),
+    MachineRoomNearby(Averagely(), OneRoom()),
+    ConsistentHash(),
+]
+
+
+@pytest.mark.proves("client:C-16")
+@pytest.mark.parametrize("strategy", CHECKING, ids=lambda strategy: strategy.name)
+@pytest.mark.parametrize(
+    ("client", "queues", "ids", "problem"),
+    [
+        ("", QUEUES, ["a"], "client id is empty"),
+        ("a", [], ["a"], "no queues"),
+        ("a", QUEUES, [], "no members"),
+    ],
+)
+def test_empty_arguments_are_refused(
+    strategy: AllocateStrategy, client: str, queues: list[MessageQueue], ids: list[str], problem: str
+) -> None:
+    with pytest.raises(AllocationError, match=problem):
+        strategy.allocate("g", client, queues, ids)
+
+
+@pytest.mark.proves("client:C-17")
+@pytest.mark.parametrize("strategy", CHECKING, ids=lambda strategy: strategy.name)
+def test_a_member_that_is_not_listed_gets_nothing(strategy: AllocateStrategy) -> None:
+    assert strategy.allocate("g", "x", QUEUES, ["a", "b"]) == []
+    assert sum(len(strategy.allocate("g", one, QUEUES, ["a", "b"])) for one in "ab") == 4
+
+
+@pytest.mark.proves("client:C-18")
+def test_the_configured_list_is_given_without_a_check() -> None:
+    for client, queues, ids in (("", [], []), ("x", QUEUES, ["a"])):
+        assert ByConfig(QUEUES[:2]).allocate("g", client, queues, ids) == QUEUES[:2]
+
+
+@pytest.mark.proves("client:C.5.1", "client:C.5.2", "client:C.5.3", "client:C.5.4", "client:C.5.6")
+def test_names_are_the_references() -> None:
+    names = [strategy.name for strategy in (*CHECKING, ByConfig([]))]
+    assert names == [
+        "AVG",
+        "AVG_BY_CIRCLE",
+        "MACHINE_ROOM",
+        "MACHINE_ROOM_NEARBY-AVG",
+        "CONSISTENT_HASH",
+        "CONFIG",
+    ]
+
+
+@pytest.mark.proves("client:Z-04")
+def test_text_is_ordered_by_utf16_unit_as_in_java() -> None:
+    """U+1F600 takes two units from D83D on, so Java puts it before U+FF5E, Python behind."""
+    texts = ["\uff5e", "\U0001f600", "a"]
+    assert sorted(texts) == ["a", "\uff5e", "\U0001f600"]
+    assert sorted(texts, key=utf16_key) == ["a", "\U0001f600", "\uff5e"]
+
+
+@pytest.mark.proves("client:Z-04")
+def test_queues_are_ordered_by_topic_broker_and_number() -> None:
+    ordered = [
+        MessageQueue("A", "a", 9),
+        MessageQueue("A", "a", 10),
+        MessageQueue("A", "b", 0),
+        MessageQueue("B", "\U0001f600", 0),
+        MessageQueue("B", "\uff5e", 0),
+    ]
+    backwards = ordered[::-1]
+    assert sorted(backwards, key=queue_key) == ordered

@@ -1,0 +1,69 @@
+"""Consistent hashing: the sheet's check values and examples, and rings that are odd."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.core.allocation import ConsistentHash
+from sparrowmq.core.allocation.consistent_hash import md5_point
+from sparrowmq.core.errors import AllocationError
+from sparrowmq.core.message import MessageQueue
+
+QUEUES = [MessageQueue("T", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)]
+
+
+def shares(ids: list[str], queues: list[MessageQueue], strategy: ConsistentHash | None = None) -> list[str]:
+    used = strategy or ConsistentHash()
+    return [
+        " ".join(f"{q.broker_name[-1]}{q.queue_id}" for q in used.allocate("g", client, queues, ids))
+        for client in ids
+    ]
+
+
+@pytest.mark.proves("client:C.5.6")
+def test_points_are_the_first_four_bytes_of_md5() -> None:
+    assert md5_point("c0-0") == 2316876094
+    assert md5_point("MessageQueue [topic=T, brokerName=broker-a, queueId=0]") == 1630488180
+
+
+@pytest.mark.proves("client:C.5.6")
+def test_the_division_is_the_references_and_a_lost_member_moves_only_its_queues() -> None:
+    assert shares(["c0", "c1"], QUEUES[:4]) == ["a0 a1", "a2 a3"]
+    assert shares(["10.0.0.1@1", "10.0.0.2@2", "10.0.0.3@3"], QUEUES) == ["a3", "a2", "a0 a1 b0 b1 b2 b3"]
+    assert shares(["10.0.0.1@1", "10.0.0.3@3"], QUEUES) == ["a2 a3", "a0 a1 b0 b1 b2 b3"]
+
+
+@pytest.mark.proves("client:C.5.6")
+def test_a_ring_without_points_gives_nothing_and_a_negative_number_is_refused() -> None:
+    assert shares(["c0", "c1"], QUEUES, ConsistentHash(0)) == ["", ""]
+    with pytest.raises(AllocationError, match="virtual_nodes=-1"):
+        ConsistentHash(-1)
+
+
+@pytest.mark.proves("client:C.5.6")
+def test_a_point_two_members_share_belongs_to_the_later_one() -> None:
+    assert shares(["c0", "c1"], QUEUES, ConsistentHash(3, lambda text: 5)) == ["", "a0 a1 a2 a3 b0 b1 b2 b3"]
+
+
+@pytest.mark.proves("client:C.5.6")
+def test_a_queue_takes_the_point_at_or_after_its_own_and_the_smallest_after_the_last() -> None:
+    points = {"c0-0": 10, "c1-0": 20}
+    queues = {f"queueId={number}]": point for number, point in enumerate((10, 11, 20, 21))}
+
+    def point(text: str) -> int:
+        return points.get(text) or next(at for end, at in queues.items() if text.endswith(end))
+
+    assert shares(["c0", "c1"], QUEUES[:4], ConsistentHash(1, point)) == ["a0 a3", "a1 a2"]
+
+
+@pytest.mark.proves("client:C-15", "client:C.5.6")
+def test_a_client_that_is_listed_twice_has_twice_the_points() -> None:
+    seen: list[str] = []
+
+    def point(text: str) -> int:
+        if not text.startswith("MessageQueue"):
+            seen.append(text)
+        return md5_point(text)
+
+    ConsistentHash(2, point).allocate("g", "c0", QUEUES, ["c0", "c0"])
+    assert seen == ["c0-0", "c0-1", "c0-2", "c0-3"]
