@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import SettingsError, StoreError
 from sparrowmq.core.ids import pack_host
 from sparrowmq.core.settings import BrokerSettings, split_addresses
+from sparrowmq.core.tls_settings import TlsSettings
 from sparrowmq.protocol.bodies import RegisterBrokerBody, TopicConfigTable
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.frame import Command
@@ -42,6 +44,7 @@ from sparrowmq.transport.client import RemotingClient
 from sparrowmq.transport.dispatch import CommandHandler
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.server import Server
+from sparrowmq.transport.tls import outgoing_context, read_tls_settings, server_tls
 
 if TYPE_CHECKING:
     from sparrowmq.transport.connection import Connection
@@ -109,6 +112,7 @@ class Broker:
             frame_bytes_max=settings.frame_bytes_max,
             connections_max=settings.connections_max,
             idle_seconds=settings.server_channel_max_idle_time_seconds,
+            tls=server_tls(settings.tls_config_file, settings.tls_server_mode),
         )
         try:
             await self._server.start()
@@ -159,7 +163,7 @@ class Broker:
             timeout=settings.sync_flush_timeout / 1000,
             queue_interval=settings.flush_interval_consume_queue / 1000,
         )
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=self._outgoing_tls())
         self._registration = Registration(
             self._client,
             split_addresses(settings.namesrv_addr),
@@ -203,6 +207,14 @@ class Broker:
             self._general,
             connection_gone=self._membership.connection_gone,
         )
+
+    def _outgoing_tls(self) -> ssl.SSLContext | None:
+        """How name servers are spoken to: `useTLS`, with what `tls.client.…` says."""
+        settings = self.settings
+        if not settings.use_tls:
+            return None
+        path = settings.tls_config_file
+        return outgoing_context(TlsSettings() if path is None else read_tls_settings(path))
 
     def _handlers(self, store: MessageStore) -> dict[int, Any]:
         settings = self.settings

@@ -17,6 +17,7 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+NAMESPACE_SEPARATOR: Final = "%"
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -51,6 +52,8 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+_SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+_INSTANCE_ENDPOINT = re.compile(r"(?:\w+://)?(MQ_INST_\w+_\w+)\.")
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DEFAULT_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
@@ -65,6 +68,63 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+def with_namespace(namespace: str | None, name: str) -> str:
+    """The topic or group as brokers know it: `<namespace>%<name>`, prefixes of retry and DLQ in front.
+
+    Left as they are: every name without a name space, names that have it already, and RocketMQ's own topics
+    and groups (client:B-121, B-122).
+    """
+    if not namespace or not name:
+        return name
+    prefix, rest = _split_prefix(name)
+    if is_system_topic(name) or rest.startswith(_SYSTEM_GROUP_PREFIX) or _has_namespace(namespace, rest):
+        return name
+    return f"{prefix}{namespace}{NAMESPACE_SEPARATOR}{rest}"
+
+
+def without_namespace(namespace: str | None, name: str) -> str:
+    """The name as users of the name space write it; one of another name space stays (client:B-123)."""
+    if not namespace:
+        return name
+    prefix, rest = _split_prefix(name)
+    if not _has_namespace(namespace, rest):
+        return name
+    return prefix + rest[len(namespace) + 1 :]
+
+
+def namespace_of(name: str) -> str | None:
+    """The name space a topic or group is in: what stands before the first `%` after the prefix."""
+    if is_system_topic(name):
+        return None
+    space, separator, _ = _split_prefix(name)[1].partition(NAMESPACE_SEPARATOR)
+    return space if separator and space else None
+
+
+def namespace_of_endpoint(namesrv: str) -> str | None:
+    """The instance id in a name server's address like `http://MQ_INST_1_x.host:80` (client:B-125)."""
+    found = _INSTANCE_ENDPOINT.match(namesrv.strip())
+    return found[1] if found else None
+
+
+def check_namespace(namespace: str) -> None:
+    """Raise `InvalidNameError` unless the name space has legal characters and no `%`."""
+    _check_type("namespace", namespace)
+    _check("namespace", namespace, TOPIC_CHARS_MAX)
+    if NAMESPACE_SEPARATOR in namespace:
+        raise InvalidNameError(f"the namespace {namespace!r} must not have '%', which ends it in names")
+
+
+def _split_prefix(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def _has_namespace(namespace: str, rest: str) -> bool:
+    return rest.startswith(namespace + NAMESPACE_SEPARATOR)
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether RocketMQ reserves the name (broker:6.1)."""
     return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")
@@ -72,7 +132,7 @@ def is_system_topic(topic: str) -> bool:
 
 def is_system_group(group: str) -> bool:
     """Whether RocketMQ reserves the group."""
-    return group in SYSTEM_GROUPS or group.startswith("CID_RMQ_SYS_")
+    return group in SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
 
 
 def _check(kind: str, name: str, limit: int) -> None:

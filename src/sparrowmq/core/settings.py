@@ -22,6 +22,7 @@ from sparrowmq.core.settings_names import (
     Later,
 )
 from sparrowmq.core.settings_text import environment_name
+from sparrowmq.core.tls_settings import MODES
 
 MIB: Final = 1024 * 1024
 INT_MAX: Final = 2**31 - 1
@@ -207,6 +208,14 @@ class BrokerSettings:
     frame_bytes_max: int = _row(16 * MIB, "bytes of one request; ours", low=64 * 1024, high=256 * MIB)
     connections_max: int = _row(10_000, "connections at one time; ours", low=1, high=1_000_000)
 
+    tls_server_mode: str = _row(
+        "permissive", "TLS on the port: none, beside plain, or only", choices=MODES, name="tls.server.mode"
+    )
+    tls_config_file: Path | None = _row(
+        None, "tls.properties with the certificates; no TLS without it", name="tls.config.file"
+    )
+    use_tls: bool = _row(False, "whether name servers are spoken to over TLS", name="useTLS")
+
     def __post_init__(self) -> None:
         _check_ranges(self)
         split_addresses(self.namesrv_addr)
@@ -226,6 +235,12 @@ class NameServerSettings:
     bind_address: str = _row(DEFAULT_ADDRESS, "address to listen on; loopback by default")
     listen_port: int = _row(9876, "port; 0 takes any free one", low=0, high=65535)
     kv_config_path: Path | None = _row(None, "file of the key-value table; kept in memory without it")
+    tls_server_mode: str = _row(
+        "permissive", "TLS on the port: none, beside plain, or only", choices=MODES, name="tls.server.mode"
+    )
+    tls_config_file: Path | None = _row(
+        None, "tls.properties with the certificates; no TLS without it", name="tls.config.file"
+    )
 
     def __post_init__(self) -> None:
         _check_ranges(self)

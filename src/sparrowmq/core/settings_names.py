@@ -54,7 +54,6 @@ _OFF: Final = {
     "rocksdbCQDoubleWriteEnable": "RocksDB",
     "timerRocksDBEnable": "RocksDB",
     "transRocksDBEnable": "RocksDB",
-    "useTLS": "TLS",
 }
 
 LATER: Final[Mapping[str, Later]] = {

@@ -98,5 +98,5 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def environment_name(name: str, prefix: str = "SPARROW_") -> str:
-    """The environment variable of a setting: `brokerIP1` is `SPARROW_BROKER_IP1`."""
-    return prefix + _WORD_START.sub("_", name).upper()
+    """The environment variable of a setting: `brokerIP1` is `SPARROW_BROKER_IP1`; dots become `_`."""
+    return prefix + _WORD_START.sub("_", name).replace(".", "_").upper()

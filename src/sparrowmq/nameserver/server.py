@@ -15,6 +15,7 @@ from sparrowmq.nameserver.registry import Registry
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import CommandHandler
 from sparrowmq.transport.server import Server
+from sparrowmq.transport.tls import ServerTls
 
 PORT: Final = 9876
 SCAN_SECONDS: Final = 5.0
@@ -39,6 +40,7 @@ class NameServer:
         clock: Clock | None = None,
         kv_path: Path | None = None,
         order_messages: bool = False,
+        tls: ServerTls | None = None,
     ) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._registry = Registry()
@@ -52,7 +54,7 @@ class NameServer:
             on_connection_made=self._connection_made,
             on_connection_lost=self._connection_lost,
         )
-        self._server = Server(self._handler, host=host, port=port)
+        self._server = Server(self._handler, host=host, port=port, tls=tls)
         self._connections: dict[int, Connection] = {}
         self._scan_timer: asyncio.TimerHandle | None = None
 

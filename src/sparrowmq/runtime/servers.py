@@ -12,6 +12,7 @@ from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.settings import BrokerSettings, NameServerSettings
 from sparrowmq.nameserver.server import NameServer
+from sparrowmq.transport.tls import server_tls
 
 STOP_SECONDS: Final = 15.0
 """How long a clean stop of one server may take: flushing what is left in memory to a slow disk."""
@@ -81,6 +82,7 @@ class Servers:
             port=settings.listen_port,
             clock=self._clock,
             kv_path=settings.kv_config_path,
+            tls=server_tls(settings.tls_config_file, settings.tls_server_mode),
         )
         await server.start()
         self._nameserver = server

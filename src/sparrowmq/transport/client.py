@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -21,6 +22,7 @@ from sparrowmq.transport.address import parse_address
 from sparrowmq.transport.client_connection import ClientConnection
 from sparrowmq.transport.correlation import InFlight, OpaqueCounter
 from sparrowmq.transport.dispatch import Dispatcher, Handler
+from sparrowmq.transport.tls import HANDSHAKE_SECONDS_MAX, handshake_failure
 
 CONNECT_SECONDS_MAX: Final = 3.0
 IN_FLIGHT_MAX: Final = 65535
@@ -66,7 +68,12 @@ class RemotingClient:
         idle_seconds: float = IDLE_SECONDS,
         on_connected: Callable[[str], None] | None = None,
         hooks: Sequence[RpcHook] = (),
+        tls: ssl.SSLContext | None = None,
+        handshake_seconds: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
+        """With `tls` every connection speaks TLS; a handshake may take `handshake_seconds`."""
+        self._tls = tls
+        self._handshake_seconds = handshake_seconds
         self._on_connected = on_connected
         self._hooks = tuple(hooks)
         self._connect_timeout = connect_timeout
@@ -310,6 +317,9 @@ class RemotingClient:
                     lambda: ClientConnection(self, addr, loop, self._in_flight, self._frame_bytes_max),
                     host,
                     port,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else host,
+                    ssl_handshake_timeout=None if self._tls is None else self._handshake_seconds,
                 )
         except TimeoutError:
             raise ConnectError(
@@ -318,9 +328,7 @@ class RemotingClient:
                 address=addr,
             ) from None
         except OSError as error:
-            raise ConnectError(
-                f"no connection to {addr}: {_reason(error)}; is it running there?", address=addr
-            ) from None
+            raise ConnectError(_refusal(addr, error, self._tls is not None), address=addr) from None
         return connection
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -328,6 +336,15 @@ class RemotingClient:
             if connection.sweep(loop.time()) > self._idle_seconds:
                 connection.close("idle")
         self._sweep_timer = loop.call_later(SWEEP_SECONDS, self._sweep, loop) if self._connections else None
+
+
+def _refusal(addr: str, error: OSError, tls: bool) -> str:
+    """Why no connection came about."""
+    if isinstance(error, ssl.SSLError):
+        return handshake_failure(addr, error)
+    if tls and isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
+        return f"{addr} closed the connection in the TLS handshake; does it speak TLS?"
+    return f"no connection to {addr}: {_reason(error)}; is it running there?"
 
 
 def _reason(error: OSError) -> str:

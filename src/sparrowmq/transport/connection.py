@@ -203,6 +203,10 @@ class Connection(asyncio.Protocol):
 
     # What the server calls
 
+    def replace_transport(self, transport: asyncio.Transport) -> None:
+        """Go on over another transport: TLS began on this connection."""
+        self._transport = transport
+
     def idle_round(self, rounds_max: int) -> None:
         """Count a sweep without traffic, and close after `rounds_max` of them in a row."""
         if self._paused:

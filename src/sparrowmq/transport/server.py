@@ -16,6 +16,8 @@ from sparrowmq.protocol.frame import FRAME_BYTES_MAX
 from sparrowmq.transport.address import format_address
 from sparrowmq.transport.connection import Connection, ServerHandler
 from sparrowmq.transport.occasional import OccasionalLog
+from sparrowmq.transport.tls import HANDSHAKE_SECONDS_MAX, ServerTls
+from sparrowmq.transport.tls_stream import FirstByte
 
 IDLE_SECONDS: Final = 120.0
 """Both Java sides close after this time without a byte in either direction (remoting:1.6)."""
@@ -49,6 +51,7 @@ class Server:
     Port 0 takes a free port; `port` tells which once started. A client that sends something else than frames,
     is silent for `idle_seconds`, or is one more than `connections_max`, is closed; no other one notices. A
     low limit of open files lowers `connections_max` at the start, so that the store can still open its own.
+    With `tls` the port speaks TLS too, or only; a handshake may take `handshake_seconds`.
     """
 
     def __init__(
@@ -62,8 +65,11 @@ class Server:
         idle_seconds: float = IDLE_SECONDS,
         write_high_water: int = WRITE_HIGH_WATER,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
+        tls: ServerTls | None = None,
+        handshake_seconds: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
         self.handler = handler
+        self.tls = tls
         self.host = host
         self.port = port
         self.frame_bytes_max = frame_bytes_max
@@ -73,6 +79,7 @@ class Server:
         self.unsent_bytes_max = unsent_bytes_max
         self.occasional = OccasionalLog(logger)
         self.connections: set[Connection] = set()
+        self._handshake_seconds = handshake_seconds
         self._numbers = itertools.count(1)
         self._listener: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -96,7 +103,7 @@ class Server:
         sock = await self._bind(loop)
         try:
             self._listener = await loop.create_server(
-                lambda: Connection(self, next(self._numbers), loop), sock=sock, backlog=BACKLOG
+                lambda: self._protocol(loop), sock=sock, backlog=BACKLOG
             )
         except OSError as error:
             sock.close()
@@ -151,6 +158,12 @@ class Server:
             self._empty.set()
 
     # Inside
+
+    def _protocol(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+        conn = Connection(self, next(self._numbers), loop)
+        if self.tls is None:
+            return conn
+        return FirstByte(conn, self.tls, loop, self.occasional, self._handshake_seconds)
 
     async def _bind(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
         try:

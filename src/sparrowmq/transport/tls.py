@@ -1,0 +1,231 @@
+"""TLS contexts: a server's, which follow its files, and a client's (remoting:1.6)."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.settings_text import parse_properties
+from sparrowmq.core.tls_settings import TlsSettings, parse_tls
+from sparrowmq.transport.occasional import OccasionalLog
+
+RELOAD_SECONDS: Final = 1.0
+"""Files are looked at for changes at most this often, and only when somebody connects."""
+HANDSHAKE_SECONDS_MAX: Final = 10.0
+
+logger = logging.getLogger("sparrowmq.transport")
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_NEED: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+
+
+def read_tls_settings(path: Path) -> TlsSettings:
+    """The settings in a `tls.properties` file. Raises `SettingsError` naming the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"tls.config.file={path} cannot be read: {error}") from None
+    try:
+        return parse_tls(parse_properties(text), path.parent)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None
+
+
+def client_context(
+    *,
+    ca: Path | None = None,
+    cert: Path | None = None,
+    key: Path | None = None,
+    key_password: str | None = None,
+    verify: bool = True,
+    check_hostname: bool = True,
+) -> ssl.SSLContext:
+    """A context for connecting: it trusts `ca` (the system's authorities without it).
+
+    `cert` and `key` are shown to servers that ask. Without `verify` any certificate is taken: others on the
+    way can read and change everything. Raises `SettingsError` naming the file that cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = verify and check_hostname
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    if verify:
+        if ca is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        else:
+            _load_authority(context, ca)
+    if cert is not None:
+        _load_certificate(context, cert, key, key_password)
+    return context
+
+
+def outgoing_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a server that connects to others: `tls.client.…`. As in Java, names do not count."""
+    context = client_context(
+        ca=settings.client_trust_cert,
+        cert=settings.client_cert,
+        key=settings.client_key,
+        key_password=settings.client_key_password,
+        verify=settings.client_auth_server,
+        check_hostname=False,
+    )
+    _restrict(context, settings)
+    return context
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a server's own port. Raises `SettingsError` naming the file that cannot be used."""
+    if settings.server_cert is None:
+        raise SettingsError("TLS needs a certificate: give tls.server.certPath and tls.server.keyPath")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _load_certificate(context, settings.server_cert, settings.server_key, settings.server_key_password)
+    if settings.server_auth_client and settings.server_trust_cert is not None:
+        _load_authority(context, settings.server_trust_cert)
+        context.verify_mode = _NEED[settings.server_need_client_auth]
+    _restrict(context, settings)
+    return context
+
+
+class ServerTls:
+    """How a server's port treats TLS, with a context that is made anew when one of its files changed.
+
+    A file that cannot be used leaves the context as it was, and says so in the log; certificate and key are
+    taken when both belong together again. Raises `SettingsError` when the first context cannot be made.
+    """
+
+    def __init__(
+        self,
+        settings: TlsSettings,
+        *,
+        enforcing: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.enforcing = enforcing
+        self._settings = settings
+        self._monotonic = monotonic
+        self._occasional = OccasionalLog(logger)
+        self._files = [
+            path
+            for path in (settings.server_cert, settings.server_key, settings.server_trust_cert)
+            if path is not None
+        ]
+        self._seen = _stamps(self._files)
+        self._context = server_context(settings)
+        self._looked_at = monotonic()
+
+    def __repr__(self) -> str:
+        return f"<ServerTls {'enforcing' if self.enforcing else 'permissive'} {self._settings.server_cert}>"
+
+    def context(self) -> ssl.SSLContext:
+        """The context for the next connection."""
+        now = self._monotonic()
+        if now - self._looked_at >= RELOAD_SECONDS:
+            self._looked_at = now
+            seen = _stamps(self._files)
+            if seen != self._seen:
+                self._reload(seen)
+        return self._context
+
+    def _reload(self, seen: list[tuple[int, int, int]]) -> None:
+        try:
+            self._context = server_context(self._settings)
+        except SettingsError as error:
+            self._occasional.write(
+                logging.ERROR, "reload", f"the TLS files changed and cannot be used; the old stay: {error}"
+            )
+            return
+        self._seen = seen
+        logger.info("the TLS files changed: %s is in use", self._settings.server_cert)
+
+
+def server_tls(path: Path | None, mode: str) -> ServerTls | None:
+    """The TLS of a server's port from `tls.config.file` and `tls.server.mode`; None when there is none.
+
+    Raises `SettingsError` when TLS is enforced and no certificate is named, or a file cannot be used.
+    """
+    settings = None if path is None or mode == "disabled" else read_tls_settings(path)
+    if settings is None or settings.server_cert is None:
+        if mode == "enforcing":
+            raise SettingsError(
+                "tls.server.mode=enforcing: give tls.config.file, a properties file with tls.server.certPath "
+                "and tls.server.keyPath"
+            )
+        return None
+    return ServerTls(settings, enforcing=mode == "enforcing")
+
+
+def handshake_failure(address: str, error: ssl.SSLError) -> str:
+    """Why no TLS connection to a server came about, and what to do."""
+    host = address.rpartition(":")[0]
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = error.verify_message
+        if "mismatch" in text or "not match" in text:
+            step = f"its certificate is not for {host}: connect by a name it has, or give it one with {host}"
+        elif "expired" in text:
+            step = "renew it"
+        elif "not yet valid" in text:
+            step = "check the clocks"
+        else:
+            step = "give the authority that signed it as tls_ca"
+        return f"the certificate of {address} is refused: {text}; {step}"
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return f"{address} does not speak TLS; turn TLS on there, or off here"
+    return f"the TLS handshake with {address} failed: {error.reason or error}"
+
+
+def _stamps(paths: Iterable[Path]) -> list[tuple[int, int, int]]:
+    found = []
+    for path in paths:
+        try:
+            stat = path.stat()
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            found.append((0, 0, 0))
+    return found
+
+
+def _load_authority(context: ssl.SSLContext, path: Path) -> None:
+    try:
+        context.load_verify_locations(cafile=str(path))
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"{path} is no PEM file of certificates to trust: {_words(error)}") from None
+
+
+def _load_certificate(context: ssl.SSLContext, cert: Path, key: Path | None, password: str | None) -> None:
+    # Without a password OpenSSL would ask the terminal for one.
+    def secret() -> str:
+        if password is None:
+            raise SettingsError(f"the key {key or cert} is encrypted: give its password")
+        return password
+
+    try:
+        context.load_cert_chain(str(cert), None if key is None else str(key), secret)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(
+            f"the certificate {cert} and the key {key or cert} cannot be used: {_words(error)}"
+        ) from None
+
+
+def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.protocols:
+        chosen = sorted(_VERSIONS[name] for name in settings.protocols)
+        context.minimum_version, context.maximum_version = chosen[0], chosen[-1]
+    if settings.ciphers is not None:
+        try:
+            context.set_ciphers(settings.ciphers.replace(",", ":"))
+        except ssl.SSLError:
+            raise SettingsError(
+                f"tls.ciphers={settings.ciphers}: OpenSSL knows none of them; "
+                "write OpenSSL's names, such as ECDHE-RSA-AES128-GCM-SHA256"
+            ) from None
+
+
+def _words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "it is no PEM file"
+    return error.strerror or str(error)
