@@ -51,10 +51,15 @@ ROCKETMQ_DEFAULTS = {
     "accessMessageInMemoryMaxRatio": 40,
     "maxFilterMessageSize": 16_000,
     "serverChannelMaxIdleTimeSeconds": 120,
+    "tls.server.mode": "permissive",
+    "useTLS": False,
 }
 """broker:15.1 and 15.2."""
 
-OURS = {"brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"}
+OURS = {
+    *("brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"),
+    "tls.config.file",
+}
 """Names whose default differs from RocketMQ's on purpose, and names of our own."""
 
 

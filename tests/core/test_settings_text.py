@@ -79,6 +79,7 @@ def test_assignments() -> None:
         ("namesrvAddr", "SPARROW_NAMESRV_ADDR"),
         ("dLegerGroup", "SPARROW_D_LEGER_GROUP"),
         ("useTLS", "SPARROW_USE_TLS"),
+        ("tls.config.file", "SPARROW_TLS_CONFIG_FILE"),
         ("checkCRCOnRecover", "SPARROW_CHECK_CRC_ON_RECOVER"),
     ],
 )

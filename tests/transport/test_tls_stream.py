@@ -188,9 +188,7 @@ def test_mutual_tls(run: Run, tmp_path: Path, authority: Authority, pair: Pair) 
 def test_tls_towards_a_plain_server(run: Run) -> None:
     async def main() -> None:
         async with serving(EchoHandler()) as server:
-            with pytest.raises(
-                ConnectError, match=r"in the TLS handshake|not speak TLS"
-            ):
+            with pytest.raises(ConnectError, match=r"in the TLS handshake|not speak TLS"):
                 await ask(server.address, client_context(verify=False))
 
     run(main())
