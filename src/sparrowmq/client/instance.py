@@ -21,6 +21,7 @@ from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.nameservers import NameServers
 from sparrowmq.client.requests import BrokerRequests, command, decode_route
 from sparrowmq.client.routes import RouteTable
+from sparrowmq.client.security import request_hooks, tls_context
 from sparrowmq.client.settings import ClientSettings
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.core.clock import Clock, SystemClock
@@ -108,7 +109,7 @@ class ClientInstance:
         self.client_id = client_id(settings, stream=stream, address=address)
         self.client_address = address
         self.state = InstanceState.CREATED
-        self.hooks = Hooks(settings.hooks)
+        self.hooks = Hooks(request_hooks(settings))
         self.on_request: dict[int, Handler[str]] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed
         }
@@ -122,6 +123,7 @@ class ClientInstance:
             on_request=self.on_request,
             on_connected=self._connected,
             hooks=self.hooks.rpc,
+            tls=tls_context(settings),
         )
         self.brokers = BrokerRequests(self.remoting)
         self.name_servers = NameServers(resolve_namesrv(settings.namesrv), self.remoting, self.rng)

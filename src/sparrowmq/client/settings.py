@@ -6,15 +6,21 @@ docstrings give RocketMQ's name when it differs.
 
 from __future__ import annotations
 
+import ipaddress
+import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Literal
 
 from sparrowmq.client.hooks import Hook
+from sparrowmq.client.setting_types import check_types
 from sparrowmq.core.allocation import AllocateStrategy, Averagely
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import BODY_BYTES_MAX
+from sparrowmq.core.names import check_namespace
+from sparrowmq.transport.signing import Credentials
 
 ConsumeFrom = Literal["last", "first"] | datetime
 """Where a group without stored offsets starts: the end, the beginning, or a point in time (client:C.10)."""
@@ -71,17 +77,58 @@ class ClientSettings:
     vip_channel: bool = False
     """Use the brokers' port for urgent requests, two below the usual one (`vipChannelEnabled`)."""
 
+    namespace: str | None = None
+    """Name space that topics and groups are in: `<namespace>%<name>` at the brokers (client:B.23)."""
+    namespace_v2: str | None = None
+    """Name space told in header fields, for servers that know these; names stay (client:B-126)."""
+    access_key: str | None = None
+    """Account that signs every request, with `secret_key` (`AclClientRPCHook`, client:B.24)."""
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    tls: bool | ssl.SSLContext = False
+    """Speak TLS with name servers and brokers: True as the settings below say, or a context of your own."""
+    tls_ca: str | Path | None = None
+    """PEM file of the authority that signed the servers' certificates; None: the system's authorities."""
+    tls_cert: str | Path | None = None
+    """PEM file of the certificate to show to servers that ask for one, with `tls_key`."""
+    tls_key: str | Path | None = None
+    tls_key_password: str | None = field(default=None, repr=False)
+    tls_verify: bool = True
+    """False takes any certificate, as RocketMQ's clients do by default: for tests only."""
+
     def __post_init__(self) -> None:
+        check_types(self)
+        self._check_client_ip()
+        self._check_security()
         if self.compat not in ("5.x", "4.9"):
             raise SettingsError(f"compat={self.compat!r} is unknown; choose '5.x' or '4.9'")
-        for hook in self.hooks:
-            if not isinstance(hook, Hook):
-                raise SettingsError(
-                    f"hooks has {hook!r}, which has no class of sparrowmq.client.hooks as base"
-                )
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             check_range(name, getattr(self, name), 0.01, 3600, "seconds")
         check_range("close_timeout", self.close_timeout, 0, 3600, "seconds")
+
+    def _check_client_ip(self) -> None:
+        if self.client_ip is None:
+            return
+        try:
+            ipaddress.ip_address(self.client_ip.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            raise SettingsError(
+                f"client_ip={self.client_ip!r} is no IP address; it names this client to brokers, give one "
+                "such as 10.0.0.5 or leave it out"
+            ) from None
+
+    def _check_security(self) -> None:
+        if (self.access_key is None) != (self.secret_key is None):
+            missing = "secret_key" if self.secret_key is None else "access_key"
+            raise SettingsError(f"{missing} is missing: access_key and secret_key go together")
+        if self.access_key is not None and self.secret_key is not None:
+            Credentials(self.access_key, self.secret_key)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("tls_cert and tls_key go together; give both or none")
+        if self.tls is False and (self.tls_ca or self.tls_cert):
+            raise SettingsError("tls_ca or tls_cert is given, but TLS is off; set tls=True")
+        if self.namespace:
+            check_namespace(self.namespace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,123 @@
+"""What settings make of requests and connections: signatures, marks of name spaces, TLS."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from tests.certificates import Authority
+from tests.client.fake import fake_cluster
+from tests.support import run
+
+from sparrowmq import aio
+from sparrowmq.client.hooks import RpcHook
+from sparrowmq.client.security import Marker, Signer, request_hooks, tls_context
+from sparrowmq.client.settings import ClientSettings
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.signing import verify
+
+KEYS = {"access_key": "alice", "secret_key": "12345678"}
+
+
+class Adder(RpcHook):
+    """A user's hook that changes requests."""
+
+    def before_request(self, address: str, command: Command) -> None:
+        command.ext = {**command.ext, "added": "by hook"}
+
+
+class TestHooks:
+    def test_nothing_set_is_nothing_added(self) -> None:
+        assert request_hooks(ClientSettings()) == ()
+
+    @pytest.mark.proves("client:A-83", "client:A-84", "client:B-126", "client:B-127")
+    def test_the_signature_comes_last_and_covers_all(self) -> None:
+        hooks = request_hooks(ClientSettings(hooks=[Adder()], namespace_v2="ns1", **KEYS))
+        assert [type(hook) for hook in hooks] == [Marker, Adder, Signer]
+        command = Command(10, ext={"topic": "T"}, body=b"x")
+        for hook in hooks:
+            assert isinstance(hook, RpcHook)
+            hook.before_request("a:1", command)
+        assert command.ext["topic"] == "T"
+        assert (command.ext["nsd"], command.ext["ns"], command.ext["added"]) == ("true", "ns1", "by hook")
+        assert verify(command.ext, b"x", "12345678")
+        for name in ("topic", "ns", "added", "AccessKey"):
+            assert not verify({**command.ext, name: "other"}, b"x", "12345678")
+
+
+@pytest.mark.proves("client:B-127", "client:A-82", "remoting:7.1")
+def test_every_request_of_a_reader_is_signed() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            reader = ClientSettings(namesrv=cluster.name_server.address, **KEYS)
+            async with aio.PullConsumer("g", settings=reader) as consumer:
+                queue = (await consumer.queues("T"))[0]
+                await consumer.fetch_raw(queue, 0)
+                await consumer.commit(queue, 1)
+            seen = [command for broker in cluster.brokers.values() for command in broker.seen]
+            assert {command.code for command in seen} >= {
+                RequestCode.PULL_MESSAGE,
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+            }
+            for command in seen:
+                assert command.ext["AccessKey"] == "alice", command
+                assert verify(command.ext, command.body, "12345678"), command
+
+    run(main())
+
+
+class TestSettings:
+    def test_secrets_do_not_show(self) -> None:
+        settings = ClientSettings(**KEYS, security_token="tok", tls_key_password="pass1")
+        for secret in ("12345678", "tok", "pass1"):
+            assert secret not in repr(settings)
+            assert secret not in repr(request_hooks(settings))
+        assert "alice" in repr(settings)
+
+    @pytest.mark.parametrize(
+        ("values", "said"),
+        [
+            ({"access_key": "a"}, "secret_key is missing: access_key and secret_key go together"),
+            ({"secret_key": "s"}, "access_key is missing"),
+            ({"access_key": "", "secret_key": "s"}, "access_key is empty"),
+            ({"access_key": "a", "secret_key": ""}, "secret_key of access_key='a' is empty"),
+            ({"tls": True, "tls_cert": "c.pem"}, "tls_cert and tls_key go together"),
+            ({"tls_ca": "ca.pem"}, "TLS is off; set tls=True"),
+            ({"client_ip": "my-host"}, "client_ip='my-host' is no IP address"),
+        ],
+    )
+    def test_what_does_not_go_together(self, values: dict[str, str], said: str) -> None:
+        with pytest.raises(SettingsError, match=said):
+            ClientSettings(**values)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("address", ["10.0.0.5", "::1", "[2001:db8::1]"])
+    def test_addresses_of_clients(self, address: str) -> None:
+        assert ClientSettings(client_ip=address).client_ip == address
+
+
+class TestTls:
+    def test_off_by_default(self) -> None:
+        assert tls_context(ClientSettings()) is None
+
+    def test_a_context_of_the_users_own(self) -> None:
+        own = ssl.create_default_context()
+        assert tls_context(ClientSettings(tls=own)) is own
+
+    def test_files(self, tmp_path: Path) -> None:
+        authority = Authority(tmp_path)
+        pair = authority.sign("client")
+        context = tls_context(
+            ClientSettings(tls=True, tls_ca=str(authority.cert), tls_cert=pair.cert, tls_key=str(pair.key))
+        )
+        assert context is not None
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        with pytest.raises(SettingsError, match="no PEM file"):
+            tls_context(ClientSettings(tls=True, tls_ca=tmp_path / "none.pem"))
+
+    def test_no_check_only_when_told(self) -> None:
+        context = tls_context(ClientSettings(tls=True, tls_verify=False))
+        assert context is not None
+        assert context.verify_mode is ssl.CERT_NONE
