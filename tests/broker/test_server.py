@@ -29,7 +29,8 @@ from sparrowmq.transport.server import Server
 
 
 def settings(root: Path, **changes: Any) -> BrokerSettings:
-    return BrokerSettings(store_path_root_dir=root, listen_port=0, **changes)
+    small: dict[str, Any] = {"listen_port": 0, "max_hash_slot_num": 1000, "max_index_num": 5000}
+    return BrokerSettings(store_path_root_dir=root, **small | changes)
 
 
 class Caller:

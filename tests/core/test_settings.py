@@ -53,6 +53,19 @@ ROCKETMQ_DEFAULTS = {
     "serverChannelMaxIdleTimeSeconds": 120,
     "tls.server.mode": "permissive",
     "useTLS": False,
+    "fileReservedTime": 72,
+    "deleteWhen": "04",
+    "diskMaxUsedSpaceRatio": 75,
+    "diskSpaceCleanForciblyRatio": 85,
+    "cleanFileForciblyEnable": True,
+    "cleanResourceInterval": 10_000,
+    "deleteFileBatchMax": 10,
+    "deleteCommitLogFilesInterval": 100,
+    "messageIndexEnable": True,
+    "maxHashSlotNum": 5_000_000,
+    "maxIndexNum": 20_000_000,
+    "maxMsgsNumBatch": 64,
+    "defaultQueryMaxNum": 32,
 }
 """broker:15.1 and 15.2."""
 
@@ -162,10 +175,17 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_names_without_effect_are_one_warning() -> None:
-    conf = {"sendMessageThreadPoolNums": "4", "deleteWhen": "04", "fileReservedTime": "48", "brokerName": "b"}
-    settings, warnings = load(BrokerSettings, [Layer("a", conf), Layer("b", {"deleteWhen": "05"})])
+    conf = {
+        "sendMessageThreadPoolNums": "4",
+        "haHousekeepingInterval": "04",
+        "slaveTimeout": "48",
+        "brokerName": "b",
+    }
+    settings, warnings = load(
+        BrokerSettings, [Layer("a", conf), Layer("b", {"haHousekeepingInterval": "05"})]
+    )
     assert settings.broker_name == "b"
-    names = "deleteWhen, fileReservedTime, sendMessageThreadPoolNums"
+    names = "haHousekeepingInterval, sendMessageThreadPoolNums, slaveTimeout"
     assert warnings == [f"known to RocketMQ, without effect in this release: {names}"]
 
 
@@ -247,7 +267,7 @@ def test_environment_gives_known_names_only() -> None:
     [
         ("listenPort", Status.IN_FORCE),
         ("brokerRole", Status.LATER),
-        ("deleteWhen", Status.WITHOUT_EFFECT),
+        ("deleteWhen", Status.IN_FORCE),
         ("nonsense", None),
     ],
 )

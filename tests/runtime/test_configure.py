@@ -14,8 +14,8 @@ STOCK_BROKER_CONF = """\
 brokerClusterName = DefaultCluster
 brokerName = broker-x
 brokerId = 0
-deleteWhen = 04
-fileReservedTime = 48
+haHousekeepingInterval = 4
+slaveTimeout = 48
 brokerRole = ASYNC_MASTER
 flushDiskType = ASYNC_FLUSH
 """
@@ -26,7 +26,9 @@ def test_the_stock_broker_conf_works(tmp_path: Path) -> None:
     conf.write_text(STOCK_BROKER_CONF)
     settings, warnings = broker_settings(Sources(file=conf))
     assert settings.broker_name == "broker-x"
-    assert warnings == ["known to RocketMQ, without effect in this release: deleteWhen, fileReservedTime"]
+    assert warnings == [
+        "known to RocketMQ, without effect in this release: haHousekeepingInterval, slaveTimeout"
+    ]
 
 
 def test_toml_by_its_name(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ LOG_BYTES = 4096
 QUEUE_BYTES = 200
 """Ten entries a file: most tests cross several files."""
 
+INDEX_SLOTS = 20
+INDEX_ENTRIES = 50
+
 START_MS = 1_700_000_000_000
 COPIED = ("commitlog", "consumequeue", "config", "checkpoint", "abort", "lock")
 
@@ -46,6 +49,8 @@ def small(root: Path, **changes: Any) -> StoreSettings:
     values: dict[str, Any] = {
         "mapped_file_size_commit_log": LOG_BYTES,
         "mapped_file_size_consume_queue": QUEUE_BYTES,
+        "max_hash_slot_num": INDEX_SLOTS,
+        "max_index_num": INDEX_ENTRIES,
         # the machine that runs the tests may have a full disk
         "disk_space_warning_level_ratio": 100,
     }

@@ -220,7 +220,9 @@ def test_safe_point_is_written_now_and_then(tmp_path: Path) -> None:
     assert SafePoint.load(tmp_path).record == -1
     clock.ms += int(SAFE_POINT_SECONDS * 1000)
     store.flush_queues()
-    assert SafePoint.load(tmp_path) == SafePoint(place, store.position, {"T": {0: 1}})
+    assert SafePoint.load(tmp_path) == SafePoint(
+        place, store.position, {"T": {0: 1}}, index=store.index.place
+    )
     assert store.flushed_position == store.position
     put(store, queue, b"b")
     store.flush_queues()

@@ -91,8 +91,18 @@ class PullPath:
         self._offsets = offsets
         self._holds = HoldTable()
         self._occasional = OccasionalLog(log)
+        self._taken: dict[tuple[ConsumeQueue, str], list[int]] = {}
         self._count_max = settings.max_transfer_count_on_message_in_memory
         self._bytes_max = settings.max_transfer_bytes_on_message_in_memory
+
+    def apply(self, settings: BrokerSettings) -> None:
+        """Go on with changed settings."""
+        self._settings = settings
+
+    def take_counts(self) -> list[tuple[tuple[ConsumeQueue, str], tuple[int, int, int]]]:
+        """Messages, bytes and pulls by queue and group since the last call."""
+        taken, self._taken = self._taken, {}
+        return [(key, (count, size, times)) for key, (count, size, times) in taken.items()]
 
     @property
     def held(self) -> int:
@@ -265,7 +275,18 @@ class PullPath:
             _REMARKS[status],
             result.size,
         )
-        connection.write(b"".join((head, *result.buffers)) if result.size else head)
+        if not result.size:
+            connection.write(head)
+            return
+        connection.write(b"".join((head, *result.buffers)))
+        key = queue, fields.consumer_group
+        taken = self._taken.get(key)
+        if taken is None:
+            self._taken[key] = [result.count, result.size, 1]
+        else:
+            taken[0] += result.count
+            taken[1] += result.size
+            taken[2] += 1
 
     def _hold(
         self,

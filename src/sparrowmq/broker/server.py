@@ -26,6 +26,7 @@ from sparrowmq.broker.pulling import PullPath
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.sending import SendPath
 from sparrowmq.broker.topics import READ_WRITE, TopicTable
+from sparrowmq.broker.upkeep import Upkeep
 from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import SettingsError, StoreError
 from sparrowmq.core.ids import pack_host
@@ -67,6 +68,9 @@ def store_settings(settings: BrokerSettings) -> StoreSettings:
         max_message_size=settings.max_message_size,
         max_filter_message_size=settings.max_filter_message_size,
         disk_space_warning_level_ratio=settings.disk_space_warning_level_ratio,
+        message_index_enable=settings.message_index_enable,
+        max_hash_slot_num=settings.max_hash_slot_num,
+        max_index_num=settings.max_index_num,
     )
 
 
@@ -127,6 +131,7 @@ class Broker:
             self._pool.shutdown()
             raise
         self._flusher.start()
+        self._upkeep.start()
         saving = settings.flush_consumer_offset_interval / 1000
         self._tasks = [
             asyncio.create_task(
@@ -197,6 +202,17 @@ class Broker:
             wake=self._pulling.wake,
             registration=self._registration,
         )
+        self._upkeep = Upkeep(
+            settings,
+            store,
+            self._topics,
+            self._offsets,
+            self._pulling,
+            pool=self._pool,
+            clock=clock,
+            changed=self._apply,
+            occasional=self._occasional,
+        )
         self._membership = Membership(
             self._clients, self._groups, self._topics, topic_made=self._registration.changed_soon
         )
@@ -259,6 +275,7 @@ class Broker:
             Code.GET_CONSUME_STATS: groups.consume_stats,
             Code.QUERY_TOPIC_CONSUME_BY_WHO: groups.groups_of_topic,
             Code.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
+            **self._upkeep.handlers(),
         }
 
     def _pull(self, connection: Connection, command: Command) -> None:
@@ -266,6 +283,14 @@ class Broker:
         request = from_ext(PullMessageRequest, command.ext)
         fields = convert(request, PullFields, from_attributes=True)
         self._pulling.pull(connection, PullFrame(command.opaque, command.flag, fields))
+
+    def _apply(self, settings: BrokerSettings) -> None:
+        """An operator changed settings."""
+        permission = self.settings.broker_permission
+        self.settings = settings
+        self._pulling.apply(settings)
+        if settings.broker_permission != permission:
+            self._registration.changed_soon()
 
     def _register_body(self) -> bytes:
         topics, permitted = self._topics.configs, self.settings.broker_permission
@@ -278,6 +303,7 @@ class Broker:
         assert self._store is not None
         self._pulling.expire()
         self._store.check_disk()
+        self._upkeep.tick()
         if time.monotonic() - self._members_checked >= MEMBER_CHECK_SECONDS:
             self._members_checked = time.monotonic()
             self._membership.drop_silent()
@@ -299,6 +325,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._general.close()
+        await self._upkeep.close()
         await self._flusher.close()
         await server.close()
         await self._client.close()

@@ -118,6 +118,10 @@ class TopicTable:
         self._open[name] = topic
         return topic
 
+    def close(self, name: str) -> None:
+        """Forget the opened queues of a topic: the store deleted some of them."""
+        self._open.pop(name, None)
+
     def is_reserved(self, name: str) -> bool:
         """Whether RocketMQ or this broker keeps the name for itself."""
         return name in self._reserved or is_system_topic(name)

@@ -21,7 +21,7 @@ from sparrowmq.core.settings_names import (
     NAMESERVER_WITHOUT_EFFECT,
     Later,
 )
-from sparrowmq.core.settings_text import environment_name
+from sparrowmq.core.settings_text import environment_name, parse_hours
 from sparrowmq.core.tls_settings import MODES
 
 MIB: Final = 1024 * 1024
@@ -176,7 +176,28 @@ class BrokerSettings:
     flush_interval_consume_queue: int = _row(1000, "ms between flushes of the queues", low=1, high=600_000)
     sync_flush_timeout: int = _row(5000, "ms a send waits for its fsync", low=1, high=600_000)
     max_message_size: int = _row(4 * MIB, "bytes of a message's body", low=1, high=15 * MIB)
+    file_reserved_time: int = _row(
+        72, "hours a file of the log is kept after its last write", low=0, high=1_000_000
+    )
+    delete_when: str = _row("04", "hours of the day (local time) at which expired files go, 04;16 for two")
+    disk_max_used_space_ratio: int = _row(
+        75, "percent: above it expired files go at any hour", low=1, high=100
+    )
+    disk_space_clean_forcibly_ratio: int = _row(
+        85, "percent: above it the oldest files go whatever their age", low=1, high=100
+    )
     disk_space_warning_level_ratio: int = _row(90, "percent: above it sends are refused", low=1, high=100)
+    clean_file_forcibly_enable: bool = _row(True, "whether diskSpaceCleanForciblyRatio deletes")
+    clean_resource_interval: int = _row(10_000, "ms between looks for expired files", low=10, high=3_600_000)
+    delete_file_batch_max: int = _row(10, "files of the log that one look deletes at most", low=1, high=1000)
+    delete_commit_log_files_interval: int = _row(
+        100, "ms between two deletions of one look", low=0, high=60_000
+    )
+    message_index_enable: bool = _row(True, "whether messages can be found by key")
+    max_hash_slot_num: int = _row(5_000_000, "hash slots of one index file", low=1, high=100_000_000)
+    max_index_num: int = _row(20_000_000, "entries of one index file", low=2, high=85_000_000)
+    max_msgs_num_batch: int = _row(64, "messages that one query by key gives at most", low=1, high=10_000)
+    default_query_max_num: int = _row(32, "the same for a query by unique key", low=1, high=10_000)
     max_transfer_bytes_on_message_in_memory: int = _row(
         256 * 1024, "bytes of one pull's answer", low=1, high=8 * MIB
     )
@@ -219,6 +240,7 @@ class BrokerSettings:
     def __post_init__(self) -> None:
         _check_ranges(self)
         split_addresses(self.namesrv_addr)
+        parse_hours("deleteWhen", self.delete_when)
         if not self.broker_name or "@" in self.broker_name:
             raise SettingsError(f"brokerName={self.broker_name}: must not be empty or have '@'")
 

@@ -100,3 +100,11 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
 def environment_name(name: str, prefix: str = "SPARROW_") -> str:
     """The environment variable of a setting: `brokerIP1` is `SPARROW_BROKER_IP1`; dots become `_`."""
     return prefix + _WORD_START.sub("_", name).replace(".", "_").upper()
+
+
+def parse_hours(name: str, text: str) -> frozenset[int]:
+    """Hours of the day joined with ';', `04;16` for example; raises `SettingsError` naming the setting."""
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not parts or any(not (part.isascii() and part.isdigit() and int(part) < 24) for part in parts):
+        raise SettingsError(f"{name}={text}: must be hours from 00 to 23, several joined with ';'")
+    return frozenset(int(part) for part in parts)

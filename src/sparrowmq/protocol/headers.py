@@ -300,6 +300,51 @@ class ViewMessageRequest(Header, kw_only=True):
     topic: str | None = None
 
 
+class QueryMessageRequest(Header, kw_only=True):
+    """QUERY_MESSAGE (12). `index_type`: K key (default), U unique key, T tag; times bound the store time.
+
+    The field `_UNIQUE_KEY_QUERY`, which is no part of the header, asks for a unique key as well.
+    """
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    index_type: str | None = None
+    last_key: str | None = None
+
+
+class QueryMessageResponse(Header, kw_only=True):
+    """How far the index has come: store time and physical offset of the newest message in it."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+class QueryConsumeQueueRequest(Header, kw_only=True):
+    """QUERY_CONSUME_QUEUE (321): `count` entries of a queue from offset `index` on."""
+
+    topic: str
+    queue_id: Int32
+    index: Int64
+    count: Int32
+    consumer_group: str | None = None
+
+
+class ViewBrokerStatsDataRequest(Header, kw_only=True):
+    """VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_name: str
+    stats_key: str
+
+
+class GetBrokerConfigResponse(Header, kw_only=True):
+    """GET_BROKER_CONFIG (26): version of the settings, as JSON."""
+
+    version: str
+
+
 # --- Topics, groups and statistics -----------------------------------------------------------------------
 
 

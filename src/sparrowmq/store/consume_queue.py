@@ -224,6 +224,21 @@ class ConsumeQueue:
         self.synced = min(self.synced, offset)
         return cleared
 
+    def trim(self) -> list[Path]:
+        """Forget files whose records are all gone, except the last, and set `min_offset` (broker:2.7).
+
+        They are still on disk: the caller deletes them, oldest first.
+        """
+        gone = []
+        while len(self._files) > 1:
+            behind = self._files.start // ENTRY_BYTES + self.entries_per_file
+            last = self.entry(behind - 1)
+            if last is None or last.physical_offset >= self._log.min_position or behind > self.synced:
+                break
+            gone.append(self._files.detach_first().path)
+        self.find_min()
+        return gone
+
     def delete(self) -> None:
         """Remove the queue's files; whoever still holds the queue sees it empty and cannot append."""
         self.deleted = True

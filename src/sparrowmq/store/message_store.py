@@ -6,19 +6,23 @@ import logging
 import threading
 import warnings
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import StoreError
 from sparrowmq.store import disk, disk_space, store_lock, time_search
 from sparrowmq.store.checkpoint import Checkpoint
-from sparrowmq.store.commit_log import CommitLog, Progress
+from sparrowmq.store.commit_log import CommitLog, Progress, store_timestamp
 from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.index import KEY, IndexPlace, MessageIndex
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.reads import GetResult, get_messages, has_match
 from sparrowmq.store.recovery import RecoveryReport, recover
+from sparrowmq.store.retention import LogFile
 from sparrowmq.store.safe_point import SafePoint
-from sparrowmq.store.segments import MapPool
+from sparrowmq.store.segments import MapPool, Segment
 from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.stats import StoreStats
 from sparrowmq.store.writer import ChunkWriter
 
 if TYPE_CHECKING:
@@ -27,6 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrowmq.store")
 SAFE_POINT_SECONDS: Final = 10.0
 """How often the safe point is written: a crash costs at most the scan of what came since."""
+
+INDEX_RECORDS: Final = 4096
+INDEX_CLOSE_SECONDS: Final = 10.0
+"""How long a clean stop may take to file the last keys; what is left is filed after the next start."""
+
+QUERY_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The most that one query by key gives, after a first record of any size."""
 
 
 class MessageStore:
@@ -45,6 +56,7 @@ class MessageStore:
         queues: QueueTable,
         pool: MapPool,
         *,
+        index: MessageIndex,
         checkpoint: Checkpoint,
         safe_point: SafePoint,
         recovery: RecoveryReport,
@@ -53,6 +65,7 @@ class MessageStore:
         self.settings = settings
         self.recovery = recovery
         self.full: str | None = None
+        self.index = index
         self._clock = clock
         self._lock = lock
         self._log = commit_log
@@ -64,7 +77,8 @@ class MessageStore:
         self._flushing_queues = threading.Lock()
         self._queues_failed = False
         self._open = False
-        self._writer = ChunkWriter(settings, commit_log, store_host)
+        self.stats = StoreStats()
+        self._writer = ChunkWriter(settings, commit_log, store_host, self.stats)
         self.append = self._writer.append  # the hot path goes there directly
         self.append_batch = self._writer.append_batch
         self.reserve = self._writer.reserve
@@ -95,6 +109,8 @@ class MessageStore:
             checkpoint = Checkpoint.load(root / "checkpoint")
             safe_point = SafePoint.load(root)
             recovery = recover(commit_log, queues, checkpoint, safe_point, clean=clean)
+            index = MessageIndex(settings, commit_log, clock)
+            index.load(safe_point.index, clean=clean, trusted_until=checkpoint.index)
             store = cls(
                 settings,
                 clock,
@@ -102,6 +118,7 @@ class MessageStore:
                 commit_log,
                 queues,
                 pool,
+                index=index,
                 checkpoint=checkpoint,
                 safe_point=safe_point,
                 recovery=recovery,
@@ -139,6 +156,10 @@ class MessageStore:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
 
     # Queues
+
+    def all_queues(self) -> list[ConsumeQueue]:
+        """Every queue of every topic."""
+        return self._queues.all()
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue; made in memory when it is new, its files come with the first message.
@@ -182,7 +203,13 @@ class MessageStore:
         Raises `StoreFullError` when the disk is full, `StoreError` on other faults; then nothing of the chunk
         is stored and the queues' offsets are what they were.
         """
-        self._writer.commit()
+        stats, started = self.stats, perf_counter()
+        try:
+            self._writer.commit()
+        except StoreError:
+            stats.put_failures += 1
+            raise
+        stats.put_took(perf_counter() - started)
         self._pool.trim()
 
     @property
@@ -204,6 +231,13 @@ class MessageStore:
     def failed(self) -> StoreError | None:
         """Why nothing can be written any more until the store is opened again, or None."""
         return self._log.failed
+
+    def used_percent(self) -> int:
+        """How full the fullest disk of the store is; 0 when nobody can tell."""
+        try:
+            return disk_space.fullest([self.settings.root, self.settings.commit_log])[1]
+        except OSError:
+            return 0
 
     def check_disk(self) -> None:
         """Look how full the disks are, and set or clear `full`: the reason no message should be taken."""
@@ -238,16 +272,19 @@ class MessageStore:
         now = self._clock.monotonic()
         with self._flushing_queues:
             due = safe_point or now >= self._safe_point_due
-            progress = self._log.dispatched
+            progress, filed = self._log.dispatched, self.index.place
             queues = self._queues.all()
             offsets = [(queue, queue.committed) for queue in queues]
             if due:
                 self._log.flush()
             self._sync_queues(queues)
+            if due:
+                self._sync_index(filed)
             self._save_checkpoint(progress)
             if due and not self._queues_failed:
                 self._safe_point_due = now + SAFE_POINT_SECONDS
                 point = self._safe_point
+                point.index = filed
                 point.record, point.position = progress.last_record, progress.position
                 point.queues = {}
                 for queue, offset in offsets:
@@ -281,6 +318,13 @@ class MessageStore:
             self._queues_failed |= not disk.is_busy(error)
             raise disk.store_error("cannot flush the queues in", self._queues.directory, error) from error
 
+    def _sync_index(self, filed: IndexPlace) -> None:
+        try:
+            self.index.sync(filed)
+        except OSError as error:
+            raise disk.store_error("cannot flush the index in", self.index.directory, error) from error
+        self._checkpoint.index = max(self._checkpoint.index, filed.end_timestamp)
+
     def _save_safe_point(self) -> None:
         point = self._safe_point
         oldest = self.min_position
@@ -306,7 +350,7 @@ class MessageStore:
         The first message comes whatever its size; `codes` are the tag codes wanted, None for all.
         """
         self._let_go()
-        return get_messages(
+        result = get_messages(
             self._log,
             queue,
             offset,
@@ -315,6 +359,13 @@ class MessageStore:
             codes=codes,
             scan_bytes=self.settings.max_filter_message_size,
         )
+        stats = self.stats
+        if result.count:
+            stats.found += 1
+            stats.transferred += result.count
+        else:
+            stats.missed += 1
+        return result
 
     def has_match(self, queue: ConsumeQueue, offset: int, codes: frozenset[int]) -> bool:
         """Whether a read from `offset` with these tag codes would find something or get ahead."""
@@ -324,6 +375,12 @@ class MessageStore:
         """The stored record that starts at a physical offset, or None when no valid one does."""
         self._let_go()
         return self._log.record(physical_offset)
+
+    def earliest_time(self) -> int:
+        """Store time, epoch ms, of the oldest record in the log; -1 without any."""
+        self._let_go()
+        record = self._log.record(self.min_position)
+        return -1 if record is None else store_timestamp(memoryview(record), 0)
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
         """Store time, epoch ms, of the message at a queue offset; None when there is none."""
@@ -337,6 +394,74 @@ class MessageStore:
         """
         self._let_go()
         return time_search.offset_by_time(self._log, queue, timestamp, boundary)
+
+    # Index
+
+    def follow_index(self, records: int) -> int:
+        """File the keys of up to so many records; how many bytes of the log are left. Raises `StoreError`."""
+        left = self.index.follow(records)
+        self._let_go()
+        return left
+
+    def query(
+        self, topic: str, key: str, count: int, begin: int, end: int, *, kind: str = KEY
+    ) -> list[bytes]:
+        """Stored records of up to `count` messages with a key, unique key or tag, oldest first (broker:4.3).
+
+        `begin` and `end` are store times in epoch ms. Finds what the index has filed; records of other keys
+        with the same hash are among them. Raises `StoreError`.
+        """
+        found: list[bytes] = []
+        room = QUERY_BYTES_MAX
+        for offset in self.index.query(topic, key, count, begin, end, kind):
+            record = self.read_record(offset)
+            if record is not None and (not found or len(record) <= room):
+                found.append(record)
+                room -= len(record)
+        return found
+
+    # Retention
+
+    def log_files(self) -> list[LogFile]:
+        """The files of the commit log, oldest first, up to the one that is being written. Raises OSError."""
+        flushed = self.flushed_position
+        return [
+            LogFile(segment.base, segment.path.stat().st_mtime_ns // 1_000_000)
+            for segment in self._log.files
+            if segment.end <= flushed or segment.base <= flushed
+        ]
+
+    def forget_log_file(self) -> Segment:
+        """Take the oldest file out of the log, for its owner to delete; what was read of it stays valid."""
+        return self._log.files.detach_first()
+
+    def keep_log_file(self, segment: Segment) -> None:
+        """Take back a file that could not be deleted."""
+        self._log.files.attach_first(segment)
+
+    def trim(self, queue: ConsumeQueue) -> list[Path]:
+        """Set a queue's minimum offset after log files went; its files that are to be deleted."""
+        gone = queue.trim()
+        self._let_go()
+        return gone
+
+    def trim_index(self) -> list[Path]:
+        """Forget index files of records that went; they are to be deleted."""
+        return self.index.drop_before(self.min_position)
+
+    def is_expired(self, queue: ConsumeQueue) -> bool:
+        """Whether the queue had messages, and the records of all of them are gone."""
+        last = queue.last_entry()
+        self._let_go()
+        return last is not None and last.end <= self.min_position
+
+    def delete_queue(self, queue: ConsumeQueue) -> None:
+        """Delete one queue with its files; its next message gets offset 0. Raises `StoreError`."""
+        self.commit_chunk()
+        with self._flushing_queues:
+            self._safe_point.queues.get(queue.topic, {}).pop(queue.queue_id, None)
+            self._save_safe_point()
+            self._queues.delete_one(queue)
 
     def _let_go(self) -> None:
         """Unmap what is above the limit, unless a chunk under way has mapped it to be written."""
@@ -356,6 +481,7 @@ class MessageStore:
         root = self.settings.root
         try:
             self.commit_chunk()
+            self._finish_index()
             self.flush()
             self.flush_queues(safe_point=True)
             try:
@@ -368,11 +494,24 @@ class MessageStore:
         finally:
             self.abandon()
 
+    def _finish_index(self) -> None:
+        """File what is left: another broker that takes the directory files only what it stores itself."""
+        deadline = self._clock.monotonic() + INDEX_CLOSE_SECONDS
+        try:
+            while (left := self.follow_index(INDEX_RECORDS)) and self._clock.monotonic() < deadline:
+                pass
+        except StoreError as error:
+            log.warning("the last keys are not in the index yet: %s", error)
+            return
+        if left:
+            log.warning("the keys in the last %d bytes of the log are not in the index yet", left)
+
     def abandon(self) -> None:
         """Let go of everything as a crash would: nothing is flushed, `abort` stays. Idempotent."""
         if self._open:
             self._open = False
             self._log.failed = StoreError(f"the store {self.settings.root} is closed")
+            self.index.close()
             self._queues.close()
             self._log.close()
             self._lock.release()

@@ -98,6 +98,12 @@ class ConsumerOffsets:
         """Drop all offsets of a topic."""
         self._forget([key for key in self._table if key[0] == topic])
 
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """Drop all offsets of a queue."""
+        for (name, _), offsets in self._table.items():
+            if name == topic and offsets.pop(queue_id, None) is not None:
+                self._changes += 1
+
     def forget_group(self, group: str) -> None:
         """Drop all offsets of a group."""
         self._forget([key for key in self._table if key[1] == group])
@@ -133,11 +139,14 @@ class ConsumerOffsets:
         """What there is to write, as it stands now; None when nothing changed since the last `write`."""
         if self._changes == self._saved:
             return None
+        return Unsaved(self._changes, self.content())
+
+    def content(self) -> dict[str, Any]:
+        """All of it in the file's form; answers to code 43 have it too."""
         table = {
             f"{topic}{_SEPARATOR}{group}": dict(offsets) for (topic, group), offsets in self._table.items()
         }
-        content = {"dataVersion": dict(self._version), "offsetTable": table, **self._others}
-        return Unsaved(self._changes, content)
+        return {"dataVersion": dict(self._version), "offsetTable": table, **self._others}
 
     def write(self, unsaved: Unsaved) -> None:
         """Write what `unsaved` gave, in any thread; raises `StoreError`, then it is still unsaved."""

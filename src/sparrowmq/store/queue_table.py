@@ -103,6 +103,14 @@ class QueueTable:
                 (self.directory / topic).rmdir()
         return len(queues)
 
+    def delete_one(self, queue: ConsumeQueue) -> None:
+        """Delete one queue with its files. Raises `StoreError`."""
+        queues = self._topics.get(queue.topic, {})
+        if queues.pop(queue.queue_id, None) is not None:
+            queue.delete()
+        if not queues:
+            self.delete(queue.topic)
+
     def close(self) -> None:
         """Close the files of all queues."""
         for queue in self.all():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.store import disk
+from sparrowmq.store.index import IndexPlace
 
 log = logging.getLogger("sparrowmq.store")
 FILE_NAME: Final = "safe-point.json"
@@ -26,13 +27,15 @@ class SafePoint:
     """Log and queues are on disk up to `position`, where the record that starts at `record` ends.
 
     `queues` has the maximum offset by topic and queue id at that time; `deleted` the end of the log when a
-    topic was deleted: its records before that are no messages any more.
+    topic was deleted: its records before that are no messages any more. `index` is how far the index was on
+    disk, None when nobody noted it.
     """
 
     record: int = -1
     position: int = 0
     queues: dict[str, dict[int, int]] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
+    index: IndexPlace | None = None
 
     @classmethod
     def load(cls, root: Path) -> SafePoint:
@@ -47,7 +50,11 @@ class SafePoint:
                 for topic, offsets in data["queues"].items()
             }
             deleted = {str(topic): int(position) for topic, position in data["deleted"].items()}
-            return cls(int(data["record"]), int(data["position"]), queues, deleted)
+            index = None
+            if data.get("index") is not None:
+                name, *numbers = data["index"]
+                index = IndexPlace(str(name), *(int(number) for number in numbers))
+            return cls(int(data["record"]), int(data["position"]), queues, deleted, index)
         except FileNotFoundError:
             return cls()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -62,5 +69,6 @@ class SafePoint:
             "position": self.position,
             "queues": self.queues,
             "deleted": self.deleted,
+            "index": self.index,
         }
         disk.replace(root / FILE_NAME, json.dumps(data, separators=(",", ":")).encode())

@@ -86,7 +86,7 @@ def scan(files: SegmentSequence, start: Progress, visit: Visit) -> Scanned:
                 found.progress = Progress(position + size, position, store_timestamp(view, at))
                 position += size
             else:
-                following = _next_record(files, segment, position, found.progress.timestamp)
+                following = next_record(files, segment, position, found.progress.timestamp)
                 if following is None:
                     return found
                 found.damaged.append((position, following))
@@ -94,7 +94,7 @@ def scan(files: SegmentSequence, start: Progress, visit: Visit) -> Scanned:
     return found
 
 
-def _next_record(files: SegmentSequence, segment: Segment, position: int, oldest: int) -> int | None:
+def next_record(files: SegmentSequence, segment: Segment, position: int, oldest: int) -> int | None:
     """Where the next record after damage at `position` starts, or None when there is none."""
     fd = segment.open()
     try:

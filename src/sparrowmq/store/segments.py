@@ -229,6 +229,18 @@ class SegmentSequence:
             removed.append(segment.path)
         return removed
 
+    def detach_first(self) -> Segment:
+        """Forget the oldest file and give it, still on disk; slices of it stay valid. Never the last one."""
+        assert len(self._segments) > 1, self.directory
+        segment = self._segments.pop(self.start)
+        segment.close()
+        return segment
+
+    def attach_first(self, segment: Segment) -> None:
+        """Take back a file that `detach_first` gave: it could not be deleted."""
+        assert segment.end == self.start, (segment, self.start)
+        self._segments = {segment.base: segment, **self._segments}
+
     def clear(self, start: int, end: int) -> int:
         """Zero the bytes from `start` to `end`, all of one file; the length of what was not zero.
 

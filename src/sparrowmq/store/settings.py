@@ -12,6 +12,9 @@ GIB: Final = 1 << 30
 ENTRY_BYTES: Final = 20
 COMMIT_LOG_FILE_BYTES_MIN: Final = 4096
 INT_MAX: Final = 2**31 - 1
+INDEX_SLOTS_MAX: Final = 100_000_000
+INDEX_ENTRIES_MAX: Final = 85_000_000
+"""A file of both still fits the 2 GiB that Java maps."""
 FLUSH_TYPES: Final = ("ASYNC_FLUSH", "SYNC_FLUSH")
 
 
@@ -22,7 +25,9 @@ class StoreSettings:
     `commit_log_path` defaults to `root/commitlog`. The file sizes must be those the directory was made with;
     a consume queue's is rounded up to whole entries of 20 bytes. `max_filter_message_size` bounds how many
     bytes of queue entries one read scans. Above `disk_space_warning_level_ratio` percent of the disk the
-    store counts as full. Raises `SettingsError` for values outside their range.
+    store counts as full. `max_hash_slot_num` and `max_index_num` are the slots and entries of an index file;
+    a directory with files of other sizes gets a new index. Raises `SettingsError` for values outside their
+    range.
     """
 
     root: Path
@@ -33,6 +38,9 @@ class StoreSettings:
     max_message_size: int = 4 * 1024 * 1024
     max_filter_message_size: int = 16_000
     disk_space_warning_level_ratio: int = 90
+    message_index_enable: bool = True
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
 
     def __post_init__(self) -> None:
         _within("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, COMMIT_LOG_FILE_BYTES_MIN)
@@ -40,6 +48,8 @@ class StoreSettings:
         _within("maxMessageSize", self.max_message_size, 1)
         _within("maxFilterMessageSize", self.max_filter_message_size, ENTRY_BYTES)
         _within("diskSpaceWarningLevelRatio", self.disk_space_warning_level_ratio, 1, 100)
+        _within("maxHashSlotNum", self.max_hash_slot_num, 1, INDEX_SLOTS_MAX)
+        _within("maxIndexNum", self.max_index_num, 2, INDEX_ENTRIES_MAX)
         if self.flush_disk_type not in FLUSH_TYPES:
             raise SettingsError(f"flushDiskType={self.flush_disk_type}: must be one of {FLUSH_TYPES}")
 

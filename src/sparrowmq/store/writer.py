@@ -21,6 +21,7 @@ from sparrowmq.store.settings import ENTRY_BYTES, StoreSettings
 
 if TYPE_CHECKING:
     from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.stats import StoreStats
 
 RECORD_EXTRA_BYTES: Final = 65_536
 """A record may be this much larger than the largest body (broker:2.4)."""
@@ -60,14 +61,16 @@ class ChunkWriter:
         "_record_bytes_max",
         "_spans",
         "_start",
+        "_stats",
         "_store_host",
         "_store_host_is_v4",
         "_sync",
         "_timestamp",
     )
 
-    def __init__(self, settings: StoreSettings, log: CommitLog, store_host: bytes) -> None:
+    def __init__(self, settings: StoreSettings, log: CommitLog, store_host: bytes, stats: StoreStats) -> None:
         self._log = log
+        self._stats = stats
         self._store_host = store_host
         self._store_host_is_v4 = len(store_host) == _IPV4_BYTES
         self._sync = settings.sync_flush
@@ -358,6 +361,9 @@ class ChunkWriter:
         if self._sync:
             for queue, offset, *_ in self._entries:
                 queue.hold_back(offset, end)
+        stats = self._stats
+        stats.puts += len(self._entries)
+        stats.put_bytes += end - log.dispatched.position
         log.dispatched = log.progress
         self._begin()
 

@@ -23,6 +23,8 @@ T = TypeVar("T")
 CALL_SECONDS: Final = 60.0
 """How long one call into the cluster's loop may take."""
 SMALL_LOG_BYTES: Final = 64 * 1024 * 1024
+SMALL_INDEX_SLOTS: Final = 100_000
+SMALL_INDEX_ENTRIES: Final = 400_000
 
 
 class LocalCluster:
@@ -37,6 +39,8 @@ class LocalCluster:
         self._data = Path(data) if data is not None else None
         settings.setdefault("listen_port", 0)
         settings.setdefault("mapped_file_size_commit_log", SMALL_LOG_BYTES)
+        settings.setdefault("max_hash_slot_num", SMALL_INDEX_SLOTS)
+        settings.setdefault("max_index_num", SMALL_INDEX_ENTRIES)
         self._settings = BrokerSettings(**settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

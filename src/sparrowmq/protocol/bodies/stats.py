@@ -42,6 +42,22 @@ def _queue_table(table: Mapping[str, Any], type_: type[T]) -> dict[MessageQueue,
     return {queue_of_key(key): convert(value, type_) for key, value in table.items()}
 
 
+class BrokerStatsItem(Body, frozen=True):
+    """Sum, rate a second and average of something over a time."""
+
+    sum: Int64 = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body, frozen=True):
+    """Rates of the last minute, hour and day (315)."""
+
+    stats_minute: BrokerStatsItem = BrokerStatsItem()
+    stats_hour: BrokerStatsItem = BrokerStatsItem()
+    stats_day: BrokerStatsItem = BrokerStatsItem()
+
+
 class ConsumeStats(msgspec.Struct, frozen=True):
     """A group's place in every queue (208)."""
 

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.store.damage import crashed, flip, forget_progress, forget_safe_point
+from tests.store.rig import HOST_V6, INDEX_ENTRIES, START_MS, ManualClock, append, open_store, opened, put
+
+from sparrowmq.core.errors import StoreFullError
+from sparrowmq.protocol.record import decode_record
+from sparrowmq.protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from sparrowmq.store import disk
+from sparrowmq.store.index import TAG, UNIQUE
+from sparrowmq.store.index_file import FIRST
+from sparrowmq.store.message_store import MessageStore
+
+FOREVER = 2**62
+
+
+def text(unique: str | None = None, keys: str | None = None, tags: str | None = None) -> bytes:
+    parts = {"UNIQ_KEY": unique, "KEYS": keys, "TAGS": tags}
+    return "".join(f"{name}\x01{value}\x02" for name, value in parts.items() if value is not None).encode()
+
+
+def follow(store: MessageStore, records: int = 1000) -> None:
+    while store.follow_index(records):
+        pass
+
+
+def bodies(store: MessageStore, key: str, kind: str = "K", topic: str = "T", count: int = 64) -> list[bytes]:
+    return [decode_record(data).body for data in store.query(topic, key, count, 0, FOREVER, kind=kind)]
+
+
+def fill(store: MessageStore, count: int, first: int = 0) -> None:
+    """Messages in two topics with a unique key, two keys and a tag each."""
+    for number in range(first, first + count):
+        queue = store.queue("TU"[number % 2], number % 3)
+        properties = text(f"ID{number:04d}", f"k{number} group{number % 5}", f"tag{number % 3}")
+        append(store, queue, b"%d" % number, properties=properties, now_ms=START_MS + number * 1000)
+    store.commit_chunk()
+
+
+def check(store: MessageStore, count: int) -> None:
+    """Each message is found once by each of its keys."""
+    for number in range(count):
+        topic = "TU"[number % 2]
+        assert bodies(store, f"ID{number:04d}", UNIQUE, topic) == [b"%d" % number]
+        assert bodies(store, f"k{number}", topic=topic) == [b"%d" % number]
+        other = "UT"[number % 2]
+        assert bodies(store, f"k{number}", topic=other) == []
+    for group in range(5):
+        wanted = [b"%d" % n for n in range(count) if n % 5 == group and n % 2 == 0]
+        assert bodies(store, f"group{group}", count=1000) == wanted
+    wanted = [b"%d" % n for n in range(count) if n % 3 == 1 and n % 2 == 0]
+    assert bodies(store, "tag1", TAG, count=1000) == wanted
+    assert bodies(store, "tag1") == []
+
+
+@pytest.mark.proves("broker:4.1", "broker:4.2", "broker:4.3")
+@pytest.mark.parametrize("records", [1, 3, 1000])
+def test_messages_are_found_by_every_key(records: int, tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 60)
+        assert store.index.behind == store.position
+        follow(store, records)
+        assert store.index.behind == 0
+        check(store, 60)
+        assert len(store.index.files) == 60 * 4 // (INDEX_ENTRIES - FIRST) + 1
+        fill(store, 40, 60)
+        follow(store)
+        check(store, 100)
+        names = [file.path.name for file in store.index.files]
+        assert names == sorted(set(names))
+        assert all(len(name) == 17 and name.isdigit() for name in names)
+
+
+@pytest.mark.proves("broker:4.3")
+def test_the_newest_are_given_oldest_first(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 60)
+        follow(store)
+        everything = bodies(store, "group0", count=1000)
+        assert bodies(store, "group0", count=2) == everything[-2:]
+        assert bodies(store, "group0", count=0) == []
+
+
+@pytest.mark.proves("broker:4.3")
+def test_store_times_bound_a_query(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 60)
+        follow(store)
+        for low, high in ((0, 60), (10, 40), (20, 20), (61, 70)):
+            begin, end = START_MS + low * 1000, START_MS + high * 1000
+            found = [decode_record(data).body for data in store.query("T", "group0", 64, begin, end)]
+            wanted = [b"%d" % n for n in range(60) if n % 10 == 0 and low <= n <= high]
+            # The first entry of a file counts its seconds from the file before it.
+            assert set(wanted) <= set(found) or low == high
+            assert len(set(found) - set(wanted)) <= len(store.index.files)
+
+
+@pytest.mark.proves("broker:4.1")
+def test_what_has_no_key_or_was_rolled_back_is_not_filed(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        put(store, queue, b"plain")
+        put(store, queue, b"empty", properties=b"KEYS\x01\x02XKEYS\x01x\x02TAGS\x01\x02")
+        put(store, queue, b"back", properties=text("B"), sys_flag=TRANSACTION_ROLLBACK)
+        follow(store)
+        assert store.index.files == []
+        put(store, queue, b"half", properties=text("H"), sys_flag=TRANSACTION_PREPARED)
+        put(store, queue, b"done", properties=text("D"), sys_flag=TRANSACTION_COMMIT)
+        follow(store)
+        assert [bodies(store, key) for key in "BHD"] == [[], [b"half"], [b"done"]]
+
+
+def test_odd_properties_and_records(tmp_path: Path) -> None:
+    """The last of equal names wins, a missing separator at the end is fine, long topics and IPv6 too."""
+    with opened(tmp_path) as store:
+        queue, retry = store.queue("T", 0), store.queue("%RETRY%" + "g" * 130, 0)
+        put(store, queue, b"twice", properties=b"UNIQ_KEY\x01old\x02UNIQ_KEY\x01new\x02")
+        put(store, queue, b"open", properties=b"A\x01KEYS\x02KEYS\x01a  b")
+        put(store, queue, b"late", properties=b"KEYS\x01c\x02KEYS\x01\x02TAGS\x01t")
+        put(store, queue, b"v6", properties=text("V6"), born_host=HOST_V6)
+        put(store, queue, "ключ".encode(), properties=text("ключ0"))
+        put(store, retry, b"v2", properties=text("V2"))
+        follow(store, 2)
+        assert bodies(store, "old") == []
+        assert bodies(store, "new") == [b"twice"]
+        assert bodies(store, "a") == bodies(store, "b") == [b"open"]
+        assert bodies(store, "c") == bodies(store, "t", TAG) == [b"late"]
+        assert bodies(store, "V6") == [b"v6"]
+        assert bodies(store, "ключ0") == ["ключ".encode()]
+        assert bodies(store, "V2", topic=retry.topic) == [b"v2"]
+
+
+@pytest.mark.proves("broker:4.2")
+def test_a_clean_stop_files_everything_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 30)
+    for known in (True, False):
+        if not known:
+            forget_safe_point(tmp_path)
+        with opened(tmp_path) as store:
+            assert store.index.behind == 0
+            check(store, 30)
+    with opened(tmp_path) as store:
+        fill(store, 30, 30)
+    with opened(tmp_path) as store:
+        check(store, 60)
+
+
+@pytest.mark.proves("broker:1.2", "broker:17")
+def test_the_checkpoint_names_the_newest_message_that_is_on_disk_in_the_index(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 30)
+        follow(store)
+        store.flush_queues(safe_point=True)
+        assert store._checkpoint.index == START_MS + 29_000
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_a_crash_nothing_is_missing_or_twice(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    store = open_store(tmp_path)
+    done = 0
+    for _ in range(4):
+        count = rng.randrange(40)
+        fill(store, count, done)
+        done += count
+        store.follow_index(rng.randrange(60))
+        if rng.random() < 0.5:
+            store.flush()
+            store.flush_queues(safe_point=True)
+        if rng.random() < 0.5:
+            store.abandon()
+            store = open_store(tmp_path)
+    follow(store)
+    check(store, done)
+    store.close()
+
+
+def test_without_a_safe_point_what_is_not_known_to_be_on_disk_is_filed_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 60)
+    for forget in (forget_safe_point, forget_progress):
+        crashed(tmp_path)
+        forget(tmp_path)
+        with opened(tmp_path) as store:
+            follow(store)
+            check(store, 60)
+
+
+def test_lost_files_are_made_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 60)
+    shutil.rmtree(tmp_path / "index")
+    with opened(tmp_path) as store:
+        assert store.index.behind == store.position
+        follow(store)
+        check(store, 60)
+
+
+def test_files_of_a_longer_log_are_made_again(tmp_path: Path) -> None:
+    with opened(tmp_path / "long") as store:
+        fill(store, 60)
+    with opened(tmp_path / "short") as store:
+        fill(store, 30)
+    shutil.rmtree(tmp_path / "short" / "index")
+    shutil.copytree(tmp_path / "long" / "index", tmp_path / "short" / "index")
+    with opened(tmp_path / "short") as store:
+        follow(store)
+        check(store, 30)
+
+
+def test_damage_in_the_log_costs_the_damaged_only(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    fill(store, 30)
+    physical = store.queue("T", 0).physical_offset(1)
+    assert physical is not None
+    store.abandon()
+    flip(tmp_path, physical + 5)
+    with opened(tmp_path) as again:
+        assert again.recovery.damaged
+        follow(again, 1)
+        lost = [n for n in range(30) if not bodies(again, f"k{n}", topic="TU"[n % 2])]
+        assert len(lost) == 1
+
+
+@pytest.mark.proves("broker:4.2")
+def test_switched_off_it_files_nothing_and_catches_up_later(tmp_path: Path) -> None:
+    with opened(tmp_path, message_index_enable=False) as store:
+        fill(store, 20)
+        assert store.index.behind == 0
+        assert store.follow_index(100) == 0
+        assert bodies(store, "k0") == []
+    assert not (tmp_path / "index").exists()
+    with opened(tmp_path) as store:
+        assert store.index.behind == store.position
+        follow(store)
+        check(store, 20)
+
+
+def test_a_full_disk_delays_the_index_and_loses_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 20)
+        real = disk.create
+
+        def full(path: Path, size: int) -> None:
+            if path.parent.name == "index":
+                raise OSError(28, "No space left on device")
+            real(path, size)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "create", full)
+            with pytest.raises(StoreFullError, match="cannot extend the index"):
+                store.follow_index(100)
+        store.follow_index(3)
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "create", full)
+            with pytest.raises(StoreFullError):
+                follow(store)
+        follow(store)
+        check(store, 20)
+
+
+def test_closing_with_a_full_disk_is_still_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    fill(store, 20)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sparrowmq.store.index.IndexFile.create", full)
+        store.close()
+    assert "the last keys are not in the index yet" in caplog.text
+    with opened(tmp_path) as again:
+        assert again.recovery.clean
+        follow(again)
+        check(again, 20)
+
+
+def test_a_clean_stop_takes_only_so_long(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Hasty(ManualClock):
+        def monotonic(self) -> float:
+            self.ms += 60_000
+            return self.ms / 1000
+
+    store = open_store(tmp_path, clock=Hasty())
+    fill(store, 20)
+    monkey = store.index.follow
+    store.index.follow = lambda records: monkey(1)  # type: ignore[method-assign]
+    store.close()
+    assert "are not in the index yet" in caplog.text
+    with opened(tmp_path) as again:
+        follow(again)
+        check(again, 20)
+
+
+@pytest.mark.proves("broker:2.7")
+def test_files_of_deleted_records_go(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 100)
+        follow(store)
+        files = store.index.files
+        assert store.index.drop_before(files[2].header.end_offset) == [files[0].path, files[1].path]
+        assert store.index.drop_before(10**9) == [file.path for file in files[2:-1]]
+        assert store.index.files == files[-1:]
+        assert "1 files" in repr(store.index)

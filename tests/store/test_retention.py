@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.store.retention import HOUR_MS, NOTHING, LogFile, RetentionSettings, plan
+
+NOW = 1_700_000_000_000
+SETTINGS = RetentionSettings()
+
+
+def files(*ages: float) -> list[LogFile]:
+    """Files last written so many hours ago, oldest first."""
+    return [LogFile(number << 30, int(NOW - age * HOUR_MS)) for number, age in enumerate(ages)]
+
+
+def count(
+    found: list[LogFile], *, hour: int = 12, used: int = 10, manual: bool = False, **changes: object
+) -> int:
+    settings = dataclasses.replace(SETTINGS, **changes)  # type: ignore[arg-type]
+    return plan(settings, found, now_ms=NOW, hour=hour, used_percent=used, manual=manual).files
+
+
+@pytest.mark.proves("broker:2.7")
+def test_expired_files_go_in_their_hour() -> None:
+    found = files(100, 80, 71.9, 80, 0)
+    assert count(found) == 0
+    assert count(found, hour=4) == 2
+    assert count(found, hour=4, reserved_hours=71) == 4
+    assert count(found, hour=16, delete_when=frozenset({4, 16})) == 2
+    assert plan(SETTINGS, found, now_ms=NOW, hour=12, used_percent=10, manual=False) == NOTHING
+
+
+@pytest.mark.proves("broker:2.7")
+def test_an_operator_or_a_fuller_disk_ask_at_any_hour() -> None:
+    found = files(100, 80, 71.9, 80, 0)
+    assert count(found, manual=True) == 2
+    assert count(found, used=75) == 0
+    assert count(found, used=76) == 2
+    assert count(found, used=76, used_max=80) == 0
+
+
+@pytest.mark.proves("broker:2.7")
+def test_a_full_disk_takes_files_whatever_their_age() -> None:
+    found = files(100, 80, 2, 1, 0)
+    assert count(found, used=85) == 2
+    assert count(found, used=86) == 4
+    assert count(found, used=86, forcibly=False) == 2
+    assert count(found, used=99, forcibly_above=99) == 2
+    forced = plan(SETTINGS, found, now_ms=NOW, hour=4, used_percent=91, manual=False)
+    assert forced.forced
+    assert "91 % full" in forced.reason
+
+
+@pytest.mark.proves("broker:2.7")
+def test_the_last_file_and_what_is_beyond_a_pass_stay() -> None:
+    assert count(files(*range(200, 100, -1)), hour=4) == 10
+    assert count(files(*range(200, 100, -1)), hour=4, batch_max=3) == 3
+    assert count(files(500), used=99) == 0
+    assert count([], used=99) == 0
+    assert count(files(500, 400), used=99) == 1
+
+
+def test_a_clock_that_went_back_keeps_files() -> None:
+    assert count(files(-50, -49, 0), hour=4) == 0
+    assert count(files(-50, 100, 0), hour=4) == 0
+
+
+@given(
+    st.lists(st.integers(-10, 200), max_size=20),
+    st.integers(0, 23),
+    st.integers(0, 100),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_every_plan_keeps_to(
+    ages: list[int], hour: int, used: int, manual: bool, forcibly: bool
+) -> None:
+    found = files(*ages)
+    settings = dataclasses.replace(SETTINGS, forcibly=forcibly)
+    made = plan(settings, found, now_ms=NOW, hour=hour, used_percent=used, manual=manual)
+    assert 0 <= made.files <= min(10, max(0, len(found) - 1))
+    assert bool(made.files) == bool(made.reason)
+    if not (forcibly and used > 85):
+        assert not made.forced
+        assert all(age >= 72 for age in ages[: made.files])
+        assert made.files == 0 or hour == 4 or used > 75 or manual
