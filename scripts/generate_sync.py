@@ -24,6 +24,7 @@ BASES = {
     "Producer": ("producer", "ProducerFacade"),
     "PushConsumer": ("push_consumer", "PushConsumerFacade"),
     "PullConsumer": ("pull_consumer", "Facade[_PullConsumer]"),
+    "PullSchedule": ("pull_schedule", "PullScheduleFacade"),
     "Admin": ("admin", "Facade[_Admin]"),
 }
 SKIPPED = {("Producer", "submit"), ("PushConsumer", "stream"), ("PushConsumer", "message_type")}

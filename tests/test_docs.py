@@ -18,7 +18,8 @@ from tests.pages import ROOT, Page, Program, pages
 from tests.support import run
 
 from sparrowmq.cli.main import app
-from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
+from sparrowmq.core.allocation import Averagely
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.testing import LocalCluster
@@ -228,6 +229,7 @@ def test_settings_page_is_fresh() -> None:
         ("`ClientSettings`", ClientSettings, None),
         ("`ProducerSettings`", ProducerSettings, ClientSettings),
         ("`ConsumerSettings`", ConsumerSettings, ClientSettings),
+        ("`PullSettings`", PullSettings, ClientSettings),
     ],
 )
 def test_client_settings_are_those_of_the_code(heading: str, kind: Any, base: Any) -> None:
@@ -239,7 +241,7 @@ def test_client_settings_are_those_of_the_code(heading: str, kind: Any, base: An
     }
     shown = {}
     for name, default, _ in page("docs/client.md").table(heading):
-        value = eval(default.strip("`"))
+        value = eval(default.strip("`"), {"Averagely": Averagely})
         shown[name.strip("`")] = sorted(value) if isinstance(value, set) else value
     assert shown == expected
 

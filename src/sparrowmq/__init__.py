@@ -30,10 +30,14 @@ if TYPE_CHECKING:
         select_by_hash,
         select_by_random,
     )
+    from sparrowmq.client.pull_schedule import (
+        PullContext,
+    )
     from sparrowmq.client.settings import (
         ClientSettings,
         ConsumerSettings,
         ProducerSettings,
+        PullSettings,
     )
     from sparrowmq.client.sync_base import (
         DeliveredMessage,
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
         Admin,
         Producer,
         PullConsumer,
+        PullSchedule,
         PushConsumer,
     )
     from sparrowmq.core.allocation import (
@@ -121,7 +126,10 @@ __all__ = [
     "ProducerSettings",
     "ProtocolError",
     "PullConsumer",
+    "PullContext",
     "PullResult",
+    "PullSchedule",
+    "PullSettings",
     "PullStatus",
     "PushConsumer",
     "QueueProgress",
@@ -143,9 +151,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "sparrowmq.client.sync_generated": "Admin Producer PullConsumer PushConsumer",
+    "sparrowmq.client.sync_generated": "Admin Producer PullConsumer PullSchedule PushConsumer",
     "sparrowmq.client.sync_base": "DeliveredMessage",
-    "sparrowmq.client.settings": "ClientSettings ConsumerSettings ProducerSettings",
+    "sparrowmq.client.settings": "ClientSettings ConsumerSettings ProducerSettings PullSettings",
+    "sparrowmq.client.pull_schedule": "PullContext",
     "sparrowmq.client.lifecycle": "State",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
     "sparrowmq.client.admin_types": "BrokerStatus GroupConnections GroupMemberInfo QueueProgress QueueStatus",

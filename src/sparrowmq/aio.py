@@ -29,6 +29,10 @@ from sparrowmq.client.publish import (
 from sparrowmq.client.pull_consumer import (
     PullConsumer,
 )
+from sparrowmq.client.pull_schedule import (
+    PullContext,
+    PullSchedule,
+)
 from sparrowmq.client.push_consumer import (
     PushConsumer,
 )
@@ -36,6 +40,7 @@ from sparrowmq.client.settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
+    PullSettings,
 )
 from sparrowmq.core.allocation import (
     AllocateStrategy,
@@ -112,7 +117,10 @@ __all__ = [
     "ProducerSettings",
     "ProtocolError",
     "PullConsumer",
+    "PullContext",
     "PullResult",
+    "PullSchedule",
+    "PullSettings",
     "PullStatus",
     "PushConsumer",
     "QueueProgress",

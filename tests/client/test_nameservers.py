@@ -16,12 +16,16 @@ class Caller:
     def __init__(self, **down: TransportError) -> None:
         self.down = down
         self.asked: list[str] = []
+        self.dropped: list[str] = []
 
     async def call(self, addr: str, command: Command, timeout: float) -> Command:
         self.asked.append(addr)
         if addr in self.down:
             raise self.down[addr]
         return Command(0, remark=addr)
+
+    def disconnect(self, addr: str, reason: str) -> None:
+        self.dropped.append(addr)
 
 
 def servers(caller: Caller, *addresses: str) -> NameServers:
@@ -67,3 +71,35 @@ def test_the_only_one_is_called_a_name_server() -> None:
 def test_clients_spread_over_the_servers() -> None:
     starts = {NameServers(("a", "b", "c"), Caller(), random.Random(seed)).current for seed in range(30)}
     assert starts == {"a", "b", "c"}
+
+
+@pytest.mark.proves("client:A-71")
+def test_a_new_list_is_shuffled_and_the_server_in_use_stays_if_it_is_in_it() -> None:
+    caller = Caller()
+    names = servers(caller, "a", "b", "c")
+    used = names.current
+    assert not names.replace(["c", "b", "a"]), "the same servers in another order are no change"
+    assert names.addresses == ("a", "b", "c")
+    assert names.replace(["d", "e", "f", used])
+    assert (set(names.addresses), names.current, caller.dropped) == ({"d", "e", "f", used}, used, [])
+    assert names.replace(["x", "y"])
+    assert names.current in ("x", "y")
+    assert caller.dropped == [used], "the connection to one that is not listed any more is closed"
+    orders = set()
+    for seed in range(20):
+        other = NameServers(("a",), Caller(), random.Random(seed))
+        other.replace(["p", "q", "r"])
+        orders.add(other.addresses)
+    assert len(orders) > 1
+
+
+def test_a_list_that_shrinks_while_its_servers_fail_ends_the_call() -> None:
+    class Shrinking(Caller):
+        async def call(self, addr: str, command: Command, timeout: float) -> Command:
+            names.replace(["z"])
+            return await super().call(addr, command, timeout)
+
+    caller = Shrinking(a=ConnectError("a"), b=ConnectError("b"), z=ConnectError("z"))
+    names = servers(caller, "a", "b")
+    with pytest.raises(ConnectError, match="z"):
+        run(names.call(Command(105), 1))

@@ -35,7 +35,14 @@ def test_every_name_is_there_and_typed() -> None:
 def test_asyncio_offers_the_same_names() -> None:
     assert sorted(aio.__all__) == sorted(sparrowmq.__all__)
     different = {name for name in aio.__all__ if getattr(aio, name) is not getattr(sparrowmq, name)}
-    assert different == {"Admin", "DeliveredMessage", "Producer", "PullConsumer", "PushConsumer"}
+    assert different == {
+        "Admin",
+        "DeliveredMessage",
+        "Producer",
+        "PullConsumer",
+        "PullSchedule",
+        "PushConsumer",
+    }
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from sparrowmq.core.errors import NoNameServerError, SettingsError
 
 NAMESRV_VARIABLES = ("SPARROW_NAMESRV", "NAMESRV_ADDR")
+DOMAIN_VARIABLE = "SPARROW_NAMESRV_DOMAIN"
+SUBGROUP_VARIABLE = "SPARROW_NAMESRV_SUBGROUP"
 
 
 def parse_namesrv(text: str) -> tuple[str, ...]:
@@ -37,12 +39,22 @@ def resolve_namesrv(text: str | None, environment: Mapping[str, str] | None = No
 
     Raises `NoNameServerError` when neither names one.
     """
+    addresses = find_namesrv(text, environment)
+    if not addresses:
+        raise NoNameServerError(
+            "no name server is known: give namesrv='host:port' or set SPARROW_NAMESRV to it"
+        )
+    return addresses
+
+
+def find_namesrv(text: str | None, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """As `resolve_namesrv`, but empty when none is named."""
     environment = os.environ if environment is None else environment
     candidates = [text] if text is not None else [environment.get(name) for name in NAMESRV_VARIABLES]
     for candidate in candidates:
         if candidate and (addresses := parse_namesrv(candidate)):
             return addresses
-    raise NoNameServerError("no name server is known: give namesrv='host:port' or set SPARROW_NAMESRV to it")
+    return ()
 
 
 def local_address() -> str:

@@ -81,6 +81,7 @@ class Admin:
         self._life.to(State.STARTING)
         try:
             self._instance = shared_instance(self.settings)
+            self._instance.follow_name_servers()
         except BaseException:
             self._life.to(State.FAILED)
             raise
@@ -199,7 +200,7 @@ class Admin:
         code = RequestCode.DELETE_TOPIC_IN_BROKER
         await asyncio.gather(*(self._ask(address, code, header) for address in addresses))
         from_names = headers.DeleteTopicFromNamesrvRequest(topic=name)
-        for address in instance.name_servers.addresses:
+        for address in await instance.name_servers.known():
             await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, from_names)
         instance.routes.forget(name)
 

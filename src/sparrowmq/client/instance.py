@@ -16,9 +16,16 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, Protocol, TypeVar
 
-from sparrowmq.client.addresses import local_address, resolve_namesrv
+from sparrowmq.client.address_server import DEFAULT_SUBGROUP, AddressServer, address_server_url
+from sparrowmq.client.addresses import (
+    DOMAIN_VARIABLE,
+    SUBGROUP_VARIABLE,
+    find_namesrv,
+    local_address,
+    resolve_namesrv,
+)
 from sparrowmq.client.hooks import Hooks
-from sparrowmq.client.nameservers import NameServers
+from sparrowmq.client.nameservers import FOLLOW_FIRST_SECONDS, FOLLOW_SECONDS, NameServers
 from sparrowmq.client.requests import BrokerRequests, command, decode_route
 from sparrowmq.client.routes import RouteTable
 from sparrowmq.client.security import request_hooks, tls_context
@@ -117,6 +124,7 @@ class ClientInstance:
         self.on_close: list[Callable[[], None]] = []
         """Called when the last holder is gone."""
         self._holders = 1
+        self._follows = False
         self.unique_ids = UniqueIds(address)
         self.remoting = RemotingClient(
             connect_timeout=settings.connect_timeout,
@@ -126,7 +134,8 @@ class ClientInstance:
             tls=tls_context(settings),
         )
         self.brokers = BrokerRequests(self.remoting)
-        self.name_servers = NameServers(resolve_namesrv(settings.namesrv), self.remoting, self.rng)
+        addresses, source = _name_server_list(settings)
+        self.name_servers = NameServers(addresses, self.remoting, self.rng, source)
         self.routes = RouteTable()
         self.broker_versions: dict[str, int] = {}
         """Version code by broker address, from answers to heartbeats (client:A-22, A-60)."""
@@ -167,6 +176,19 @@ class ClientInstance:
         self.tasks.start(
             run_every(settings.heartbeat_interval, self._beat, first=1.0, name="heartbeat"), "heartbeat"
         )
+        self.follow_name_servers()
+
+    def follow_name_servers(self) -> None:
+        """Look the list of name servers up from time to time, when it was not given (client:A-33)."""
+        if self.name_servers.is_followed and not self._follows:
+            self._follows = True
+            work = run_every(
+                FOLLOW_SECONDS,
+                self.name_servers.follow,
+                first=FOLLOW_FIRST_SECONDS,
+                name="looking up name servers",
+            )
+            self.tasks.start(work, "name servers")
 
     async def close(self) -> None:
         """Let go. With the last holder the scheduled tasks stop and the connections close (client:A-93)."""
@@ -332,6 +354,20 @@ def _register(table: dict[str, M], kind: str, group: str, member: M, client: str
             "give this one another instance_name"
         )
     table[group] = member
+
+
+def _name_server_list(settings: ClientSettings) -> tuple[tuple[str, ...], AddressServer | None]:
+    """Name servers by setting or environment; without them the address server, if there is one (client:A-68).
+
+    Raises `NoNameServerError` when nothing is named.
+    """
+    domain = settings.namesrv_domain or os.environ.get(DOMAIN_VARIABLE)
+    if not domain:
+        return resolve_namesrv(settings.namesrv), None
+    if found := find_namesrv(settings.namesrv):
+        return found, None
+    subgroup = settings.namesrv_subgroup or os.environ.get(SUBGROUP_VARIABLE) or DEFAULT_SUBGROUP
+    return (), AddressServer(address_server_url(domain, subgroup, settings.unit_name))
 
 
 def _cut_template(route: TopicRoute, queues: int) -> TopicRoute:

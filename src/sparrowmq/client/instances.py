@@ -45,7 +45,7 @@ def _forget(table: dict[str, ClientInstance], instance: ClientInstance) -> None:
 
 
 def _check_agrees(existing: ClientInstance, asked: ClientInstance) -> None:
-    wanted, known = set(asked.name_servers.addresses), set(existing.name_servers.addresses)
+    wanted, known = asked.name_servers.origin, existing.name_servers.origin
     if wanted != known:
         raise ClientError(
             f"the client {existing.client_id} talks to the name servers {';'.join(sorted(known))} and cannot "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from sparrowmq.core.errors import TransportError
 from sparrowmq.protocol.frame import Command
@@ -16,31 +16,93 @@ class Caller(Protocol):
     async def call(self, addr: str, command: Command, timeout: float) -> Command:
         """The answer of `addr`, whatever its code."""
 
+    def disconnect(self, addr: str, reason: str) -> None:
+        """Close the connection to `addr`, if there is one."""
+
+
+class ListSource(Protocol):
+    """Where the list can be looked up."""
+
+    url: str
+
+    async def fetch(self) -> tuple[str, ...]:
+        """The name servers of now. Raises `ConnectError`."""
+
+
+FOLLOW_FIRST_SECONDS: Final = 10.0
+FOLLOW_SECONDS: Final = 120.0
+"""When the list is looked up again (client:A-33)."""
+
 
 class NameServers:
     """A list of name servers. Stays with one that works; one call walks through all before it fails.
 
-    The first choice is random, so that clients spread over the servers (client:A-72).
+    The first choice is random, so that clients spread over the servers (client:A-72). Without `addresses`
+    the list comes from `source`, when it is first needed.
     """
 
-    def __init__(self, addresses: Sequence[str], caller: Caller, rng: random.Random) -> None:
-        assert addresses, "resolve_namesrv gives at least one"
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        caller: Caller,
+        rng: random.Random,
+        source: ListSource | None = None,
+    ) -> None:
+        assert addresses or source is not None, "resolve_namesrv gives at least one"
         self._addresses = tuple(addresses)
         self._caller = caller
-        self._current = rng.randrange(len(self._addresses))
+        self._rng = rng
+        self._source = source
+        self._current = rng.randrange(len(self._addresses)) if addresses else 0
 
     def __repr__(self) -> str:
         return f"<NameServers {';'.join(self._addresses)} current={self.current}>"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All addresses, in the order given."""
+        """All addresses, in the order given; empty before they were looked up."""
         return self._addresses
 
     @property
     def current(self) -> str:
-        """The address asked first."""
-        return self._addresses[self._current]
+        """The address asked first; empty before the list was looked up."""
+        return self._addresses[self._current] if self._addresses else ""
+
+    @property
+    def origin(self) -> frozenset[str]:
+        """What tells clusters apart: where the list is looked up, else the list."""
+        return frozenset(self._addresses) if self._source is None else frozenset({self._source.url})
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the list is looked up, and so may change by itself."""
+        return self._source is not None
+
+    async def known(self) -> tuple[str, ...]:
+        """All addresses, looked up when that was not done yet. Raises `ConnectError`."""
+        if not self._addresses:
+            await self.follow()
+        return self._addresses
+
+    async def follow(self) -> bool:
+        """Look the list up again; whether it changed. Raises `ConnectError`, and keeps the list then."""
+        return self._source is not None and self.replace(await self._source.fetch())
+
+    def replace(self, addresses: Sequence[str]) -> bool:
+        """Take a new list, shuffled; whether it differs (client:A-71).
+
+        The server in use stays in use while it is listed; else the connection to it is closed.
+        """
+        if set(addresses) == set(self._addresses):
+            return False
+        before = self.current
+        shuffled = list(addresses)
+        self._rng.shuffle(shuffled)
+        self._addresses = tuple(shuffled)
+        self._current = shuffled.index(before) if before in shuffled else 0
+        if before and before not in shuffled:
+            self._caller.disconnect(before, "it is in the list of name servers no more")
+        return True
 
     async def call(self, command: Command, timeout: float) -> Command:
         """The answer of the first name server that gives one, `timeout` seconds for each.
@@ -48,12 +110,12 @@ class NameServers:
         Raises the last `TransportError`, which says that it was a name server's, when none answers.
         """
         last: TransportError | None = None
-        for _ in self._addresses:
+        for _ in await self.known():
             try:
                 return await self._caller.call(self.current, command, timeout)
             except TransportError as error:
                 last = error
-                self._current = (self._current + 1) % len(self._addresses)
+                self._current = (self._current + 1) % len(self._addresses)  # the list may be a new one
         assert last is not None
         who = "the name server did not answer"
         if len(self._addresses) > 1:

@@ -1,21 +1,31 @@
-"""The asyncio pull consumer: reads queues by offset, with no group membership of its own (client:E.1).
+"""The asyncio pull consumer: queues by offset, or polled, or shared among a group (client:E.1, E.3).
 
 `fetch_raw` is the bulk path: stored records as bytes. Our brokers answer with up to 8 MiB; Apache's give 32
 messages at most (broker:5.2), so a fast reader keeps several pulls in flight. Calls may overlap freely.
+
+This is the shell: `LitePull` reads ahead for `poll`, `PullMember` is the membership, `PullPlan` what was
+asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from sparrowmq.client.addresses import resolve_namesrv
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
+from sparrowmq.client.lite_pull import LitePull
+from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.pull_member import PullMember
+from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
 from sparrowmq.client.requests import (
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
@@ -24,8 +34,18 @@ from sparrowmq.client.requests import (
     need_address,
     pull_request,
 )
-from sparrowmq.client.settings import ClientSettings, check_range
-from sparrowmq.core.errors import ClientError, NoRouteError, SparrowError, TransportError
+from sparrowmq.client.settings import ClientSettings, PullSettings, check_range
+from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.client.topic_watch import CHECK_FIRST_SECONDS, TopicListener, TopicWatch
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import (
+    ClientError,
+    InvalidStateError,
+    NoRouteError,
+    SettingsError,
+    SparrowError,
+    TransportError,
+)
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group, check_topic
 from sparrowmq.core.results import PullResult, PullStatus, RawBatch
@@ -38,19 +58,33 @@ T = TypeVar("T")
 DEFAULT_GROUP: Final = "SPARROW_PULL"
 """Group named in pulls of a consumer that was given none; it never has offsets."""
 MESSAGES_MAX: Final = 2**31 - 1
+log = logging.getLogger("sparrowmq.client")
+
+_SEND_BACK_TIMEOUT: Final = 3.0
 _HOLD_MARGIN: Final = 10.0
 """Seconds the client waits longer than the broker may hold a pull (client:E.1)."""
 
 
 class PullConsumer:
-    """Reads queues by offset.
+    """Reads messages when it is asked to. There are three ways, of which one consumer goes one.
+
+    By offset, with no part in a group's sharing:
 
         async with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
             for queue in await consumer.queues("TopicTest"):
                 batch = await consumer.fetch_raw(queue, await consumer.min_offset(queue))
 
-    Offsets are queue offsets; a committed offset is the next one to read. With a `group` offsets can be
-    committed, so that the group's lag shows.
+    By `poll`, from the member's share of subscribed topics, or from queues it is assigned (what RocketMQ
+    calls lite pull):
+
+        async with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            for message in await consumer.poll():
+                ...
+
+    Or by offset from the member's share: `register_topic` and `fetch_message_queues_in_balance`.
+
+    Offsets are queue offsets; a committed offset is the next one to read.
     """
 
     def __init__(
@@ -58,47 +92,107 @@ class PullConsumer:
     ) -> None:
         """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
 
-        Raises `InvalidNameError` or `SettingsError`.
+        A `group` is needed for commits, polling and sharing. `settings` are `PullSettings`, or
+        `ClientSettings` with the rest as it is. Raises `InvalidNameError` or `SettingsError`.
         """
         if group is not None:
             check_group(group)
         self.group = group
-        self.settings = settings or ClientSettings()
+        self.settings = PullSettings.of(settings)
         if namesrv is not None:
             self.settings = replace(self.settings, namesrv=namesrv)
         self._life = Lifecycle(f"pull consumer {group!r}" if group else "pull consumer")
+        self._plan = PullPlan(SystemClock())
+        self._watch = TopicWatch()
         self._instance: ClientInstance | None = None
+        self._tasks: TaskGroup | None = None
+        self._store: BrokerOffsetStore | None = None
+        self._member: PullMember | None = None
+        self._lite: LitePull | None = None
+        self._failure: ClientError | None = None
         self._suggested: dict[MessageQueue, int] = {}
         self._silent: set[str] = set()
 
     def __repr__(self) -> str:
-        return f"<PullConsumer {self.group!r} {self.state.value}>"
+        return f"<PullConsumer {self.group!r} {self.state.value}{f' {self._lite!r}' if self._lite else ''}>"
 
     @property
     def state(self) -> State:
-        """Where the consumer is in its life."""
+        """Where the consumer is in its life; FAILED when a background task died."""
         return self._life.state
 
+    @property
+    def client_id(self) -> str:
+        """What brokers know this client by. Raises `InvalidStateError` before the start."""
+        return self._running().client_id
+
     async def start(self) -> None:
-        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        """Begin. Raises `NoNameServerError`, `InvalidStateError` when it was started before, `ClientError`
+        when its client has a consumer of this group, and with subscriptions `TransportError` when no name
+        server answers.
+        """
         self._life.to(State.STARTING)
         try:
-            self._instance = shared_instance(self.settings, stream=True)
-            self._instance.start()
+            instance = self._instance = shared_instance(self.settings, stream=True)
         except BaseException:
             self._life.to(State.FAILED)
             raise
+        self._tasks = TaskGroup(self._task_died)
+        if self.group is not None:
+            self._store = BrokerOffsetStore(instance, self.group)
+        try:
+            if self._plan.mode is not Mode.NONE:
+                self._join()
+        except ClientError:
+            await instance.close()
+            self._life.to(State.CREATED)  # the one that exists is not harmed; this one may try again
+            raise
+        try:
+            instance.start()
+            for topic in self._plan.topics:
+                await instance.update_route(topic)
+        except BaseException:
+            self._life.to(State.FAILED)
+            await instance.unregister(consumer=self.group)
+            await instance.close()
+            raise
         self._life.to(State.RUNNING)
+        interval = self.settings.topic_check_interval
+        watching = run_every(
+            interval, self._look, first=min(CHECK_FIRST_SECONDS, interval), name="looking at watched topics"
+        )
+        self._tasks.start(watching, "topics")
+        if self._member is not None:
+            self._member.start()
 
     async def close(self) -> None:
-        """Close the connections; calls in flight fail. Idempotent."""
-        if self.state in (State.CREATED, State.FAILED):
+        """Leave the group: what polls returned is committed, brokers are told; calls in flight fail.
+
+        Takes at most `close_timeout` seconds. Idempotent.
+        """
+        await self._close(commit=True)
+
+    async def _close(self, commit: bool) -> None:
+        if self.state is State.CREATED:
             self._life.to(State.CLOSED)
-        if self.state is State.RUNNING:
-            instance = self._running()
-            self._life.to(State.CLOSING)
-            await instance.close()
+        if self.state not in (State.RUNNING, State.FAILED):
+            return
+        self._life.to(State.CLOSING)
+        try:
+            if self._member is not None and self._failure is None:
+                if commit and self._lite is not None and self.settings.auto_commit:
+                    self._lite.commit_polled()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.settings.close_timeout):
+                        await self._member.close()
+        finally:
             self._life.to(State.CLOSED)
+            if self._lite is not None:
+                self._lite.end()
+            if self._tasks is not None:
+                await self._tasks.close()
+            if self._instance is not None:
+                await self._instance.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -107,7 +201,168 @@ class PullConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        # After an error the last batch may not have been worked on: it comes again.
+        await self._close(commit=error is None)
+
+    # Polling
+
+    def subscribe(self, topic: str, expression: str = "*", listener: QueueListener | None = None) -> None:
+        """Poll the member's share of `topic`; again replaces expression and listener.
+
+        `expression` is `*` or tags, `TagA || TagB`. All members of a group must subscribe alike. `listener`
+        is told (topic, all queues, own queues) when the share changed; a plain function runs in a thread. May
+        be called before or after the start. Raises `InvalidNameError`, `InvalidExpressionError`, or
+        `InvalidStateError` after `assign` or `register_topic`.
+        """
+        self._need_group()
+        self._plan.subscribe(topic, expression, listener)
+        self._plan_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop polling `topic`; what of it waits is thrown away."""
+        self._plan.unsubscribe(topic)
+        self._plan_changed()
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Poll exactly these queues, whoever else does; replaces an earlier assignment.
+
+        Raises `SettingsError` without queues, `InvalidStateError` after `subscribe` or `register_topic`.
+        """
+        self._need_group()
+        self._plan.assign(queues)
+        self._plan_changed()
+
+    def filter_assigned(self, topic: str, expression: str) -> None:
+        """Filter what assigned queues of `topic` give; before the start only. Raises `InvalidStateError`."""
+        if self.state is not State.CREATED:
+            raise InvalidStateError(
+                f"{self._life.name} is {self.state.value}: the filter of assigned queues is set before the "
+                "start"
+            )
+        self._plan.filter_assigned(topic, expression)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are this consumer's now, sorted."""
+        return [] if self._member is None else sorted(self._member.owned())
+
+    async def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
+        """The next messages of one queue, at most `pull_batch`; empty when none came in time.
+
+        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
+        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
+        assigned, `SettingsError` for a negative timeout.
+        """
+        self._running()
+        lite = self._need_lite()
+        limit = self.settings.poll_timeout if timeout is None else timeout
+        check_range("timeout", limit, 0, 86400, "seconds")
+        messages = await lite.poll(limit)
+        if self._failure is not None and not messages:
+            raise self._failure
+        return messages
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Poll `queue` from `offset` on; what was read ahead of it is thrown away.
+
+        Raises `ClientError` when the queue is not in `assignment`, `SettingsError` when the offset is below
+        the smallest stored one or above the next one.
+        """
+        lite = self._need_lite()
+        lite.need(queue)
+        low, high = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
+        check_range(f"offset of {queue}", offset, low, high)
+        lite.seek(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Poll `queue` from the oldest stored message on."""
+        self._need_lite().need(queue)
+        offset = await self.min_offset(queue)
+        self._need_lite().seek(queue, offset)
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Poll what comes to `queue` from now on."""
+        self._need_lite().need(queue)
+        offset = await self.max_offset(queue)
+        self._need_lite().seek(queue, offset)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Read no more from these queues; what was read ahead is still polled. Raises `ClientError` for one
+        that is not in `assignment`.
+        """
+        self._need_lite().pause(queues)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Read from paused queues again. Raises as `pause`."""
+        self._need_lite().resume(queues)
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The queues that are paused, sorted."""
+        return [] if self._lite is None else self._lite.paused
+
+    def watch_topic(self, topic: str, listener: TopicListener) -> None:
+        """Have `listener` told (topic, queues) when the topic's queues become more or fewer.
+
+        It is looked at every `topic_check_interval` seconds. May be called before or after the start.
+        """
+        check_topic(topic)
+        self._watch.add(topic, listener)
+
+    # Sharing without polling
+
+    def register_topic(self, topic: str, listener: QueueListener | None = None) -> None:
+        """Take part in the sharing of `topic`, reading nothing: see `fetch_message_queues_in_balance`.
+
+        A listener that is given becomes the consumer's only one: it is told (topic, all queues, own queues)
+        when a share changed. May be called before or after the start. Raises `InvalidNameError`, or
+        `InvalidStateError` after `subscribe` or `assign`.
+        """
+        self._need_group()
+        self._plan.register(topic, listener)
+        self._plan_changed()
+
+    def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """This member's share of a registered topic now, sorted. Raises `ClientError` when it is not
+        registered.
+        """
+        self._running()
+        if topic not in self._plan.shared:
+            raise ClientError(f"topic {topic!r} is not registered: call register_topic({topic!r}) first")
+        return [queue for queue in self.assignment if queue.topic == topic]
+
+    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Set the next offset to consume, in memory, wherever it was; it is sent every `persist_interval`
+        seconds for queues of the member's share. Others need `commit`.
+        """
+        check_range("offset", offset, 0, 2**63 - 1)
+        self._need_store().set(queue, offset)
+
+    async def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
+        """The next offset to consume: the one in memory, else the broker's; only the broker's with
+        `from_store`. None when there is none.
+        """
+        store = self._need_store()
+        known = None if from_store else store.get(queue)
+        return await self._read_committed(queue) if known is None else known
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
+
+        Level 0 lets the broker choose the delay by the number of retries; -1 makes a dead letter at once.
+        """
+        group, queue = self._need_group(), message.queue
+        address = need_address(self._running().routes.master(queue.broker_name), queue, "master")
+        await self._running().brokers.send_back(
+            address,
+            group,
+            message,
+            delay_level=delay_level,
+            max_reconsume_times=self.settings.max_reconsume_times,
+            timeout=_SEND_BACK_TIMEOUT,
+        )
+
+    # Queues and messages by offset
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
@@ -120,6 +375,16 @@ class PullConsumer:
                 "check the name"
             )
         return route.subscribe_queues(topic)
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` one may send to. Otherwise as `queues`."""
+        await self.queues(topic)
+        route = self._running().routes.get(topic)
+        return [] if route is None else route.publish_queues(topic)
+
+    def update_name_servers(self, namesrv: str) -> None:
+        """Use these name servers from now on: `host:port`, several separated by `;`."""
+        self._running().name_servers.replace(resolve_namesrv(namesrv))
 
     async def fetch_raw(
         self,
@@ -187,23 +452,116 @@ class PullConsumer:
         return None if found < 0 else found
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset, None when it has none. Needs a `group`."""
+        """The group's committed offset, None when it has none; for a queue in `assignment` the one that is
+        about to be sent, if there is one. Needs a `group`.
+        """
+        self._need_group()
+        known = None if self._member is None else self._need_store().get(queue)
+        return await self._read_committed(queue) if known is None else known
+
+    async def commit(
+        self,
+        queue: MessageQueue | Mapping[MessageQueue, int] | None = None,
+        offset: int | None = None,
+        *,
+        persist: bool = True,
+    ) -> None:
+        """Store the next offset the group will read. Needs a `group`.
+
+        `commit()` takes what polls returned, `commit(queue, offset)` one queue, `commit({queue: offset})`
+        several; in the last form queues that are not in `assignment` are left out with a warning. With
+        `persist` brokers confirm it, and their errors are raised; without, it is noted, and sent within
+        `persist_interval` seconds if the queue is in `assignment`.
+        """
+        group, store = self._need_group(), self._need_store()
+        if isinstance(queue, MessageQueue):
+            if offset is None:
+                raise SettingsError(f"commit({queue}) needs an offset: the next one to read")
+            check_range("offset", offset, 0, 2**63 - 1)
+            if self._member is None:
+                await self._send_offset(group, queue, offset)
+                return
+            store.set(queue, offset)
+            moved: Sequence[MessageQueue] = (queue,)
+        else:
+            lite = self._need_lite()
+            moved = lite.commit_polled() if queue is None else lite.commit(queue)
+        if persist:
+            known = [(one, at) for one in moved if (at := store.get(one)) is not None]
+            await asyncio.gather(*(self._send_offset(group, one, at) for one, at in known))
+
+    # Inside
+
+    def _running(self) -> ClientInstance:
+        if self._failure is not None:
+            raise self._failure
+        self._life.need_running()
+        assert self._instance is not None
+        return self._instance
+
+    def _need_store(self) -> BrokerOffsetStore:
+        self._need_group()
+        self._running()
+        assert self._store is not None
+        return self._store
+
+    def _need_lite(self) -> LitePull:
+        self._running()
+        if self._lite is None:
+            raise InvalidStateError(
+                f"{self._life.name} polls nothing yet: call subscribe(topic) or assign(queues) first"
+            )
+        return self._lite
+
+    def _join(self) -> None:
+        """Become a member, in the way the first call chose. Raises `ClientError` for a taken group."""
+        group, instance, store, tasks = self._need_group(), self._instance, self._store, self._tasks
+        assert instance is not None and store is not None and tasks is not None
+        lite = None
+        if self._plan.mode is not Mode.REGISTER:
+            lite = LitePull(group, self.settings, self._plan, instance, store, tasks)
+        member = PullMember(group, self.settings, self._plan, instance, store, tasks, lite)
+        instance.register_consumer(group, member)
+        self._member, self._lite = member, lite
+
+    def _plan_changed(self) -> None:
+        if self.state is not State.RUNNING:
+            return
+        if self._member is None:
+            self._join()
+            assert self._member is not None
+            self._member.start()
+        elif self._plan.mode is Mode.ASSIGN:
+            self._member.reassign()
+        else:
+            self._member.plan_changed()
+
+    async def _look(self) -> None:
+        await self._watch.look(self._running())
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        """A background task ended with an error: the consumer cannot go on, and says so."""
+        log.error("the background task %r of %s died", name, self._life.name, exc_info=error)
+        if self._failure is not None or self.state is not State.RUNNING:
+            return
+        self._failure = ClientError(
+            f"{self._life.name} stopped because its background task {name!r} died: {type(error).__name__}: "
+            f"{error}; close it and make a new one"
+        )
+        self._failure.__cause__ = error
+        self._life.to(State.FAILED)
+        if self._lite is not None:
+            self._lite.end()
+
+    async def _read_committed(self, queue: MessageQueue) -> int | None:
         group = self._need_group()
         return await self._ask(queue, lambda at: self._running().brokers.query_offset(at, group, queue))
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the next offset the group will read; confirmed by the broker. Needs a `group`."""
-        check_range("offset", offset, 0, 2**63 - 1)
-        group = self._need_group()
+    async def _send_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         await self._ask(
             queue,
             lambda at: self._running().brokers.update_offset(at, group, queue, offset, oneway=False),
         )
-
-    def _running(self) -> ClientInstance:
-        self._life.need_running()
-        assert self._instance is not None
-        return self._instance
 
     def _need_group(self) -> str:
         if self.group is None:
@@ -253,6 +611,8 @@ class PullConsumer:
         check_range("offset", offset, 0, 2**63 - 1)
         check_range("max_messages", max_messages, 1, MESSAGES_MAX)
         check_range("wait", wait, 0, 3600, "seconds")
+        if self._member is not None and self._plan.note_pull(queue.topic):
+            self._member.plan_changed()
         await self._learn(queue, routes.readable(queue.broker_name))
         address = routes.readable(queue.broker_name, self._suggested.get(queue, MASTER_ID))
         address = need_address(address, queue, "broker")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sparrowmq.client.instance import ClientInstance
-from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.core.allocation import AllocateStrategy, queue_key, utf16_key
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
@@ -59,13 +58,25 @@ class QueueOwner(Protocol):
         """Start to read a queue; False when that has to be tried again."""
 
 
+class RebalanceSettings(Protocol):
+    """The times of a rebalance loop, in seconds."""
+
+    @property
+    def rebalance_interval(self) -> float:
+        """Between rounds nothing asked for."""
+
+    @property
+    def rebalance_interval_min(self) -> float:
+        """Between any two rounds."""
+
+
 class Rebalancer:
     """The rebalance loop of one consumer."""
 
     def __init__(
         self,
         group: str,
-        settings: ConsumerSettings,
+        settings: RebalanceSettings,
         instance: ClientInstance,
         strategy: AllocateStrategy,
         owner: QueueOwner,

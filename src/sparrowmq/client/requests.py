@@ -18,6 +18,7 @@ from sparrowmq.protocol.frame import Command
 PULL_COMMIT: Final = 1
 PULL_SUSPEND: Final = 2
 PULL_SUBSCRIPTION: Final = 4
+PULL_LITE: Final = 16
 """Bits of a pull's system flag (remoting:2.4)."""
 
 PULL_STATUS: Final = {
@@ -87,11 +88,12 @@ def pull_request(
     sys_flag: int,
     commit_offset: int = 0,
     bulk_bytes: int | None = None,
+    code: RequestCode = RequestCode.PULL_MESSAGE,
 ) -> Command:
-    """A pull (code 11, which every version understands)."""
+    """A pull: code 11, which every version understands, or 361 of pollers (client:E-30)."""
     with_text = sys_flag & PULL_SUBSCRIPTION
     return command(
-        RequestCode.PULL_MESSAGE,
+        code,
         headers.PullMessageRequest(
             consumer_group=group,
             topic=queue.topic,
@@ -247,6 +249,7 @@ class BrokerRequests:
         *,
         delay_level: int,
         max_reconsume_times: int,
+        timeout: float = SEND_BACK_TIMEOUT,
     ) -> None:
         """Have the broker deliver a message again later (client:D-56): level 0 lets it choose when."""
         header = headers.ConsumerSendMsgBackRequest(
@@ -258,7 +261,7 @@ class BrokerRequests:
             max_reconsume_times=max_reconsume_times,
             broker_name=message.queue.broker_name,
         )
-        await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=SEND_BACK_TIMEOUT)
+        await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=timeout)
 
 
 def need_address(address: str | None, queue: MessageQueue, what: str) -> str:

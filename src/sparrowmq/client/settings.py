@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -26,6 +26,8 @@ ConsumeFrom = Literal["last", "first"] | datetime
 """Where a group without stored offsets starts: the end, the beginning, or a point in time (client:C.10)."""
 
 Compression = Literal["zlib", "lz4", "zstd"]
+Model = Literal["clustering", "broadcasting"]
+"""Whether the members of a group share the messages or each gets all of them (client:D.12)."""
 
 Compat = Literal["5.x", "4.9"]
 """Whose ways to follow where RocketMQ's clients 4.9 and 5.x differ (client:G)."""
@@ -56,6 +58,11 @@ class ClientSettings:
     """
 
     namesrv: str | None = None
+    namesrv_domain: str | None = None
+    """Web server that is asked for the list of name servers when none is given (client:A-70), `host` or
+    `host:port`; None reads `SPARROW_NAMESRV_DOMAIN`. No server of the internet is asked by default."""
+    namesrv_subgroup: str | None = None
+    """Page of that server (`nsaddr`); None reads `SPARROW_NAMESRV_SUBGROUP`."""
     instance_name: str | None = None
     client_ip: str | None = None
     unit_name: str | None = None
@@ -289,3 +296,84 @@ class ConsumerSettings(ClientSettings):
             check_range(name, getattr(self, name), 0.001, 86400, "seconds")
         check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
         check_range("error_delay", self.error_delay, 0.001, 3600, "seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullSettings(ClientSettings):
+    """Settings of a pull consumer (client:E.1, E.3).
+
+    Those of queues in hand, `poll` and commits are for `subscribe` and `assign`; reading queues by offset
+    needs none of them.
+    """
+
+    model: Model = "clustering"
+    """`clustering`: the members of the group share the queues; `broadcasting`: each reads all."""
+    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - frozen
+    """Who reads which queue; all members of a group must have the same (`allocateMessageQueueStrategy`)."""
+    consume_from: ConsumeFrom = "last"
+    auto_commit: bool = True
+    """Whether `poll` commits what earlier polls returned, each `auto_commit_interval` seconds."""
+    auto_commit_interval: float = 5.0
+    pull_batch: int = 10
+    """Messages asked for in one pull (`pullBatchSize`), and so the most one `poll` returns."""
+    pull_bytes: int = 256 * 1024
+    """Bytes asked for in one pull (`pullBatchSizeInBytes`)."""
+    pull_hold: float = 20.0
+    """Seconds a broker may hold a pull until messages come (`brokerSuspendMaxTimeMillis`)."""
+    pull_timeout: float = 30.0
+    """Seconds for such a pull (`consumerTimeoutMillisWhenSuspend`); more than `pull_hold`."""
+    poll_timeout: float = 5.0
+    """Seconds `poll` waits for messages when it is given no time of its own (`pollTimeoutMillis`)."""
+    messages_max: int = 10_000
+    """Messages of all queues in hand above which pulling pauses (`pullThresholdForAll`)."""
+    queue_messages_max: int = 1000
+    """Messages of one queue in hand above which its pulling pauses (`pullThresholdForQueue`)."""
+    queue_bytes_max: int = 100 * MIB
+    """Bytes of one queue in hand above which its pulling pauses (`pullThresholdSizeForQueue`)."""
+    queue_span_max: int = 2000
+    """Distance between smallest and largest offset in hand above which a queue's pulling pauses
+    (`consumeMaxSpan`)."""
+    topic_check_interval: float = 30.0
+    """Seconds between two looks at topics with a change listener (`topicMetadataCheckIntervalMillis`)."""
+    persist_interval: float = 5.0
+    """Seconds between two sends of committed offsets (`persistConsumerOffsetInterval`)."""
+    rebalance: bool = True
+    """Whether registered and subscribed topics are shared among the members (`enableRebalance`)."""
+    rebalance_interval: float = 20.0
+    rebalance_interval_min: float = 1.0
+    error_delay: float = 1.0
+    """Seconds a queue rests after a failed pull (`pullTimeDelayMillsWhenException`)."""
+    max_reconsume_times: int = 16
+    """Retries of a message given back with `send_back` before it becomes a dead letter."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        if isinstance(self.consume_from, str) and self.consume_from not in ("last", "first"):
+            raise SettingsError(
+                f"consume_from={self.consume_from!r} is unknown; give 'last', 'first' or a datetime"
+            )
+        if self.model not in ("clustering", "broadcasting"):
+            raise SettingsError(f"model={self.model!r} is unknown; give 'clustering' or 'broadcasting'")
+        check_range("auto_commit_interval", self.auto_commit_interval, 1, 86400, "seconds")
+        check_range("pull_batch", self.pull_batch, 1, 1024)
+        check_range("pull_bytes", self.pull_bytes, 1, 8 * MIB, "bytes")
+        check_range("pull_hold", self.pull_hold, 0, 3600, "seconds")
+        check_range("pull_timeout", self.pull_timeout, self.pull_hold + 0.5, 7200, "seconds")
+        check_range("poll_timeout", self.poll_timeout, 0, 86400, "seconds")
+        check_range("messages_max", self.messages_max, 1, 2**31 - 1)
+        check_range("queue_messages_max", self.queue_messages_max, 1, 65535)
+        check_range("queue_bytes_max", self.queue_bytes_max, 1, 1024 * MIB, "bytes")
+        check_range("queue_span_max", self.queue_span_max, 1, 65535)
+        for name in ("topic_check_interval", "persist_interval", "rebalance_interval", "error_delay"):
+            check_range(name, getattr(self, name), 0.001, 86400, "seconds")
+        check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
+        check_range("max_reconsume_times", self.max_reconsume_times, 0, 2**31 - 1)
+
+    @classmethod
+    def of(cls, settings: ClientSettings | None) -> PullSettings:
+        """`settings` themselves, or made of what all clients share."""
+        if isinstance(settings, PullSettings):
+            return settings
+        if settings is None:
+            return cls()
+        return cls(**{item.name: getattr(settings, item.name) for item in fields(ClientSettings)})

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller, prepare_exit
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.producer import Producer as AsyncProducer
+from sparrowmq.client.pull_schedule import PullSchedule as AsyncPullSchedule
 from sparrowmq.client.push_consumer import PushConsumer as AsyncPushConsumer
 from sparrowmq.core.errors import InvalidStateError, TooManyRequestsError
 from sparrowmq.core.message import Message
@@ -177,6 +178,19 @@ class ProducerFacade(Facade[AsyncProducer]):
                 submit(message, done, timeout=timeout)
             except BaseException as error:
                 done(None, error)
+
+
+class PullScheduleFacade(Facade[AsyncPullSchedule]):
+    """The consumer of the synchronous pull schedule."""
+
+    def __init__(self, inner: AsyncPullSchedule) -> None:
+        from sparrowmq.client.sync_generated import PullConsumer  # it is made from classes of this module
+
+        super().__init__(inner)
+        self.consumer = PullConsumer.__new__(PullConsumer)
+        """What callbacks pull with; it is started and closed with the schedule."""
+        Facade.__init__(self.consumer, inner.consumer)
+        inner.context_consumer = self.consumer
 
 
 class DeliveredMessage(HandedMessage):

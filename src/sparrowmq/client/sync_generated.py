@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparrowmq.client.admin import PERM_READ_WRITE
@@ -13,18 +13,22 @@ from sparrowmq.client.producer import Producer as _Producer
 from sparrowmq.client.publish import QueueSelector
 from sparrowmq.client.pull_consumer import MESSAGES_MAX
 from sparrowmq.client.pull_consumer import PullConsumer as _PullConsumer
+from sparrowmq.client.pull_plan import QueueListener
+from sparrowmq.client.pull_schedule import PullCallback
+from sparrowmq.client.pull_schedule import PullSchedule as _PullSchedule
 from sparrowmq.client.push_consumer import PushConsumer as _PushConsumer
 from sparrowmq.client.settings import ClientSettings, ConsumeFrom, ConsumerSettings, ProducerSettings
-from sparrowmq.client.sync_base import Facade, ProducerFacade, PushConsumerFacade
+from sparrowmq.client.sync_base import Facade, ProducerFacade, PullScheduleFacade, PushConsumerFacade
+from sparrowmq.client.topic_watch import TopicListener
 from sparrowmq.client.workers import Handler
 from sparrowmq.core.errors import ClientError
-from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import PullResult, RawBatch, SendResult
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 
-__all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["Admin", "Producer", "PullConsumer", "PullSchedule", "PushConsumer"]
 
 
 class Producer(ProducerFacade):
@@ -281,14 +285,25 @@ class PushConsumer(PushConsumerFacade):
 
 
 class PullConsumer(Facade[_PullConsumer]):
-    """Reads queues by offset.
+    """Reads messages when it is asked to. There are three ways, of which one consumer goes one.
+
+    By offset, with no part in a group's sharing:
 
         with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
             for queue in consumer.queues("TopicTest"):
                 batch = consumer.fetch_raw(queue, consumer.min_offset(queue))
 
-    Offsets are queue offsets; a committed offset is the next one to read. With a `group` offsets can be
-    committed, so that the group's lag shows.
+    By `poll`, from the member's share of subscribed topics, or from queues it is assigned (what RocketMQ
+    calls lite pull):
+
+        with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            for message in consumer.poll():
+                ...
+
+    Or by offset from the member's share: `register_topic` and `fetch_message_queues_in_balance`.
+
+    Offsets are queue offsets; a committed offset is the next one to read.
     """
 
     def __init__(
@@ -296,26 +311,157 @@ class PullConsumer(Facade[_PullConsumer]):
     ) -> None:
         """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
 
-        Raises `InvalidNameError` or `SettingsError`.
+        A `group` is needed for commits, polling and sharing. `settings` are `PullSettings`, or
+        `ClientSettings` with the rest as it is. Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(_PullConsumer(group, namesrv=namesrv, settings=settings))
 
     @property
     def state(self) -> State:
-        """Where the consumer is in its life."""
+        """Where the consumer is in its life; FAILED when a background task died."""
         return self._call(lambda: self._inner.state)
 
+    @property
+    def client_id(self) -> str:
+        """What brokers know this client by. Raises `InvalidStateError` before the start."""
+        return self._call(lambda: self._inner.client_id)
+
     def start(self) -> None:
-        """Begin. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        """Begin. Raises `NoNameServerError`, `InvalidStateError` when it was started before, `ClientError`
+        when its client has a consumer of this group, and with subscriptions `TransportError` when no name
+        server answers.
+        """
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Close the connections; calls in flight fail. Idempotent."""
+        """Leave the group: what polls returned is committed, brokers are told; calls in flight fail.
+
+        Takes at most `close_timeout` seconds. Idempotent.
+        """
         self._run(self._inner.close)
+
+    def subscribe(self, topic: str, expression: str = "*", listener: QueueListener | None = None) -> None:
+        """Poll the member's share of `topic`; again replaces expression and listener.
+
+        `expression` is `*` or tags, `TagA || TagB`. All members of a group must subscribe alike. `listener`
+        is told (topic, all queues, own queues) when the share changed; a plain function runs in a thread. May
+        be called before or after the start. Raises `InvalidNameError`, `InvalidExpressionError`, or
+        `InvalidStateError` after `assign` or `register_topic`.
+        """
+        self._call(lambda: self._inner.subscribe(topic, expression, listener))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop polling `topic`; what of it waits is thrown away."""
+        self._call(lambda: self._inner.unsubscribe(topic))
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Poll exactly these queues, whoever else does; replaces an earlier assignment.
+
+        Raises `SettingsError` without queues, `InvalidStateError` after `subscribe` or `register_topic`.
+        """
+        self._call(lambda: self._inner.assign(queues))
+
+    def filter_assigned(self, topic: str, expression: str) -> None:
+        """Filter what assigned queues of `topic` give; before the start only. Raises `InvalidStateError`."""
+        self._call(lambda: self._inner.filter_assigned(topic, expression))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are this consumer's now, sorted."""
+        return self._call(lambda: self._inner.assignment)
+
+    def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
+        """The next messages of one queue, at most `pull_batch`; empty when none came in time.
+
+        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
+        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
+        assigned, `SettingsError` for a negative timeout.
+        """
+        return self._run(self._inner.poll, timeout)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Poll `queue` from `offset` on; what was read ahead of it is thrown away.
+
+        Raises `ClientError` when the queue is not in `assignment`, `SettingsError` when the offset is below
+        the smallest stored one or above the next one.
+        """
+        self._run(self._inner.seek, queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Poll `queue` from the oldest stored message on."""
+        self._run(self._inner.seek_to_begin, queue)
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Poll what comes to `queue` from now on."""
+        self._run(self._inner.seek_to_end, queue)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Read no more from these queues; what was read ahead is still polled. Raises `ClientError` for one
+        that is not in `assignment`.
+        """
+        self._call(lambda: self._inner.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Read from paused queues again. Raises as `pause`."""
+        self._call(lambda: self._inner.resume(queues))
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The queues that are paused, sorted."""
+        return self._call(lambda: self._inner.paused)
+
+    def watch_topic(self, topic: str, listener: TopicListener) -> None:
+        """Have `listener` told (topic, queues) when the topic's queues become more or fewer.
+
+        It is looked at every `topic_check_interval` seconds. May be called before or after the start.
+        """
+        self._call(lambda: self._inner.watch_topic(topic, listener))
+
+    def register_topic(self, topic: str, listener: QueueListener | None = None) -> None:
+        """Take part in the sharing of `topic`, reading nothing: see `fetch_message_queues_in_balance`.
+
+        A listener that is given becomes the consumer's only one: it is told (topic, all queues, own queues)
+        when a share changed. May be called before or after the start. Raises `InvalidNameError`, or
+        `InvalidStateError` after `subscribe` or `assign`.
+        """
+        self._call(lambda: self._inner.register_topic(topic, listener))
+
+    def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """This member's share of a registered topic now, sorted. Raises `ClientError` when it is not
+        registered.
+        """
+        return self._call(lambda: self._inner.fetch_message_queues_in_balance(topic))
+
+    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Set the next offset to consume, in memory, wherever it was; it is sent every `persist_interval`
+        seconds for queues of the member's share. Others need `commit`.
+        """
+        self._call(lambda: self._inner.update_consume_offset(queue, offset))
+
+    def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
+        """The next offset to consume: the one in memory, else the broker's; only the broker's with
+        `from_store`. None when there is none.
+        """
+        return self._run(self._inner.fetch_consume_offset, queue, from_store=from_store)
+
+    def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
+
+        Level 0 lets the broker choose the delay by the number of retries; -1 makes a dead letter at once.
+        """
+        self._run(self._inner.send_back, message, delay_level)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
         return self._run(self._inner.queues, topic)
+
+    def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` one may send to. Otherwise as `queues`."""
+        return self._run(self._inner.publish_queues, topic)
+
+    def update_name_servers(self, namesrv: str) -> None:
+        """Use these name servers from now on: `host:port`, several separated by `;`."""
+        self._call(lambda: self._inner.update_name_servers(namesrv))
 
     def fetch_raw(
         self,
@@ -387,12 +533,81 @@ class PullConsumer(Facade[_PullConsumer]):
         return self._run(self._inner.earliest_time, queue)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset, None when it has none. Needs a `group`."""
+        """The group's committed offset, None when it has none; for a queue in `assignment` the one that is
+        about to be sent, if there is one. Needs a `group`.
+        """
         return self._run(self._inner.committed, queue)
 
-    def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the next offset the group will read; confirmed by the broker. Needs a `group`."""
-        self._run(self._inner.commit, queue, offset)
+    def commit(
+        self,
+        queue: MessageQueue | Mapping[MessageQueue, int] | None = None,
+        offset: int | None = None,
+        *,
+        persist: bool = True,
+    ) -> None:
+        """Store the next offset the group will read. Needs a `group`.
+
+        `commit()` takes what polls returned, `commit(queue, offset)` one queue, `commit({queue: offset})`
+        several; in the last form queues that are not in `assignment` are left out with a warning. With
+        `persist` brokers confirm it, and their errors are raised; without, it is noted, and sent within
+        `persist_interval` seconds if the queue is in `assignment`.
+        """
+        self._run(self._inner.commit, queue, offset, persist=persist)
+
+
+class PullSchedule(PullScheduleFacade):
+    """Calls a callback for each queue of the member's share of a topic, over and over.
+
+        async def work(queue: MessageQueue, context: PullContext) -> None:
+            offset = context.consumer.fetch_consume_offset(queue) or 0
+            result = context.consumer.pull(queue, offset)
+            ...
+            context.consumer.update_consume_offset(queue, result.next_offset)
+
+        schedule = PullSchedule("audit", namesrv="127.0.0.1:9876")
+        schedule.register("TopicTest", work)
+        with schedule:
+            ...
+
+    An `async def` callback runs on the loop, a plain function in one of `threads` threads. One queue's calls
+    never overlap. A queue that leaves the share is called no more; a call that runs is not waited for.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        threads: int = 20,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """`namesrv` and `settings` are as for `PullConsumer`. Raises `InvalidNameError`, `SettingsError`."""
+        super().__init__(_PullSchedule(group, namesrv=namesrv, threads=threads, settings=settings))
+
+    @property
+    def state(self) -> State:
+        """Where the schedule is in its life."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are called for now, sorted."""
+        return self._call(lambda: self._inner.queues)
+
+    def register(self, topic: str, callback: PullCallback) -> None:
+        """Call `callback` for this member's queues of `topic`; before the start only.
+
+        Raises `InvalidNameError` or `InvalidStateError`.
+        """
+        self._call(lambda: self._inner.register(topic, callback))
+
+    def start(self) -> None:
+        """Join the group. Raises as `PullConsumer.start`."""
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Call no more, commit and leave the group. Idempotent."""
+        self._run(self._inner.close)
 
 
 class Admin(Facade[_Admin]):

@@ -1,0 +1,227 @@
+"""A pull consumer as a member of its group: heartbeats, its share of queues, its offsets (client:E.1, E.3).
+
+Which queues are its own is decided here; what is done with them is not: `QueueUser` reads them (lite pull),
+or nobody does, and the application asks for them and pulls where it likes (classic pull).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
+from sparrowmq.client.rebalance import Rebalancer
+from sparrowmq.client.settings import PullSettings
+from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.core.allocation import AllocateStrategy
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import ConsumerData, ConsumeType, MessageModel
+
+log = logging.getLogger("sparrowmq.client")
+
+
+class QueueUser(Protocol):
+    """What reads the member's queues."""
+
+    def add(self, queue: MessageQueue) -> None:
+        """Begin to read a queue."""
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Stop reading a queue; nothing of it is handed out any more."""
+
+
+class PullRebalancer(Rebalancer):
+    """The rebalance loop, which tells its owner when a round is over."""
+
+    on_round: Callable[[], None]
+
+    async def round(self) -> bool:
+        """One round; listeners are told once the queues are in place (client:E-22)."""
+        settled = await super().round()
+        self.on_round()
+        return settled
+
+
+class PullMember:
+    """One pull consumer's membership, between `start` and `close`. Lives on one event loop."""
+
+    def __init__(
+        self,
+        group: str,
+        settings: PullSettings,
+        plan: PullPlan,
+        instance: ClientInstance,
+        store: BrokerOffsetStore,
+        tasks: TaskGroup,
+        user: QueueUser | None,
+    ) -> None:
+        self.group = group
+        self.store = store
+        self._settings = settings
+        self._plan = plan
+        self._instance = instance
+        self._tasks = tasks
+        self._user = user
+        self._owned: set[MessageQueue] = set()
+        self._told: dict[str, list[MessageQueue]] = {}
+        self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
+        self._closing = False
+        self._rebalancer = PullRebalancer(group, settings, instance, allocation_of(settings), self)
+        self._rebalancer.on_round = self._round_ended
+
+    def __repr__(self) -> str:
+        return f"<PullMember {self.group!r} queues={len(self._owned)}>"
+
+    def start(self) -> None:
+        """Begin, once registered. The first round says hello to the brokers and takes queues."""
+        settings = self._settings
+        self._tasks.start(
+            run_every(settings.persist_interval, self._persist, name="committing offsets"), "commit"
+        )
+        if self._plan.mode is Mode.ASSIGN:
+            self.reassign()
+        elif settings.rebalance:
+            self._tasks.start(self._rebalancer.run(), "rebalance")
+            self._rebalancer.wake()
+
+    def reassign(self) -> None:
+        """Read the queues of the plan's assignment, and no others (client:E-23)."""
+        wanted = set(self._plan.assigned)
+        for queue in sorted(self._owned - wanted):
+            self._drop(queue)
+        for queue in sorted(wanted - self._owned):
+            self._owned.add(queue)
+            if self._user is not None:
+                self._user.add(queue)
+
+    def plan_changed(self) -> None:
+        """Share anew: topics came or went. Queues of topics that went are dropped at once (client:E-40)."""
+        for queue in [queue for queue in self._owned if queue.topic not in self._plan.shared]:
+            self._drop(queue)
+        self._rebalancer.wake()
+
+    async def close(self) -> None:
+        """Commit what is to be committed and tell the brokers (client:E-45). Raises `SparrowError`."""
+        self._closing = True
+        queues = list(self._owned)
+        for queue in queues:
+            if self._user is not None:
+                self._user.remove(queue)
+        self._owned.clear()
+        await self.store.persist(queues, confirmed=True)
+        await self._instance.unregister(consumer=self.group)
+
+    # What the instance asks
+
+    def topics(self) -> Iterable[str]:
+        """Topics whose routes are kept fresh, and whose queues are shared unless they are assigned."""
+        return self._plan.topics
+
+    def route_changed(self, topic: str, route: TopicRoute) -> None:
+        """New queues are shared at the next round."""
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Group and subscriptions; the start position is LAST_OFFSET whatever was set (client:E-44)."""
+        return ConsumerData(
+            self.group,
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            message_model=MessageModel(self._settings.model.upper()),
+            subscriptions=self._plan.announced,
+        )
+
+    def wake_rebalance(self) -> None:
+        """Members of the group changed."""
+        self._rebalancer.wake()
+
+    # What the rebalancer asks
+
+    async def announce(self) -> None:
+        """Tell brokers of subscriptions, and new brokers of us, before they are asked about the group."""
+        known = (self._plan.announced, frozenset(self._instance.routes.all_addresses()))
+        if known != self._announced and await self._instance.heartbeat():
+            self._announced = known
+
+    def owned(self) -> Collection[MessageQueue]:
+        """The queues that are this member's now."""
+        return list(self._owned)
+
+    async def give_up(self, queues: Collection[MessageQueue]) -> None:
+        """Stop reading queues, then commit what was to be committed of them (client:C-23)."""
+        for queue in queues:
+            self._drop(queue)
+        if queues:
+            await self.store.persist(queues, confirmed=True)
+            for queue in queues:
+                self.store.forget(queue)
+
+    async def take(self, queue: MessageQueue) -> bool:
+        """Make a queue this member's own; where to start is looked up when it is first read."""
+        if self._closing or queue.topic not in self._plan.shared:
+            return False
+        self.store.forget(queue)
+        self._owned.add(queue)
+        if self._user is not None:
+            self._user.add(queue)
+        return True
+
+    # Inside
+
+    def _drop(self, queue: MessageQueue) -> None:
+        self._owned.discard(queue)
+        if self._user is not None:
+            self._user.remove(queue)
+
+    def _round_ended(self) -> None:
+        """Tell the listeners of topics whose own queues changed (client:C-40, C-41, E-46)."""
+        for topic in self._plan.shared:
+            mine = sorted(queue for queue in self._owned if queue.topic == topic)
+            if mine == self._told.get(topic, []):
+                continue
+            self._told[topic] = mine
+            listener = self._plan.listener_of(topic)
+            if listener is not None:
+                route = self._instance.routes.get(topic)
+                every = [] if route is None else route.subscribe_queues(topic)
+                self._tasks.start(tell(listener, topic, every, mine), f"listener of {topic}")
+
+    async def _persist(self) -> None:
+        await self.store.persist(list(self._owned))
+
+
+@dataclass(frozen=True, slots=True)
+class TakeAll:
+    """The share of a member in broadcasting: every queue (client:E-41)."""
+
+    name: str = "ALL"
+
+    def allocate(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """All of them."""
+        return list(queues)
+
+
+def allocation_of(settings: PullSettings) -> AllocateStrategy:
+    """How queues are shared."""
+    return TakeAll() if settings.model == "broadcasting" else settings.allocate
+
+
+async def tell(
+    listener: QueueListener, topic: str, every: list[MessageQueue], mine: list[MessageQueue]
+) -> None:
+    """Call a listener: a coroutine function here, a plain one in a thread. Its errors are logged."""
+    try:
+        if inspect.iscoroutinefunction(listener):
+            await listener(topic, every, mine)
+        else:
+            await asyncio.to_thread(listener, topic, every, mine)
+    except Exception:
+        log.exception("the queue listener of topic %s failed", topic)

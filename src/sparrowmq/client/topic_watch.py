@@ -1,0 +1,62 @@
+"""Telling applications when the queues of a topic become more or fewer (client:E-42)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import MessageQueue
+
+log = logging.getLogger("sparrowmq.client")
+
+TopicListener = Callable[[str, list[MessageQueue]], Awaitable[None] | None]
+"""Told (topic, its queues of now) when they changed."""
+CHECK_FIRST_SECONDS: Final = 10.0
+"""When topics are looked at first (client:E-24)."""
+
+
+class TopicWatch:
+    """Topics with a listener, and the queues they had at the last look."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, TopicListener] = {}
+        self._known: dict[str, list[MessageQueue]] = {}
+
+    def __repr__(self) -> str:
+        return f"<TopicWatch {', '.join(self._listeners)}>"
+
+    def add(self, topic: str, listener: TopicListener) -> None:
+        """Watch a topic; a second listener replaces the first. What it has at the next look is its start."""
+        self._listeners[topic] = listener
+
+    async def look(self, instance: ClientInstance) -> None:
+        """Ask for every watched topic's route and call the listeners of those that changed.
+
+        A topic whose route is not known now is left for the next look; errors of listeners are logged.
+        """
+        for topic, listener in list(self._listeners.items()):
+            try:
+                route = await instance.update_route(topic)
+            except SparrowError as error:
+                log.warning("the queues of %s could not be looked at: %s", topic, error)
+                continue
+            queues = [] if route is None else route.subscribe_queues(topic)
+            before = self._known.setdefault(topic, queues)
+            if before != queues:
+                self._known[topic] = queues
+                await _tell(listener, topic, queues)
+
+
+async def _tell(listener: TopicListener, topic: str, queues: list[MessageQueue]) -> None:
+    try:
+        if inspect.iscoroutinefunction(listener):
+            await listener(topic, list(queues))
+        else:
+            await asyncio.to_thread(listener, topic, list(queues))
+    except Exception:
+        log.exception("the listener for changes of topic %s failed", topic)

@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, answer
+from tests.client.pulling import flow, store
+from tests.support import until
+
+from sparrowmq.client.lifecycle import State
+from sparrowmq.client.pull_consumer import PullConsumer
+from sparrowmq.core.errors import BrokerError, ClientError, InvalidStateError, SettingsError
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from sparrowmq.protocol.codes import RequestCode
+
+LITE = int(RequestCode.LITE_PULL_MESSAGE)
+PULL = int(RequestCode.PULL_MESSAGE)
+QUERY = int(RequestCode.QUERY_CONSUMER_OFFSET)
+Q = MessageQueue("T", "broker-a", 0)
+
+
+def bodies(messages: list[ReceivedMessage]) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+async def take(consumer: PullConsumer, count: int) -> list[int]:
+    """Poll until `count` messages came."""
+    found: list[int] = []
+    while len(found) < count:
+        batch = await consumer.poll(10)
+        assert batch, f"only {found} came"
+        found += bodies(batch)
+    return found
+
+
+@pytest.mark.proves("client:E-33")
+def test_a_poll_gives_one_batch_of_one_queue() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        store(cluster, 25, queue_id=1)
+        consumer.subscribe("T")
+        await consumer.start()
+        batches = []
+        while sum(map(len, batches)) < 50:
+            batches.append(await consumer.poll(10))
+        assert all(len({message.queue for message in batch}) == 1 for batch in batches)
+        assert [len(batch) for batch in batches] == [10, 10, 10, 10, 5, 5] or max(map(len, batches)) == 10
+        for number in (0, 1):
+            mine = [m for batch in batches for m in batch if m.queue.queue_id == number]
+            assert bodies(mine) == list(range(25)), "each queue in order"
+        assert await consumer.poll(0) == []
+        assert await consumer.poll(0.01) == []
+        with pytest.raises(SettingsError, match="timeout"):
+            await consumer.poll(-1)
+
+    flow(test, queues=2, messages=25)
+
+
+@pytest.mark.proves("client:E-33", "client:E-29")
+def test_a_poll_waits_for_what_comes_and_must_run() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        with pytest.raises(InvalidStateError, match="start it first"):
+            await consumer.poll()
+        await consumer.start()
+        polling = asyncio.ensure_future(consumer.poll(20))
+        await until(lambda: cluster.broker.requests(LITE))
+        store(cluster, 1)
+        assert bodies(await polling) == [0]
+        (first, *_) = cluster.broker.requests(LITE)
+        assert first.ext["queueOffset"] == "0", "no offset is stored: the beginning, as the settings say"
+
+    flow(test)
+
+
+def test_nothing_to_poll_is_said() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        await consumer.start()
+        for call in (consumer.poll(), consumer.seek(Q, 1), consumer.commit()):
+            with pytest.raises(InvalidStateError, match=r"subscribe\(topic\) or assign\(queues\)"):
+                await call
+
+    flow(test)
+
+
+@pytest.mark.proves("client:E-30")
+def test_a_pull_is_a_long_poll_marked_as_lite_with_its_expression() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T", "A")
+        await consumer.start()
+        assert await take(consumer, 3) == [0, 1, 2]
+        first = cluster.broker.requests(LITE)[0].ext
+        assert int(first["sysFlag"]) == 2 | 4 | 16, "suspend, expression, lite; never commit"
+        assert (first["subscription"], first["subVersion"], first["maxMsgNums"]) == ("A", "0", "10")
+        assert (first["suspendTimeoutMillis"], first["commitOffset"]) == ("200", "0")
+        assert not cluster.broker.requests(PULL)
+
+    flow(test, messages=3)
+
+
+@pytest.mark.proves("client:E-30", "client:G-22")
+def test_a_broker_that_does_not_know_361_is_asked_with_11() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.broker.on[LITE] = lambda conn, c: answer(3, remark=" request type 361 not supported")
+        consumer.subscribe("T")
+        await consumer.start()
+        assert await take(consumer, 30) == list(range(30))
+        assert len(cluster.broker.requests(LITE)) == 1, "it is asked once"
+
+    flow(test, messages=30)
+
+
+@pytest.mark.proves("client:G-22")
+def test_the_version_of_the_broker_says_which_code_it_knows() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        def old(conn: object, command: object) -> Any:
+            reply = answer()
+            reply.version = 409
+            return reply
+
+        cluster.broker.on[int(RequestCode.HEART_BEAT)] = old
+        consumer.subscribe("T")
+        await consumer.start()
+        consumer.unsubscribe("T")
+        assert consumer._instance is not None
+        await until(lambda: consumer._instance and consumer._instance.broker_versions)
+        consumer.subscribe("T")
+        cluster.broker.members["g"] = {consumer.client_id: None}  # type: ignore[dict-item]
+        assert await take(consumer, 1) == [0]
+        assert not cluster.broker.requests(LITE)
+
+    flow(test, messages=1)
+
+
+@pytest.mark.proves("client:E-28")
+@pytest.mark.parametrize(
+    "limit",
+    [{"queue_messages_max": 20}, {"queue_bytes_max": 31}, {"queue_span_max": 20}, {"messages_max": 20}],
+)
+def test_pulling_pauses_at_each_limit_and_goes_on(limit: dict[str, int]) -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        await until(lambda: consumer.assignment)
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: lite._queues[Q].process_queue.is_full or lite._is_full)
+        assert len(cluster.broker.requests(LITE)) == 3, (
+            "more than the limit stops it, so one batch overshoots"
+        )
+        assert await take(consumer, 100) == list(range(100))
+
+    flow(test, messages=100, **limit)
+
+
+@pytest.mark.proves("client:E-31")
+def test_an_illegal_offset_is_left_for_the_one_the_broker_names(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.broker.first["T", 0] = 40
+        consumer.subscribe("T")
+        await consumer.start()
+        assert await take(consumer, 5) == [0, 1, 2, 3, 4]
+        assert "offset 0 of T/broker-a/0 is not stored (40 to 45); going on from 40" in caplog.text
+
+    flow(test, messages=5)
+
+
+@pytest.mark.proves("client:E-32")
+def test_failed_pulls_are_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        fails = iter([215, 1, 215, 16])
+
+        def fail(conn: object, command: object) -> Any:
+            code = next(fails, None)
+            return cluster.broker.pull(conn, command) if code is None else answer(code, remark=f"no {code}")  # type: ignore[arg-type]
+
+        cluster.broker.on[LITE] = fail
+        consumer.subscribe("T")
+        await consumer.start()
+        assert await take(consumer, 3) == [0, 1, 2]
+        assert "pulling T/broker-a/0 for group g failed and goes on in 0.02 s" in caplog.text
+        assert "no 215" not in caplog.text, "flow control is nobody's fault"
+
+    flow(test, messages=3)
+
+
+@pytest.mark.proves("client:E-29")
+def test_a_start_that_cannot_be_looked_up_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.lite_pull._START_DELAY", 0.01)
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.broker.offsets["g", "T", 0] = 2
+        fails = iter([1, 1])
+
+        def fail(conn: object, command: object) -> Any:
+            if next(fails, None):
+                return answer(1, remark="not now")
+            return cluster.broker.query_offset(conn, command)  # type: ignore[arg-type]
+
+        cluster.broker.on[QUERY] = fail
+        consumer.subscribe("T")
+        await consumer.start()
+        assert await take(consumer, 3) == [2, 3, 4], "from the stored offset"
+        assert "group g cannot start with T/broker-a/0 yet" in caplog.text
+
+    flow(test, messages=5)
+
+
+@pytest.mark.proves("client:E-27", "client:E-34", "client:E-35")
+def test_what_polls_returned_is_committed_at_the_next_due_poll() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert bodies(await consumer.poll(10)) == list(range(10))
+        lite = consumer._lite
+        assert lite is not None
+        assert await consumer.committed(Q) is None, "the interval is not over"
+        lite._commit_at = 0.0
+        assert bodies(await consumer.poll(10)) == list(range(10, 20))
+        assert await consumer.committed(Q) == 10, "counts as consumed as soon as poll returned it"
+        await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 10)
+
+    flow(test, messages=30)
+
+
+@pytest.mark.proves("client:E-36")
+def test_commits_by_hand(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        await take(consumer, 20)
+        lite = consumer._lite
+        assert lite is not None
+        assert await consumer.committed(Q) is None
+        await consumer.commit(persist=False)
+        assert await consumer.committed(Q) == 20, "noted; the timer sends it"
+        await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 20)
+        await consumer.commit({Q: 7})
+        assert cluster.broker.offsets["g", "T", 0] == 7, "confirmed"
+        gone = MessageQueue("T", "broker-a", 9)
+        await consumer.commit({Q: -1, gone: 3})
+        assert await consumer.committed(Q) == 7
+        assert "nothing to commit of T/broker-a/0: offset -1" in caplog.text
+        assert "does not read T/broker-a/9 any more" in caplog.text
+        await consumer.commit(Q, 9)
+        assert cluster.broker.offsets["g", "T", 0] == 9
+        with pytest.raises(SettingsError, match="needs an offset"):
+            await consumer.commit(Q)
+
+    flow(test, messages=30, auto_commit=False)
+
+
+@pytest.mark.proves("client:E-37")
+def test_committed_asks_the_broker_when_nothing_is_noted_and_says_why_it_failed() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.broker.offsets["g", "T", 1] = 5
+        consumer.assign([Q])
+        await consumer.start()
+        assert await consumer.committed(MessageQueue("T", "broker-a", 1)) == 5
+        cluster.broker.on[QUERY] = lambda conn, c: answer(1, remark="broken")
+        with pytest.raises(BrokerError, match="broken"):
+            await consumer.committed(MessageQueue("T", "broker-a", 1))
+
+    flow(test, queues=2)
+
+
+@pytest.mark.proves("client:E-38")
+def test_a_seek_throws_away_what_was_read_ahead() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert await take(consumer, 10) == list(range(10))
+        await consumer.seek(Q, 35)
+        assert bodies(await consumer.poll(10)) == [35, 36, 37, 38, 39]
+        await consumer.seek_to_begin(Q)
+        assert bodies(await consumer.poll(10)) == list(range(10))
+        await consumer.seek_to_end(Q)
+        assert await consumer.poll(0.01) == []
+        store(cluster, 1)
+        assert bodies(await consumer.poll(10)) == [0]
+        await consumer.commit()
+        assert cluster.broker.offsets["g", "T", 0] == 41
+
+    flow(test, messages=40)
+
+
+@pytest.mark.proves("client:E-38")
+def test_a_seek_beyond_what_is_stored_or_in_another_queue_is_refused() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.broker.first["T", 0] = 10
+        consumer.assign([Q])
+        await consumer.start()
+        await take(consumer, 5)
+        for offset in (9, 16, -1):
+            with pytest.raises(
+                SettingsError, match=r"offset of T/broker-a/0=-?\d+ is out of range.* 10 to 15"
+            ):
+                await consumer.seek(Q, offset)
+        await consumer.seek(Q, 15)
+        other = MessageQueue("T", "broker-a", 3)
+        for call in (consumer.seek(other, 1), consumer.seek_to_begin(other), consumer.seek_to_end(other)):
+            with pytest.raises(ClientError, match=r"T/broker-a/3 is not among the queues .*T/broker-a/0"):
+                await call
+
+    flow(test, messages=5)
+
+
+@pytest.mark.proves("client:E-38")
+def test_a_seek_wins_over_a_pull_that_is_under_way() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        release = asyncio.Event()
+
+        async def held(conn: Any, command: Any) -> Any:
+            if command.ext["queueOffset"] == "0":
+                await release.wait()
+            return await cluster.broker.pull(conn, command)
+
+        cluster.broker.on[LITE] = held
+        consumer.assign([Q])
+        await consumer.start()
+        await until(lambda: cluster.broker.requests(LITE))
+        await consumer.seek(Q, 18)
+        release.set()
+        assert bodies(await consumer.poll(10)) == [18, 19]
+        assert await consumer.poll(0.01) == []
+
+    flow(test, messages=20)
+
+
+@pytest.mark.proves("client:E-39")
+def test_paused_queues_are_not_pulled_but_what_came_is_polled() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert bodies(await consumer.poll(10)) == [0, 1, 2, 3, 4]
+        store(cluster, 2)
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: lite._waiting)
+        consumer.pause([Q])
+        assert consumer.paused == [Q]
+        assert bodies(await consumer.poll(10)) == [0, 1], "it was there already"
+        store(cluster, 1)  # the pull that waits at the broker brings it
+        await until(lambda: lite._waiting)
+        pulls = len(cluster.broker.requests(LITE))
+        store(cluster, 3)
+        assert len(await consumer.poll(10)) in (1, 2, 3, 4)
+        assert len(cluster.broker.requests(LITE)) == pulls
+        consumer.resume([Q])
+        assert consumer.paused == []
+        await until(lambda: len(cluster.broker.requests(LITE)) > pulls)
+        for call in (consumer.pause, consumer.resume):
+            with pytest.raises(ClientError, match="not among"):
+                call([MessageQueue("T", "broker-a", 3)])
+
+    flow(test, messages=5)
+
+
+@pytest.mark.proves("client:E-40")
+def test_unsubscribing_forgets_what_waits() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        await take(consumer, 10)
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: lite._waiting)
+        consumer.unsubscribe("T")
+        assert consumer.assignment == []
+        assert await consumer.poll(0.01) == []
+        consumer.subscribe("T")
+        assert (await take(consumer, 10))[0] in (0, 10), "from where the group stands"
+
+    flow(test, messages=30)
+
+
+@pytest.mark.proves("client:E-23")
+def test_a_new_assignment_ends_the_old_queues_and_begins_others() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        store(cluster, 4, queue_id=1, tag="B")
+        one = MessageQueue("T", "broker-a", 1)
+        consumer.filter_assigned("T", "B")
+        consumer.assign([Q])
+        await consumer.start()
+        with pytest.raises(InvalidStateError, match="before the start"):
+            consumer.filter_assigned("T", "*")
+        await until(lambda: len(cluster.broker.requests(LITE)) > 1)
+        assert await consumer.poll(0.01) == [], "filtered by tag"
+        consumer.assign([one])
+        assert consumer.assignment == [one]
+        assert await take(consumer, 4) == [0, 1, 2, 3]
+        assert not cluster.broker.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP), "nothing is shared"
+
+    flow(test, queues=2, messages=4)
+
+
+def test_a_pull_loop_that_dies_stops_the_consumer_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        monkeypatch.setattr("sparrowmq.client.lite_pull.decode_messages", lambda *args: 1 // 0)
+        consumer.subscribe("T")
+        await consumer.start()
+        with pytest.raises(ClientError, match=r"background task 'pull T/broker-a/0' died: ZeroDivisionError"):
+            await consumer.poll(20)
+        assert consumer.state is State.FAILED
+        with pytest.raises(ClientError, match="died"):
+            await consumer.poll()
+
+    flow(test, messages=1)
+
+
+@pytest.mark.proves("client:E-45")
+def test_closing_commits_what_polls_returned_and_leaves_the_group() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        await take(consumer, 20)
+        polling = asyncio.ensure_future(consumer.poll(20))
+        await polling
+        await consumer.close()
+        assert cluster.broker.offsets["g", "T", 0] == 30
+        order = [c.code for c in cluster.broker.seen if c.code in (15, 35)]
+        assert order[-2:] == [15, 35], "offsets before the goodbye"
+        with pytest.raises(InvalidStateError):
+            await consumer.poll()
+
+    flow(test, messages=40, persist_interval=60.0)
+
+
+def test_leaving_by_an_error_does_not_commit_the_last_batch() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        with pytest.raises(ZeroDivisionError):
+            async with consumer:
+                await take(consumer, 10)
+                raise ZeroDivisionError
+        assert ("g", "T", 0) not in cluster.broker.offsets
+
+    flow(test, messages=10, persist_interval=60.0)
+
+
+def test_a_poll_that_waits_returns_when_the_consumer_closes() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        polling = asyncio.ensure_future(consumer.poll(600))
+        await until(lambda: cluster.broker.requests(LITE))
+        await consumer.close()
+        assert await polling == []
+
+    flow(test)

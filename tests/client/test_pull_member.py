@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.client.fake import BROKER, FakeCluster
+from tests.client.pulling import flow, quick, store
+from tests.support import until
+
+from sparrowmq.client.pull_consumer import PullConsumer
+from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, TransportError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumeType, MessageModel
+from sparrowmq.protocol.codes import RequestCode
+
+LITE = int(RequestCode.LITE_PULL_MESSAGE)
+PULL = int(RequestCode.PULL_MESSAGE)
+QUERY = int(RequestCode.QUERY_CONSUMER_OFFSET)
+Told = list[tuple[str, list[int], list[int]]]
+
+
+def queue(number: int, topic: str = "T") -> MessageQueue:
+    return MessageQueue(topic, BROKER, number)
+
+
+@pytest.mark.proves("client:E-44", "client:E-26", "client:A-56")
+def test_heartbeats_say_pull_and_last_offset_and_no_retry_topic() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T", "A")
+        await consumer.start()
+        await until(lambda: cluster.broker.heartbeats)
+        ((mine,),) = {tuple(beat.consumers) for beat in cluster.broker.heartbeats}
+        assert (mine.group, mine.consume_type) == ("g", ConsumeType.CONSUME_ACTIVELY)
+        assert mine.consume_from_where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, "though it is first"
+        assert mine.message_model is MessageModel.CLUSTERING
+        assert [(s.topic, s.expression) for s in mine.subscriptions] == [("T", "A")]
+        assert cluster.broker.heartbeats[0].client_id.endswith("@STREAM")
+
+    flow(test)
+
+
+@pytest.mark.proves("client:E-44")
+def test_with_an_assignment_no_subscription_is_told() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.assign([queue(0)])
+        await consumer.start()
+        await until(lambda: cluster.broker.heartbeats)
+        assert cluster.broker.heartbeats[0].consumers[0].subscriptions == ()
+
+    flow(test)
+
+
+@pytest.mark.proves("client:E-25")
+def test_messages_come_after_the_first_heartbeat_without_waiting_for_the_interval() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert [m.body for m in await consumer.poll(20)] == [b"0"]
+        codes = [command.code for command in cluster.broker.seen]
+        assert codes.index(RequestCode.HEART_BEAT) < codes.index(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+
+    flow(test, messages=1, rebalance_interval=3600.0, heartbeat_interval=3600.0)
+
+
+@pytest.mark.proves("client:E-22", "client:E-41", "client:C-41")
+def test_members_share_and_listeners_hear_of_it_when_the_queues_are_in_place() -> None:
+    async def test(cluster: FakeCluster, one: PullConsumer) -> None:
+        told: Told = []
+        in_place = []
+
+        async def listener(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
+            in_place.append(one.assignment == mine)
+            told.append((topic, [q.queue_id for q in every], [q.queue_id for q in mine]))
+
+        one.subscribe("T", "*", listener)
+        await one.start()
+        await until(lambda: len(one.assignment) == 4)
+        await until(lambda: told == [("T", [0, 1, 2, 3], [0, 1, 2, 3])])
+        async with PullConsumer("g", settings=quick(cluster)) as two:
+            two.subscribe("T")
+            await until(lambda: len(one.assignment) == len(two.assignment) == 2)
+            assert {*one.assignment, *two.assignment} == {queue(n) for n in range(4)}
+            await until(lambda: len(told) == 2)
+        await until(lambda: len(one.assignment) == 4)
+        await until(lambda: len(told) == 3)
+        assert [sorted(mine) for _, _, mine in told[::2]] == [[0, 1, 2, 3]] * 2
+        assert all(in_place)
+
+    flow(test, queues=4)
+
+
+@pytest.mark.proves("client:E-41", "client:C-14")
+def test_in_broadcasting_every_member_has_all_queues() -> None:
+    async def test(cluster: FakeCluster, one: PullConsumer) -> None:
+        async with PullConsumer("g", settings=quick(cluster, model="broadcasting")) as two:
+            for consumer in (one, two):
+                consumer.subscribe("T")
+            await one.start()
+            await until(lambda: len(one.assignment) == len(two.assignment) == 2)
+            assert one.assignment == two.assignment
+            models = {c.message_model for beat in cluster.broker.heartbeats for c in beat.consumers}
+            assert models == {MessageModel.BROADCASTING}
+
+    flow(test, queues=2, model="broadcasting")
+
+
+@pytest.mark.proves("client:C-40", "client:E-46", "client:E-10")
+def test_the_listener_of_registered_topics_is_told_and_its_errors_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.add_topic("U", 1)
+        told: Told = []
+
+        def listener(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
+            told.append((topic, [q.queue_id for q in every], [q.queue_id for q in mine]))
+            raise ZeroDivisionError("my listener")
+
+        consumer.register_topic("T")
+        consumer.register_topic("U", listener)
+        await consumer.start()
+        await until(lambda: len(told) == 2)
+        assert sorted(told) == [("T", [0, 1], [0, 1]), ("U", [0], [0])]
+        await until(lambda: caplog.text.count("ZeroDivisionError: my listener") == 2)
+        assert "the queue listener of topic U failed" in caplog.text
+        assert consumer.fetch_message_queues_in_balance("U") == [queue(0, "U")]
+
+    flow(test, queues=2)
+
+
+@pytest.mark.proves("client:C-22", "client:E-16", "client:E-11")
+def test_a_classic_consumer_has_its_share_and_reads_nothing_by_itself() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.register_topic("T")
+        await consumer.start()
+        with pytest.raises(ClientError, match=r"register_topic\('U'\)"):
+            consumer.fetch_message_queues_in_balance("U")
+        await until(lambda: len(consumer.fetch_message_queues_in_balance("T")) == 2)
+        assert consumer.assignment == [queue(0), queue(1)]
+        rounds = len(cluster.broker.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
+        await until(lambda: len(cluster.broker.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) > rounds + 2)
+        assert not [c for c in cluster.broker.seen if c.code in (LITE, PULL, QUERY, 30, 31)]
+        assert await consumer.queues("T") == await consumer.publish_queues("T") == [queue(0), queue(1)]
+
+    flow(test, queues=2, messages=3, rebalance_interval=0.01)
+
+
+@pytest.mark.proves("client:E-02", "client:E-03", "client:A-97", "client:E-01")
+def test_a_started_classic_consumer_tells_its_registered_topics_whole() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        assert (consumer.group, consumer.settings.model) == ("g", "clustering")
+        consumer.register_topic("T")
+        await consumer.start()
+        assert "#" in consumer.client_id.split("@")[1], "in clustering an instance name of its own"
+        await until(lambda: cluster.broker.heartbeats)
+        subscriptions = cluster.broker.heartbeats[0].consumers[0].subscriptions
+        assert [(s.topic, s.expression, s.version) for s in subscriptions] == [("T", "*", 0)], (
+            "no retry topic"
+        )
+        for group in ("DEFAULT_CONSUMER", "", "a b", "x" * 121):
+            with pytest.raises(InvalidNameError):
+                PullConsumer(group)
+
+    flow(test)
+
+
+@pytest.mark.proves("client:E-12", "client:E-13")
+def test_offsets_are_noted_then_sent_for_own_queues_only() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.register_topic("T")
+        await consumer.start()
+        await until(lambda: consumer.assignment)
+        foreign = queue(7)
+        consumer.update_consume_offset(queue(0), 5)
+        consumer.update_consume_offset(queue(0), 3)
+        consumer.update_consume_offset(foreign, 9)
+        assert await consumer.fetch_consume_offset(queue(0)) == 3, "also lower: it is set, not raised"
+        await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 3)
+        assert await consumer.fetch_consume_offset(foreign) == 9
+        assert await consumer.fetch_consume_offset(foreign, from_store=True) is None, "never sent"
+        await consumer.commit(foreign, 9)
+        assert await consumer.fetch_consume_offset(foreign, from_store=True) == 9
+
+    flow(test)
+
+
+@pytest.mark.proves("client:E-06")
+def test_a_pull_from_an_unknown_topic_shares_it_without_telling() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.add_topic("U", 1)
+        store(cluster, 2, topic="U")
+        consumer.register_topic("T")
+        await consumer.start()
+        await until(lambda: consumer.assignment == [queue(0)])
+        assert len((await consumer.pull(queue(0, "U"), 0)).messages) == 2
+        await until(lambda: consumer.fetch_message_queues_in_balance("U") == [queue(0, "U")])
+        told = {
+            s.topic for beat in cluster.broker.heartbeats for c in beat.consumers for s in c.subscriptions
+        }
+        assert told == {"T"}
+
+    flow(test)
+
+
+@pytest.mark.proves("client:E-14")
+def test_a_message_is_sent_back_with_the_retries_of_the_settings() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        await consumer.start()
+        (message,) = (await consumer.pull(queue(0), 0)).messages
+        with pytest.raises(BrokerError, match="not supported"):
+            await consumer.send_back(message, 4)
+        (asked,) = cluster.broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+        header = asked.ext
+        assert (header["group"], header["delayLevel"], header["maxReconsumeTimes"]) == ("g", "4", "5")
+        assert (header["offset"], header["originTopic"]) == (str(message.physical_offset), "T")
+
+    flow(test, messages=1, max_reconsume_times=5)
+
+
+def test_sharing_can_be_switched_off() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.register_topic("T")
+        await consumer.start()
+        await until(lambda: len(cluster.broker.heartbeats) > 1)
+        assert consumer.assignment == []
+        assert not cluster.broker.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+
+    flow(test, rebalance=False)
+
+
+@pytest.mark.proves("client:E-15", "client:E-45")
+def test_closing_sends_noted_offsets_and_unregisters() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.register_topic("T")
+        await consumer.start()
+        await until(lambda: consumer.assignment)
+        consumer.update_consume_offset(queue(0), 4)
+        await consumer.close()
+        await consumer.close()
+        assert cluster.broker.offsets["g", "T", 0] == 4
+        assert [c.code for c in cluster.broker.seen if c.code in (15, 35)] == [15, 35]
+        assert not cluster.broker.members["g"]
+
+    flow(test, persist_interval=60.0)
+
+
+def test_a_broker_that_is_gone_does_not_keep_it_from_closing(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.register_topic("T")
+        await consumer.start()
+        await until(lambda: consumer.assignment)
+        consumer.update_consume_offset(queue(0), 4)
+        await cluster.broker.server.close(0.1)
+        await asyncio.wait_for(consumer.close(), 10)
+        assert "offset 4 of group g in T/broker-a/0 is not committed yet" in caplog.text
+
+    flow(test, persist_interval=60.0)
+
+
+@pytest.mark.proves("client:E-24")
+def test_a_start_that_fails_shuts_down() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        await cluster.name_server.close(0.1)
+        consumer.subscribe("T")
+        with pytest.raises(TransportError, match="name server"):
+            await consumer.start()
+        assert consumer.state.value == "failed"
+        await consumer.close()
+
+    flow(test)

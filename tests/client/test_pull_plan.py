@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.client.pull_plan import Mode, PullPlan
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import InvalidExpressionError, InvalidNameError, InvalidStateError, SettingsError
+from sparrowmq.core.message import MessageQueue
+
+A, B = MessageQueue("T", "broker-a", 0), MessageQueue("U", "broker-a", 1)
+
+
+def listener(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
+    raise AssertionError("only compared here")
+
+
+def other(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
+    raise AssertionError("only compared here")
+
+
+@pytest.mark.proves("client:E-21")
+@pytest.mark.parametrize("first", ["subscribe", "assign", "register"])
+@pytest.mark.parametrize("second", ["subscribe", "assign", "register"])
+def test_the_first_call_decides_how_queues_are_come_by(first: str, second: str) -> None:
+    plan = PullPlan(SystemClock())
+    calls = {
+        "subscribe": lambda: plan.subscribe("T", "*", None),
+        "assign": lambda: plan.assign([A]),
+        "register": lambda: plan.register("T", None),
+    }
+    calls[first]()
+    if first == second:
+        calls[second]()
+        return
+    before = plan.mode
+    with pytest.raises(InvalidStateError, match=f"reads by {before.value}.*cannot change"):
+        calls[second]()
+    assert plan.mode is before
+
+
+@pytest.mark.proves("client:E-22")
+def test_a_subscription_is_checked_and_replaced_by_the_next() -> None:
+    plan = PullPlan(SystemClock())
+    for bad in ("", "a b", " "):
+        with pytest.raises(InvalidNameError):
+            plan.subscribe(bad, "*", None)
+    with pytest.raises(InvalidExpressionError):
+        plan.subscribe("T", "||", None)
+    assert (plan.mode, plan.topics) == (Mode.NONE, ()), "what was refused left nothing behind"
+    plan.subscribe("T", "A || B", listener)
+    assert plan.subscription("T").tags == {"A", "B"}
+    assert plan.listener_of("T") is listener
+    plan.subscribe("T", "*", None)
+    assert plan.subscription("T").tags == frozenset()
+    assert plan.listener_of("T") is None
+    plan.unsubscribe("T")
+    plan.unsubscribe("never")
+    assert plan.topics == ()
+
+
+@pytest.mark.proves("client:E-23", "client:E-44")
+def test_an_assignment_replaces_the_one_before_and_is_not_announced() -> None:
+    plan = PullPlan(SystemClock())
+    with pytest.raises(SettingsError, match="at least one queue"):
+        plan.assign([])
+    assert plan.mode is Mode.NONE
+    plan.filter_assigned("T", "A")
+    plan.assign([A, B, A])
+    assert plan.assigned == (A, B)
+    assert plan.topics == ("T", "U")
+    assert plan.subscription("T").tags == {"A"}
+    assert plan.subscription("U").expression == "*", "the default"
+    assert (plan.announced, plan.shared) == ((), ())
+    plan.assign([B])
+    assert plan.assigned == (B,)
+
+
+@pytest.mark.proves("client:E-09", "client:E-10")
+def test_registered_topics_are_announced_whole_and_have_one_listener() -> None:
+    plan = PullPlan(SystemClock())
+    plan.register("T", listener)
+    plan.register("U", None)
+    assert [(data.topic, data.expression, data.version) for data in plan.announced] == [
+        ("T", "*", 0),
+        ("U", "*", 0),
+    ]
+    assert plan.listener_of("T") is plan.listener_of("U") is listener
+    plan.register("U", other)
+    assert plan.listener_of("T") is other, "there is one for all topics"
+
+
+@pytest.mark.proves("client:E-06")
+def test_what_is_pulled_is_shared_but_not_announced() -> None:
+    plan = PullPlan(SystemClock())
+    assert not plan.note_pull("X"), "without registered topics it does not matter"
+    plan.register("T", None)
+    assert not plan.note_pull("T")
+    assert plan.note_pull("X")
+    assert not plan.note_pull("X"), "it is new once"
+    assert plan.shared == ("T", "X")
+    assert [data.topic for data in plan.announced] == ["T"]
+    plan.register("X", None)
+    assert [data.topic for data in plan.announced] == ["T", "X"]
+
+
+@pytest.mark.proves("client:E-07")
+def test_a_pull_sends_tags_with_version_0() -> None:
+    plan = PullPlan(SystemClock())
+    plan.subscribe("T", "A", None)
+    assert plan.subscription("T").version > 0
+    assert (plan.pull_filter("T").version, plan.pull_filter("T").tags) == (0, {"A"})

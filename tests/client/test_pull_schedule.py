@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tests.client.fake import FakeCluster, fake_cluster
+from tests.client.pulling import quick, store
+from tests.support import run, until, until_sync
+
+import sparrowmq as mq
+from sparrowmq.client.pull_schedule import PullContext, PullSchedule
+from sparrowmq.core.errors import InvalidNameError, InvalidStateError, SettingsError
+from sparrowmq.core.message import MessageQueue
+
+
+def schedule_on(cluster: FakeCluster, **settings: object) -> PullSchedule:
+    return PullSchedule("g", settings=quick(cluster, **settings))
+
+
+@pytest.mark.proves("client:E-17", "client:E-18", "client:E-20")
+def test_a_callback_pulls_its_queues_and_keeps_its_progress() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=2) as cluster:
+            store(cluster, 3)
+            store(cluster, 4, queue_id=1)
+            seen: list[tuple[int, bytes]] = []
+
+            async def work(queue: MessageQueue, context: PullContext) -> None:
+                offset = await context.consumer.fetch_consume_offset(queue) or 0
+                result = await context.consumer.pull(queue, offset, max_messages=2)
+                seen.extend((queue.queue_id, m.body) for m in result.messages)
+                context.consumer.update_consume_offset(queue, result.next_offset)
+                assert context.next_delay == 0.2, "unless it is set"
+                context.next_delay = 0.0
+
+            schedule = schedule_on(cluster)
+            schedule.register("T", work)
+            async with schedule:
+                await until(lambda: len(seen) == 7)
+                assert schedule.queues == schedule.consumer.assignment
+                with pytest.raises(InvalidStateError, match="before the start"):
+                    schedule.register("U", work)
+            assert schedule.queues == []
+            assert [b for q, b in seen if q == 0] == [b"0", b"1", b"2"]
+            assert [b for q, b in seen if q == 1] == [b"0", b"1", b"2", b"3"]
+            assert cluster.broker.offsets == {("g", "T", 0): 3, ("g", "T", 1): 4}
+
+    run(main())
+
+
+@pytest.mark.proves("client:E-19")
+def test_queues_that_leave_are_called_no_more_and_new_ones_at_once() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=2) as cluster:
+            calls: list[tuple[str, int]] = []
+
+            def worker(name: str) -> object:
+                async def work(queue: MessageQueue, context: PullContext) -> None:
+                    calls.append((name, queue.queue_id))
+                    context.next_delay = 0.001
+
+                return work
+
+            one, two = schedule_on(cluster), schedule_on(cluster)
+            one.register("T", worker("one"))  # type: ignore[arg-type]
+            two.register("T", worker("two"))  # type: ignore[arg-type]
+            async with one:
+                await until(lambda: {("one", 0), ("one", 1)} <= set(calls))
+                async with two:
+                    await until(lambda: len(one.queues) == len(two.queues) == 1)
+                    calls.clear()
+                    await until(lambda: len(set(calls)) == 2)
+                    assert {number for _, number in calls} == {0, 1}
+                    assert len({name for name, number in calls if number == 0}) == 1
+                await until(lambda: len(one.queues) == 2)
+            calls.clear()
+            await asyncio.sleep(0)
+            assert calls == []
+
+    run(main())
+
+
+@pytest.mark.proves("client:E-20")
+def test_a_callback_that_raises_is_called_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.pull_schedule.ERROR_DELAY", 0.01)
+
+    async def main() -> None:
+        async with fake_cluster("T", queues=1) as cluster:
+            delays: list[float] = []
+
+            async def work(queue: MessageQueue, context: PullContext) -> None:
+                delays.append(context.next_delay)
+                context.next_delay = 3600
+                if len(delays) < 3:
+                    raise ZeroDivisionError("my callback")
+
+            schedule = schedule_on(cluster)
+            schedule.register("T", work)
+            async with schedule:
+                await until(lambda: len(delays) == 3)
+            assert "pull callback of T/broker-a/0 failed and is called again in 1 s" in caplog.text
+
+    run(main())
+
+
+@pytest.mark.proves("client:E-17")
+def test_plain_functions_run_in_threads_of_the_schedule() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=2) as cluster:
+            names: set[str] = set()
+
+            def work(queue: MessageQueue, context: PullContext) -> None:
+                names.add(threading.current_thread().name)
+
+            schedule = schedule_on(cluster)
+            schedule.register("T", work)
+            async with schedule:
+                await until(lambda: names)
+            assert all(name.startswith("sparrowmq-schedule") for name in names)
+
+    run(main())
+
+
+def test_the_synchronous_schedule_gives_its_callbacks_the_synchronous_consumer() -> None:
+    from sparrowmq.testing import LocalCluster
+
+    with LocalCluster() as cluster:
+        with mq.Admin(namesrv=cluster.namesrv) as admin:
+            admin.create_topic("T", 1)
+        with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+            for number in range(5):
+                producer.send(mq.Message("T", str(number).encode()))
+        seen: list[bytes] = []
+
+        def work(queue: mq.MessageQueue, context: mq.PullContext) -> None:
+            offset = context.consumer.fetch_consume_offset(queue) or 0
+            result = context.consumer.pull(queue, offset)
+            seen.extend(message.body for message in result.messages)
+            context.consumer.update_consume_offset(queue, result.next_offset)
+            context.next_delay = 0.01
+
+        schedule = mq.PullSchedule("g", namesrv=cluster.namesrv)
+        schedule.register("T", work)
+        with schedule:
+            until_sync(lambda: len(seen) == 5)
+            assert schedule.consumer.assignment == [mq.MessageQueue("T", "broker-a", 0)]
+        with mq.PullConsumer("g", namesrv=cluster.namesrv) as consumer:
+            assert consumer.committed(mq.MessageQueue("T", "broker-a", 0)) == 5
+
+
+def test_bad_arguments_and_states() -> None:
+    with pytest.raises(InvalidNameError):
+        PullSchedule("DEFAULT_CONSUMER")
+    with pytest.raises(SettingsError, match="threads"):
+        PullSchedule("g", threads=0)
+
+    async def main() -> None:
+        schedule = PullSchedule("g", namesrv="127.0.0.1:1")
+
+        async def work(queue: MessageQueue, context: PullContext) -> None:
+            raise AssertionError("never called")
+
+        with pytest.raises(InvalidNameError):
+            schedule.register("a b", work)
+        schedule.register("T", work)
+        assert "created" in repr(schedule)
+        with pytest.raises(Exception, match="name server"):
+            await schedule.start()
+        await schedule.close()
+        await schedule.close()
+
+    run(main())
