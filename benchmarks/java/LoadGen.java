@@ -284,11 +284,19 @@ public final class LoadGen {
         consumer.start();
         try {
             int size = request.getIntValue("size", 100);
+            long begun = System.nanoTime();
+            producer.send(new Message(topic, ByteBuffer.allocate(size).putLong(begun).array()));
+            long sent = 1;
+            while (got.sum() < sent) { // up to 30 s when its first rebalance coincides with its heartbeat
+                if (System.nanoTime() - begun > TimeUnit.SECONDS.toNanos(60)) {
+                    throw new IllegalStateException("the consumer gets nothing");
+                }
+                Thread.sleep(10);
+            }
             long step = 1_000_000_000L / request.getIntValue("rate");
-            long next = System.nanoTime() + 2_000_000_000L;
+            long next = System.nanoTime() + 500_000_000L;
             long warmEnd = next + (long) (request.getDoubleValue("warm") * 1e9);
             long end = warmEnd + (long) (request.getDoubleValue("seconds") * 1e9);
-            long sent = 0;
             boolean measuring = false;
             for (; next < end; next += step) {
                 if (!measuring && next >= warmEnd) {
