@@ -105,7 +105,7 @@ class Load:
                 used = cpu_seconds(peer.broker_pid) - (used if event["event"] == "end" else 0.0)
         finally:
             watchdog.cancel()
-        if event.get("failed", 0) > FAILED_SHARE_MAX * event["messages"]:
+        if event.get("failed", 0) > FAILED_SHARE_MAX * event.get("acknowledged", 0):
             raise LoadError(f"{op} on {peer.name}: {event['failed']} operations failed: {event}")
         return Measured(event, used)
 
