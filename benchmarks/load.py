@@ -39,6 +39,7 @@ class Measured:
 
     result: dict[str, Any]
     broker_cpu_seconds: float
+    client_cpu_seconds: float
 
     @property
     def rate(self) -> float:
@@ -55,7 +56,15 @@ class Measured:
     @property
     def cpu_us(self) -> float:
         """Processor time of the broker for one message, in microseconds."""
-        return float(self.broker_cpu_seconds * 1e6 / max(1, self.result["messages"]))
+        return self._each_us(self.broker_cpu_seconds)
+
+    @property
+    def client_cpu_us(self) -> float:
+        """Processor time of the generator for one message, in microseconds."""
+        return self._each_us(self.client_cpu_seconds)
+
+    def _each_us(self, seconds: float) -> float:
+        return float(seconds * 1e6 / max(1, self.result["messages"]))
 
 
 class Load:
@@ -92,7 +101,7 @@ class Load:
         return event
 
     def run(self, peer: Peer, op: str, **arguments: Any) -> Measured:
-        """Do one operation; the broker's processor time is taken between `begin` and `end`."""
+        """Do one operation; the processor times are taken between `begin` and `end`."""
         assert self._process.stdin is not None
         request = {"op": op, "namesrv": peer.namesrv, "broker": peer.broker_address, **arguments}
         watchdog = threading.Timer(RUN_SECONDS_MAX, self._process.kill)
@@ -100,14 +109,16 @@ class Load:
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-            used = 0.0
+            pids = (peer.broker_pid, self._process.pid)
+            used = [0.0, 0.0]
             while (event := self._expect("begin", "end", "result"))["event"] != "result":
-                used = cpu_seconds(peer.broker_pid) - (used if event["event"] == "end" else 0.0)
+                since = used if event["event"] == "end" else [0.0, 0.0]
+                used = [cpu_seconds(pid) - before for pid, before in zip(pids, since, strict=True)]
         finally:
             watchdog.cancel()
         if event.get("failed", 0) > FAILED_SHARE_MAX * event.get("acknowledged", 0):
             raise LoadError(f"{op} on {peer.name}: {event['failed']} operations failed: {event}")
-        return Measured(event, used)
+        return Measured(event, *used)
 
     def __enter__(self) -> Self:
         return self

@@ -75,6 +75,7 @@ def measure(case: Case, load: Load, peer: Peer, options: Options, report: Report
     measured.check_arrived(f"{case.title} on {peer.name}", arrived)
     report.add(f"{case.title}: rate", "msg/s", peer.name, measured.rate)
     report.add(f"{case.title}: broker CPU", "µs", peer.name, measured.cpu_us)
+    report.add(f"{case.title}: client CPU", "µs", peer.name, measured.client_cpu_us)
     if "p50_ms" in measured.result:
         report.add(f"{case.title}: p50", "ms", peer.name, measured.result["p50_ms"])
         report.add(f"{case.title}: p99", "ms", peer.name, measured.result["p99_ms"])
