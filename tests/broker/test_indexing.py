@@ -32,9 +32,10 @@ def fill(store: MessageStore, count: int) -> None:
 
 
 def test_the_share_grows_with_the_distance() -> None:
-    assert share(0) == share(NEAR_BYTES) == SHARE_MIN
-    assert share(FAR_BYTES) == share(10 * FAR_BYTES) == SHARE_MAX
-    steps = [share(behind) for behind in range(NEAR_BYTES, FAR_BYTES, FAR_BYTES // 10)]
+    assert share(0, quiet=False) == share(NEAR_BYTES, quiet=False) == SHARE_MIN
+    assert share(FAR_BYTES, quiet=False) == share(10 * FAR_BYTES, quiet=False) == SHARE_MAX
+    assert share(1, quiet=True) == SHARE_MAX
+    steps = [share(behind, quiet=False) for behind in range(NEAR_BYTES, FAR_BYTES, FAR_BYTES // 10)]
     assert steps == sorted(set(steps))
 
 

@@ -1,8 +1,8 @@
 """Keeps the key index close behind the log without getting in the way of those who send.
 
 Filing a message costs about as much as storing it. So the index follows in short slices, with pauses: it
-takes a small share of the loop's time while it is close, and up to half when it has fallen far behind.
-Whoever asks by key has it catch up first.
+takes a small share of the loop's time while messages come in and it is close, and up to half when they pause
+or it has fallen far behind. Whoever asks by key has it catch up first.
 """
 
 from __future__ import annotations
@@ -27,14 +27,21 @@ RETRY_SECONDS: Final = 5.0
 CATCH_UP_SECONDS: Final = 10.0
 """How long a query waits for the index; the client waits 18 s (client:E-51)."""
 
-SHARE_MIN: Final = 0.1
+SHARE_MIN: Final = 0.03
 SHARE_MAX: Final = 0.5
-NEAR_BYTES: Final = 64 * 1024 * 1024
-FAR_BYTES: Final = 1024 * 1024 * 1024
+NEAR_BYTES: Final = 256 * 1024 * 1024
+"""About a million small messages: five seconds of work, within `CATCH_UP_SECONDS`."""
+
+FAR_BYTES: Final = 2 * 1024 * 1024 * 1024
 
 
-def share(behind: int) -> float:
-    """The part of the time that filing may take when it is so many bytes of the log behind."""
+def share(behind: int, *, quiet: bool) -> float:
+    """The part of the time that filing may take when it is so many bytes of the log behind.
+
+    `quiet`: nothing was stored since the last slice.
+    """
+    if quiet:
+        return SHARE_MAX
     if behind <= NEAR_BYTES:
         return SHARE_MIN
     part = min(1.0, (behind - NEAR_BYTES) / (FAR_BYTES - NEAR_BYTES))
@@ -60,15 +67,17 @@ class Indexer:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        end = -1
         while True:  # until cancelled by close
             started = perf_counter()
+            quiet, end = end == self._store.position, self._store.position
             behind = self._slice()
             if behind is None:
                 await asyncio.sleep(RETRY_SECONDS)
             elif behind == 0:
                 await asyncio.sleep(IDLE_SECONDS)
             else:
-                part = share(behind)
+                part = share(behind, quiet=quiet)
                 await asyncio.sleep((perf_counter() - started) * (1 - part) / part)
 
     def _slice(self) -> int | None:
