@@ -14,6 +14,7 @@ from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
 from sparrowmq.broker.inner import InnerStore
 from sparrowmq.broker.pulling import PullPath
+from sparrowmq.broker.send_back import DirectRetry
 from sparrowmq.broker.sending import SendPath
 from sparrowmq.broker.topics import TopicTable
 from sparrowmq.core.ids import pack_host
@@ -36,7 +37,15 @@ class Rig:
         self.settings = BrokerSettings(store_path_root_dir=root, **settings)
         self.clock = FakeClock()
         self.store = MessageStore.open(
-            StoreSettings(root=root, mapped_file_size_commit_log=1 << 20), self.clock, store_host=STORE_HOST
+            StoreSettings(
+                root=root,
+                mapped_file_size_commit_log=1 << 20,
+                mapped_file_size_consume_queue=self.settings.mapped_file_size_consume_queue,
+                flush_disk_type=self.settings.flush_disk_type,
+                delay_levels=self.settings.delay_levels,
+            ),
+            self.clock,
+            store_host=STORE_HOST,
         )
         config = root / "config"
         self.topics = TopicTable(self.settings, self.store, ConfigFile(config / "topics.json"), self.clock)
@@ -53,6 +62,7 @@ class Rig:
             queue_interval=1.0,
         )
         self.registration = FakeRegistration()
+        self.locked: set[str] = set()
         self.pulling = PullPath(
             self.settings, self.store, self.topics, self.groups, self.clients, self.offsets
         )
@@ -73,6 +83,7 @@ class Rig:
             store_host=STORE_HOST,
             wake=self.pulling.wake,
             registration=self.registration,  # type: ignore[arg-type]
+            retries=DirectRetry(self.groups, is_locked=lambda group: group in self.locked),
         )
 
     def close(self) -> None:

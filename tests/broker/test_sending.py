@@ -188,7 +188,17 @@ def test_without_auto_creation_an_unknown_topic_is_refused(tmp_path: Path) -> No
         ({"body": b""}, ResponseCode.MESSAGE_ILLEGAL, "empty"),
         ({"body": bytes(BODY_BYTES_MAX + 1)}, ResponseCode.MESSAGE_ILLEGAL, "4194304"),
         ({"properties": "K\x01" + "v" * 32_760 + "\x02"}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
-        ({"properties": "DELAY\x013\x02"}, ResponseCode.MESSAGE_ILLEGAL, "delayed"),
+        ({"properties": "DELAY\x01soon\x02"}, ResponseCode.SYSTEM_ERROR, "NumberFormatException"),
+        (
+            {"batch": True, "body": encode_batch([(0, b"a", b"K\x01v\x02DELAY\x013\x02")])},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "may not hold delayed",
+        ),
+        (
+            {"batch": True, "body": encode_batch([(0, b"a", b"")]), "properties": "TIMER_DELAY_SEC\x013\x02"},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "may not hold delayed",
+        ),
         ({"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
         ({"batch": True, "body": b"\0" * 21}, ResponseCode.MESSAGE_ILLEGAL, "batch"),
     ],

@@ -41,6 +41,7 @@ def test_every_broker_has_the_system_topics_with_their_queues(rig: Rig) -> None:
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
         "DefaultCluster_REPLY_TOPIC": (1, 6),
+        "rmq_sys_wheel_timer": (1, 6),
     }
     assert all(rig.topics.is_reserved(name) for name in have)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.core.delay import DELAYS_MS, delay_ms, level_after
+from sparrowmq.core.delay import DELAYS_MS, DelayLevels, delay_ms, level_after
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,18 @@ def test_levels_below_one_are_refused(level: int) -> None:
 )
 def test_a_wait_is_rounded_up_to_a_level(seconds: float, level: int) -> None:
     assert level_after(seconds) == level
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1x", "s", "-1s", "1.5s", "367d", "10000000000s", "1 s", " ".join(["1s"] * 1001)]
+)
+def test_levels_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"levels|is not a delay"):
+        DelayLevels.parse(text)
+
+
+def test_levels_take_four_units() -> None:
+    levels = DelayLevels.parse("3s 2m 1h 1d")
+    assert levels.delays == (3000, 120_000, 3_600_000, 86_400_000)
+    assert (levels.highest, levels.cut(2), levels.cut(9)) == (4, 2, 4)
+    assert levels.delay_ms(9) == 86_400_000

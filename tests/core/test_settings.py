@@ -66,6 +66,14 @@ ROCKETMQ_DEFAULTS = {
     "maxIndexNum": 20_000_000,
     "maxMsgsNumBatch": 64,
     "defaultQueryMaxNum": 32,
+    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    "flushDelayOffsetInterval": 10_000,
+    "timerWheelEnable": True,
+    "timerMaxDelaySec": 259_200,
+    "timerRollWindowSlot": 172_800,
+    "timerFlushIntervalMs": 1000,
+    "mappedFileSizeTimerLog": 100 << 20,
+    "recallMessageEnable": False,
 }
 """broker:15.1 and 15.2."""
 

@@ -165,6 +165,10 @@ class InnerStore:
             return topic.queues[queue_id]
         return self._store.queue(name, queue_id)
 
+    def store_time(self, now_ms: int) -> int:
+        """The store time a message put at `now_ms` gets: times in the log never go back."""
+        return max(now_ms, self._store.timestamp)
+
     def read(self, physical_offset: int) -> StoredRecord | None:
         """The record that starts at a physical offset, or None when no valid one does."""
         data = self._store.read_record(physical_offset)

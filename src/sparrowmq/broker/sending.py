@@ -11,13 +11,26 @@ import logging
 import random
 import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Union
 
-from sparrowmq.core.errors import InvalidNameError, ProtocolError, RecordError, StoreError
+from msgspec.structs import replace
+
+from sparrowmq.broker.recall import recall_handle
+from sparrowmq.broker.rerouting import TIMER_PROPERTIES, RerouteRefused, Rerouting, delay_level
+from sparrowmq.broker.send_back import DLQ_QUEUES
+from sparrowmq.broker.send_back import Refused as RetryRefused
+from sparrowmq.core.errors import (
+    InvalidMessageError,
+    InvalidNameError,
+    ProtocolError,
+    RecordError,
+    StoreError,
+)
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.ids import UniqueIds, offset_message_id, unpack_host
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
-from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, check_topic
+from sparrowmq.core.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, check_topic, dlq_topic
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, iter_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -30,6 +43,7 @@ from sparrowmq.transport.occasional import OccasionalLog
 if TYPE_CHECKING:
     from sparrowmq.broker.flushing import Flusher
     from sparrowmq.broker.registration import Registration
+    from sparrowmq.broker.send_back import DirectRetry
     from sparrowmq.broker.topics import Topic, TopicTable
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings import BrokerSettings
@@ -43,9 +57,6 @@ log = logging.getLogger("sparrowmq.broker")
 FIXED_BYTES_V1: Final = 91
 RECORD_EXTRA_BYTES: Final = 65_536
 """A record may be this much larger than the largest body (broker:2.4)."""
-
-UNSUPPORTED: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
-"""Delayed and timed messages would be delivered at once by this release, so they are refused."""
 
 SPECIAL: Final = (b"DELAY\x01", b"TIMER_D", b"POP_CK")
 """A batch that holds one of these somewhere, and be it in a body, is looked at message by message."""
@@ -110,8 +121,11 @@ class SendPath:
         store_host: bytes,
         wake: Wake,
         registration: Registration,
+        retries: DirectRetry,
     ) -> None:
         self._settings = settings
+        self._retries = retries
+        self._rerouting = Rerouting.of(settings)
         self._store = store
         self._topics = topics
         self._flusher = flusher
@@ -205,8 +219,17 @@ class SendPath:
             self._commit(connection, stored, touched)
         return others
 
-    def _commit(self, connection: Answered, stored: list[Stored], touched: set[ConsumeQueue]) -> None:
-        """Write what was appended, answer, and wake the pulls that waited for it."""
+    def _commit(
+        self,
+        connection: Answered,
+        stored: list[Stored],
+        touched: set[ConsumeQueue],
+        recall: bytes = b"",
+    ) -> None:
+        """Write what was appended, answer, and wake the pulls that waited for it.
+
+        `recall` is the handle of the one timed message that was stored.
+        """
         try:
             self._store.commit_chunk()
         except StoreError as error:
@@ -216,7 +239,7 @@ class SendPath:
                 connection.send(_error(opaque, code, remark, self._hook))
             return
         if not self._flusher.sync:
-            self._answer(connection, stored, ResponseCode.SUCCESS)
+            self._answer(connection, stored, ResponseCode.SUCCESS, recall)
             self._wake(touched)
             return
 
@@ -226,15 +249,15 @@ class SendPath:
             nonlocal answered
             if not answered:
                 code = ResponseCode.SUCCESS if on_disk else ResponseCode.FLUSH_DISK_TIMEOUT
-                self._answer(connection, stored, code)
+                self._answer(connection, stored, code, recall)
                 answered = True
             if on_disk:  # only then it is visible
                 self._wake(touched)
 
         self._flusher.after(self._store.position, flushed)
 
-    def _answer(self, connection: Answered, stored: list[Stored], code: int) -> None:
-        frame = self._answers.frame
+    def _answer(self, connection: Answered, stored: list[Stored], code: int, recall: bytes) -> None:
+        frame = partial(self._answers.recallable, handle=recall) if recall else self._answers.frame
         connection.write(
             b"".join([frame(code, opaque, q, offset, mid, key) for opaque, q, offset, mid, key in stored])
         )
@@ -278,7 +301,8 @@ class SendPath:
         try:
             request = self._request(command)
             self._check_request(request)
-            made = self._make_topic(request)
+            request, made = self._retried(request, command.version)
+            made = self._make_topic(request) or made
             target = HeldAnswers(connection) if made else connection
             self._store_request(target, command, request)
         except Refused as refused:
@@ -325,6 +349,27 @@ class SendPath:
                 "the broker does not take transactional messages in this release",
             )
 
+    def _retried(self, request: SendMessageRequest, version: int) -> tuple[SendMessageRequest, bool]:
+        """A send to a retry topic, perhaps turned into a dead letter; whether its topic was made."""
+        if not request.topic.startswith(RETRY_PREFIX):
+            return request, False
+        try:
+            if self._retries.is_dead(request, version):
+                own = properties.decode((request.properties or "").encode()) | {"DELAY": "-1"}
+                request = replace(
+                    request,
+                    topic=dlq_topic(request.topic[len(RETRY_PREFIX) :]),
+                    queue_id=0,
+                    properties=properties.encode(own).decode(),
+                )
+            return request, self._topics.ensure(request.topic, DLQ_QUEUES)
+        except RetryRefused as refused:
+            raise Refused(refused.code, refused.remark) from None
+        except InvalidMessageError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
+        except StoreError as error:
+            raise Refused(*_store_refusal(error)) from None
+
     def _make_topic(self, request: SendMessageRequest) -> bool:
         """Create the topic of a send if it is new and may be; True when it was made."""
         if self._topics.get(request.topic) is not None:
@@ -362,14 +407,41 @@ class SendPath:
             unique_key = self._unique_ids.next(self._clock.now_ms()).encode()
             text = _ended(text) + b"UNIQ_KEY\x01" + unique_key + properties.VALUE_END
         items = self._items(command, request, text)
-        queue = topic.queues[queue_id]
+        queue, recall = topic.queues[queue_id], b""
+        if not request.batch:
+            queue, items[0], recall = self._placed(request, queue, items[0], unique_key)
         first_offset = queue.next_offset
         try:
             ids = self._append(connection, request, topic, queue, items)
         except RecordError as error:
             self._store.drop_chunk()
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
-        self._commit_one(connection, command, queue, first_offset, ids, unique_key)
+        if unique_key and not unique_key.isalnum():
+            unique_key = json_text(unique_key)
+        stored = (command.opaque, queue_id, first_offset, ids, unique_key)
+        self._commit(connection, [] if command.is_oneway else [stored], {queue}, recall)
+
+    def _placed(
+        self, request: SendMessageRequest, queue: ConsumeQueue, item: ChunkItem, unique_key: bytes
+    ) -> tuple[ConsumeQueue, ChunkItem, bytes]:
+        """The queue one message really goes to, what is stored, and a timed one's recall handle."""
+        flag, body, text, code = item
+        now, wanted = self._clock.now_ms(), request.topic
+        try:
+            place = self._rerouting.place(wanted, queue.queue_id, text, request.sys_flag, now)
+        except RerouteRefused as refused:
+            raise Refused(refused.code, refused.remark) from None
+        except InvalidMessageError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
+        if place.topic == wanted:
+            return queue, item, b""
+        if place.delay_ms is not None:
+            code = max(now, self._store.timestamp) + place.delay_ms
+        recall = b""
+        if place.timer_out is not None and not wanted.startswith(RETRY_PREFIX):
+            key = unique_key.decode("utf-8", "replace")
+            recall = recall_handle(wanted, self._settings.broker_name, place.timer_out, key)
+        return self._store.queue(place.topic, place.queue_id), (flag, body, place.properties, code), recall
 
     def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[ChunkItem]:
         """The messages of a request, checked against every limit before any is stored."""
@@ -377,6 +449,7 @@ class SendPath:
             own = self._checked(command.body, text)
             return [(request.flag, command.body, own, self._tags_code(own))]
         body_max, own_max = self._body_max, PROPERTIES_BYTES_MAX - len(self._added)
+        self._refuse_delay(text)
         special = any(name in command.body for name in SPECIAL)
         tags_code = self._tags_code if b"TAGS\x01" in command.body else _no_tags
         items: list[ChunkItem] = []
@@ -384,6 +457,8 @@ class SendPath:
             for flag, body, own in iter_batch(command.body):
                 if special or not (0 < len(body) <= body_max and 0 < len(own) <= own_max and own[-1] == 2):
                     own = self._checked(body, own)
+                if special:
+                    self._refuse_delay(own)
                 items.append((flag, body, own, tags_code(own)))
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
@@ -397,6 +472,19 @@ class SendPath:
             )
         return items
 
+    def _refuse_delay(self, text: bytes) -> None:
+        """A batch goes into one queue, so none of its messages may wait in another (broker:2.3)."""
+        own = properties.decode(text)
+        try:
+            waits = delay_level(own) > 0
+        except RerouteRefused as refused:
+            raise Refused(refused.code, refused.remark) from None
+        if waits or any(name in own for name in TIMER_PROPERTIES):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the message is illegal: a batch may not hold delayed or timed messages; send them singly",
+            )
+
     def _checked(self, body: bytes, text: bytes) -> bytes:
         """The message's own properties as they are stored, without POP_CK; what the broker adds will fit."""
         if not body:
@@ -407,11 +495,6 @@ class SendPath:
                 f"the message is illegal: its body has {len(body)} bytes, maxMessageSize is {self._body_max}",
             )
         own = properties.decode(text)
-        if any(name in own for name in UNSUPPORTED):
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "the broker does not take delayed or timed messages in this release",
-            )
         if "POP_CK" in own:
             del own["POP_CK"]
             text = properties.encode(own)
@@ -447,21 +530,6 @@ class SendPath:
         prefix = self._id_prefix
         digits = struct.pack(f">{len(starts)}Q", *starts).hex(",", 8).upper().encode()
         return prefix + digits.replace(b",", b"," + prefix)
-
-    def _commit_one(
-        self,
-        connection: Answered,
-        command: Command,
-        queue: ConsumeQueue,
-        first_offset: int,
-        ids: bytes,
-        unique_key: bytes,
-    ) -> None:
-        """Commit one request; its answer goes out now, or once it is flushed."""
-        if unique_key and not unique_key.isalnum():
-            unique_key = json_text(unique_key)
-        stored = (command.opaque, queue.queue_id, first_offset, ids, unique_key)
-        self._commit(connection, [] if command.is_oneway else [stored], {queue})
 
 
 def _no_tags(text: bytes) -> int:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from sparrowmq.broker.admin import GroupAdmin, TopicAdmin
 from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.clients import ClientTable
+from sparrowmq.broker.delayed import DelayedMessages
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
 from sparrowmq.broker.inner import InnerStore
@@ -71,6 +72,7 @@ def store_settings(settings: BrokerSettings) -> StoreSettings:
         message_index_enable=settings.message_index_enable,
         max_hash_slot_num=settings.max_hash_slot_num,
         max_index_num=settings.max_index_num,
+        delay_levels=settings.delay_levels,
     )
 
 
@@ -140,6 +142,7 @@ class Broker:
             asyncio.create_task(
                 repeat(saving, self._save_offsets, "saving consumer offsets", self._occasional)
             ),
+            *self._delayed.start(),
         ]
         try:
             await self._registration.start()
@@ -192,6 +195,17 @@ class Broker:
             wake=self._pulling.wake,
             topic_made=self._registration.changed_soon,
         )
+        self._delayed = DelayedMessages(
+            settings,
+            store,
+            self._inner,
+            self._topics,
+            self._groups,
+            clock,
+            self._pool,
+            topic_made=self._registration.changed_soon,
+            is_locked=lambda group: False,
+        )
         self._sending = SendPath(
             settings,
             store,
@@ -201,6 +215,7 @@ class Broker:
             store_host=store_host,
             wake=self._pulling.wake,
             registration=self._registration,
+            retries=self._delayed.retries,
         )
         self._upkeep = Upkeep(
             settings,
@@ -276,6 +291,7 @@ class Broker:
             Code.QUERY_TOPIC_CONSUME_BY_WHO: groups.groups_of_topic,
             Code.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
             **self._upkeep.handlers(),
+            **self._delayed.handlers(),
         }
 
     def _pull(self, connection: Connection, command: Command) -> None:
@@ -334,6 +350,7 @@ class Broker:
             self._offsets.save()
         except StoreError as error:
             log.error("the last consumer offsets are lost, their messages will come again: %s", error)
+        self._delayed.close()
         self._store.close()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sparrowmq.core.errors import StoreCorruptError
-from sparrowmq.core.names import SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, is_system_topic
+from sparrowmq.core.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, is_system_topic
 from sparrowmq.core.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from sparrowmq.protocol.bodies import DataVersion, TopicConfig
 from sparrowmq.protocol.sysflag import MULTI_TAGS
@@ -66,6 +66,8 @@ def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
         topic("RMQ_SYS_TRANS_OP_HALF_TOPIC"),
         topic(f"{cluster}_REPLY_TOPIC"),
     ]
+    if settings.timer_wheel_enable:
+        topics.append(topic("rmq_sys_wheel_timer"))
     if settings.auto_create_topic_enable:
         topics.insert(1, topic(TEMPLATE_TOPIC, settings.default_topic_queue_nums, inherited))
     return topics
@@ -113,7 +115,7 @@ class TopicTable:
             config=config,
             queues=[self._store.queue(name, queue_id) for queue_id in range(count)],
             sys_flag=MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0,
-            special=name in SEND_FORBIDDEN_TOPICS,
+            special=name in SEND_FORBIDDEN_TOPICS or name.startswith(RETRY_PREFIX),
         )
         self._open[name] = topic
         return topic
@@ -167,7 +169,7 @@ class TopicTable:
         self.put(config)
         return config
 
-    def ensure(self, name: str, queues: int, perm: int = READ_WRITE) -> bool:
+    def ensure(self, name: str, queues: int, perm: int = READ_WRITE, *, sys_flag: int = 0) -> bool:
         """Create an internal topic (retry, dead letters) unless it exists; True when it was made.
 
         Raises `StoreError` when it cannot be saved.
@@ -175,7 +177,13 @@ class TopicTable:
         if name in self.configs:
             return False
         return self.put(
-            TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+            TopicConfig(
+                topic_name=name,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=perm,
+                topic_sys_flag=sys_flag,
+            )
         )
 
     def names(self) -> Iterable[str]:

@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from sparrowmq.core.delay import DELAY_LEVELS, DelayLevels
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings_names import (
     BROKER_WITHOUT_EFFECT,
@@ -221,6 +222,20 @@ class BrokerSettings:
     flush_consumer_offset_interval: int = _row(
         5000, "ms between writes of the consumer offsets", low=10, high=600_000
     )
+    message_delay_level: str = _row(
+        DELAY_LEVELS, "delays of the levels 1, 2, 3 …, with s, m, h or d; one blank between"
+    )
+    flush_delay_offset_interval: int = _row(
+        10_000, "ms between writes of the levels' progress", low=10, high=600_000
+    )
+    timer_wheel_enable: bool = _row(True, "whether messages may be sent for an exact time")
+    timer_max_delay_sec: int = _row(259_200, "seconds a message may be timed ahead", low=1, high=366 * 86_400)
+    timer_roll_window_slot: int = _row(
+        172_800, "seconds the timer wheel plans ahead; later ones are planned again", low=2, high=604_740
+    )
+    timer_flush_interval_ms: int = _row(1000, "ms between flushes of the timer files", low=10, high=60_000)
+    mapped_file_size_timer_log: int = _row(100 * MIB, "bytes of one timer log file", low=4096, high=INT_MAX)
+    recall_message_enable: bool = _row(False, "whether producers may take timed messages back")
     long_polling_enable: bool = _row(True, "whether pulls are held; false holds them shortPollingTimeMills")
     short_polling_time_mills: int = _row(1000, "ms a pull is held without long polling", low=1, high=60_000)
     server_channel_max_idle_time_seconds: int = _row(
@@ -241,8 +256,17 @@ class BrokerSettings:
         _check_ranges(self)
         split_addresses(self.namesrv_addr)
         parse_hours("deleteWhen", self.delete_when)
+        try:
+            DelayLevels.parse(self.message_delay_level)
+        except ValueError as error:
+            raise SettingsError(f"messageDelayLevel={self.message_delay_level}: {error}") from None
         if not self.broker_name or "@" in self.broker_name:
             raise SettingsError(f"brokerName={self.broker_name}: must not be empty or have '@'")
+
+    @property
+    def delay_levels(self) -> DelayLevels:
+        """The delays of `messageDelayLevel`."""
+        return DelayLevels.parse(self.message_delay_level)
 
     @property
     def name_servers(self) -> tuple[str, ...]:

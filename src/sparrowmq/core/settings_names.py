@@ -24,7 +24,6 @@ class Later:
         return text.strip().lower() == self.accepted.lower()
 
 
-_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _OFF: Final = {
     "aclEnable": "access control",
     "allAckInSyncStateSet": "replication",
@@ -49,7 +48,6 @@ _OFF: Final = {
     "filterSupportRetry": "filtering by SQL92",
     "indexRocksDBEnable": "RocksDB",
     "isBrokerContainer": "the broker container",
-    "recallMessageEnable": "recall of timed messages",
     "rejectPullConsumerEnable": "refusal of pull consumers",
     "rocksdbCQDoubleWriteEnable": "RocksDB",
     "timerRocksDBEnable": "RocksDB",
@@ -62,12 +60,12 @@ LATER: Final[Mapping[str, Later]] = {
     "defaultMessageRequestMode": Later("PULL", "POP consumption"),
     "haMasterAddress": Later("", "replication"),
     "inSyncReplicas": Later("1", "replication"),
-    "messageDelayLevel": Later(_DELAY_LEVELS, "delayed delivery"),
     "messageStorePlugIn": Later("", "the store plug-in"),
     "metricsExporterType": Later("DISABLE", "the metrics exporter"),
     "minInSyncReplicas": Later("1", "replication"),
     "readOnlyCommitLogStorePaths": Later("", "a commit log in several directories"),
     "storeType": Later("default", "RocksDB"),
+    "timerPrecisionMs": Later("1000", "a timer wheel with other steps than seconds"),
     "totalReplicas": Later("1", "replication"),
 }
 
@@ -123,7 +121,7 @@ endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulatio
 fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNamesrvAddrInterval
 filterDataCleanTimeSpan flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
 flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
-flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
+flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
 globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
 haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize heartbeatThreadPoolNums
 heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable indexFileWriteEnable
@@ -135,7 +133,7 @@ litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCh
 liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
 loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
 logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval logicQueueSwapMapInterval
-logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
+logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSwapEnable
 mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
 maxClientEventCount maxConsumeQueueScan maxErrorRateOfBloomFilter maxHaTransferByteInSecond
 maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification
@@ -171,13 +169,13 @@ storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile storeReplyM
 subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
 syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
 timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
-timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+timerGetMessageThreadNum timerInterceptDelayLevel
+timerMetricSmallThreshold timerProgressLogIntervalMs timerPutMessageThreadNum
 timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerReputServiceCorePoolSize
 timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBPrecisionMs
 timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
-timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
-timerWarmEnable timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs topicQueueLockNum
+timerRocksDBTimeExpiredMaxTps timerSkipUnknownError timerStopDequeue timerStopEnqueue
+timerWarmEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs topicQueueLockNum
 traceTopicEnable transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads
 transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval
 transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap

@@ -293,6 +293,22 @@ class ConsumerSendMsgBackRequest(Header, kw_only=True):
     broker_name: str | None = field(default=None, name="bname")
 
 
+class RecallMessageRequest(Header, kw_only=True):
+    """RECALL_MESSAGE (370). `recall_handle` comes from the answer to the timed send."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+    broker_name: str | None = field(default=None, name="bname")
+
+
+class RecallMessageResponse(Header, kw_only=True):
+    """The recall's marker is stored; `msg_id` is the recalled message's unique key."""
+
+    msg_id: str
+    region_id: str | None = field(default=None, name="MSG_REGION")
+
+
 class ViewMessageRequest(Header, kw_only=True):
     """VIEW_MESSAGE_BY_ID (33). `offset` is the physical offset of an offset message id."""
 

@@ -105,6 +105,7 @@ class SendAnswers:
         head = b'{"code":%d,"extFields":{"queueId":"%d",'
         self._with_id = head + b'"transactionId":"%b","msgId":"%b",' + tail
         self._plain = head + b'"msgId":"%b",' + tail
+        self._recallable = head + b'"recallHandle":"%b","transactionId":"%b","msgId":"%b",' + tail
 
     def frame(
         self, code: int, opaque: int, queue_id: int, queue_offset: int, message_id: bytes, unique_key: bytes
@@ -114,6 +115,30 @@ class SendAnswers:
             header = self._with_id % (code, queue_id, unique_key, message_id, queue_offset, opaque)
         else:
             header = self._plain % (code, queue_id, message_id, queue_offset, opaque)
+        size = len(header)
+        return _PREFIX.pack(size + 4, size) + header
+
+    def recallable(
+        self,
+        code: int,
+        opaque: int,
+        queue_id: int,
+        queue_offset: int,
+        message_id: bytes,
+        unique_key: bytes,
+        *,
+        handle: bytes,
+    ) -> bytes:
+        """The same for a timed message, with the handle that takes it back (broker:8.3)."""
+        header = self._recallable % (
+            code,
+            queue_id,
+            handle,
+            unique_key,
+            message_id,
+            queue_offset,
+            opaque,
+        )
         size = len(header)
         return _PREFIX.pack(size + 4, size) + header
 

@@ -64,6 +64,7 @@ class CommitLog:
             setting="mappedFileSizeCommitLog",
             writable=False,
         )
+        self.delay_levels = settings.delay_levels
         self.progress = self.dispatched = Progress(0, 0, 0)
         self.position = 0
         self.flushed_position = 0

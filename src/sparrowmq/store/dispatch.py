@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.core.delay import delay_ms
+from sparrowmq.core.delay import DEFAULT_LEVELS, DELAY_MS_MAX, DelayLevels
 from sparrowmq.core.errors import InvalidNameError, StoreError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.names import SCHEDULE_TOPIC, check_topic
@@ -46,12 +46,22 @@ def _same(present: Entry, wanted: Entry) -> bool:
     return present[:2] == wanted[:2] and is_address
 
 
-def tags_code_of(record: StoredRecord) -> int:
+def _is_due_time(present: Entry, record: StoredRecord) -> bool:
+    """Whether the entry has a due time for this record, perhaps from other levels than today's."""
+    wait = present.tags_code - record.store_timestamp
+    return (
+        record.topic == SCHEDULE_TOPIC
+        and present[:2] == (record.physical_offset, record.size)
+        and 0 <= wait <= DELAY_MS_MAX
+    )
+
+
+def tags_code_of(record: StoredRecord, levels: DelayLevels = DEFAULT_LEVELS) -> int:
     """The code the queue entry of a record holds: its tag's hash, or when it is due (broker:3.1)."""
     if record.topic == SCHEDULE_TOPIC:
         level = find(record.properties, b"DELAY")
-        if level is not None and level.isdigit() and int(level) > 0:
-            return record.store_timestamp + delay_ms(int(level))
+        if level is not None and len(level) < 10 and level.isdigit() and int(level) > 0:
+            return record.store_timestamp + levels.delay_ms(int(level))
     return _hash_of_tags(record.properties)
 
 
@@ -62,12 +72,19 @@ class Dispatcher:
     """
 
     def __init__(
-        self, queues: QueueTable, files: SegmentSequence, deleted: Mapping[str, int], *, whole: bool
+        self,
+        queues: QueueTable,
+        files: SegmentSequence,
+        deleted: Mapping[str, int],
+        *,
+        whole: bool,
+        delay_levels: DelayLevels = DEFAULT_LEVELS,
     ) -> None:
         self._queues = queues
         self._files = files
         self._deleted = deleted
         self._whole = whole
+        self._levels = delay_levels
         self._known: dict[tuple[bytes, int], ConsumeQueue | None] = {}
         self.seen: dict[ConsumeQueue, int] = {}
         """The next offset after the last scanned record of each queue."""
@@ -103,7 +120,7 @@ class Dispatcher:
         if queue is None:
             self._refuse(record, "its topic or queue id is illegal")
         else:
-            self._place(queue, record, Entry(position, size, tags_code_of(record)))
+            self._place(queue, record, Entry(position, size, tags_code_of(record, self._levels)))
 
     def _queue(self, record: StoredRecord) -> ConsumeQueue | None:
         key = record.topic.encode(), record.queue_id
@@ -119,7 +136,7 @@ class Dispatcher:
         """Decide what becomes of the entry at the record's offset, and do it."""
         offset = record.queue_offset
         present = queue.entry(offset)
-        if present is not None and _same(present, entry):
+        if present is not None and (_same(present, entry) or _is_due_time(present, record)):
             self.seen[queue] = offset + 1
             return
         if offset >= queue.committed:

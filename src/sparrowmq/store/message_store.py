@@ -218,6 +218,11 @@ class MessageStore:
         return self._log.position
 
     @property
+    def timestamp(self) -> int:
+        """Store time of the newest record, epoch ms; the next one gets this or a later one."""
+        return self._log.progress.timestamp
+
+    @property
     def min_position(self) -> int:
         """The start of the oldest kept log file."""
         return self._log.min_position

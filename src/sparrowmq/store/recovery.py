@@ -186,7 +186,9 @@ def _scan_from(
     commit_log: CommitLog, queues: QueueTable, safe: SafePoint, start: Progress
 ) -> tuple[Scanned, Dispatcher]:
     whole = start.position == commit_log.files.start
-    dispatcher = Dispatcher(queues, commit_log.files, safe.deleted, whole=whole)
+    dispatcher = Dispatcher(
+        queues, commit_log.files, safe.deleted, whole=whole, delay_levels=commit_log.delay_levels
+    )
     return scan(commit_log.files, start, dispatcher.visit), dispatcher
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.core.delay import DEFAULT_LEVELS, DelayLevels
 from sparrowmq.core.errors import SettingsError
 
 GIB: Final = 1 << 30
@@ -26,8 +27,8 @@ class StoreSettings:
     a consume queue's is rounded up to whole entries of 20 bytes. `max_filter_message_size` bounds how many
     bytes of queue entries one read scans. Above `disk_space_warning_level_ratio` percent of the disk the
     store counts as full. `max_hash_slot_num` and `max_index_num` are the slots and entries of an index file;
-    a directory with files of other sizes gets a new index. Raises `SettingsError` for values outside their
-    range.
+    a directory with files of other sizes gets a new index. `delay_levels` say when records of the
+    delay topic are due. Raises `SettingsError` for values outside their range.
     """
 
     root: Path
@@ -41,6 +42,7 @@ class StoreSettings:
     message_index_enable: bool = True
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
+    delay_levels: DelayLevels = DEFAULT_LEVELS
 
     def __post_init__(self) -> None:
         _within("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, COMMIT_LOG_FILE_BYTES_MIN)

@@ -1,0 +1,172 @@
+"""Delay levels: messages wait in a queue per level and are delivered when they are due (broker:8.1).
+
+Every level has one delay, so its queue is ordered by due time and delivery only looks at its head. The tag
+code of a queue entry is the time its message is due. What is delivered is a copy under the real topic; how
+far a level is delivered is kept in `delayOffset.json`. After a crash the messages since its last writing come
+again, none is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrowmq.broker.inner import InnerMessage, InnerStore
+from sparrowmq.core.errors import RecordError, SparrowError, StoreError
+from sparrowmq.core.names import HALF_TOPIC, SCHEDULE_TOPIC
+from sparrowmq.protocol.properties import find
+from sparrowmq.protocol.record import StoredRecord, decode_records
+from sparrowmq.store.consume_queue import ENTRY
+from sparrowmq.transport.occasional import OccasionalLog
+
+if TYPE_CHECKING:
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.core.delay import DelayLevels
+    from sparrowmq.store.consume_queue import ConsumeQueue
+    from sparrowmq.store.delay_offsets import DelayOffsets
+    from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger("sparrowmq.broker")
+POLL_SECONDS: Final = 0.1
+"""How often a level is looked at when nothing of it is known to be due earlier."""
+
+BATCH_MESSAGES: Final = 128
+BATCH_BYTES: Final = 512 * 1024
+"""What one level delivers before the loop gets its turn again."""
+
+_ADDRESS_DIGITS: Final = 9
+
+
+class Turn(NamedTuple):
+    """What a level did: messages delivered, whether more is due, and when the next one is (epoch ms)."""
+
+    delivered: int
+    more: bool
+    next_due: int | None
+
+
+def due_at(code: int, now_ms: int, delay_ms: int | None) -> int:
+    """When an entry with tag code `code` is due: now, if the clock or the level's delay was moved back."""
+    return now_ms if delay_ms is not None and code > now_ms + delay_ms else code
+
+
+def real_address(record: StoredRecord) -> tuple[str, int] | None:
+    """Topic and queue a waiting message is for; None when its properties do not say."""
+    topic, queue_id = find(record.properties, b"REAL_TOPIC"), find(record.properties, b"REAL_QID")
+    if topic is None or queue_id is None or len(queue_id) > _ADDRESS_DIGITS or not queue_id.isdigit():
+        return None
+    return topic.decode("utf-8", "replace"), int(queue_id)
+
+
+class Schedule:
+    """Delivers the delayed messages of one broker. `run` is its task."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        inner: InnerStore,
+        offsets: DelayOffsets,
+        levels: DelayLevels,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._inner = inner
+        self._offsets = offsets
+        self._levels = levels
+        self._clock = clock
+        self._occasional = OccasionalLog(log)
+
+    async def run(self) -> None:
+        """Deliver until cancelled; a fault is logged and tried again."""
+        while True:  # until cancelled by close
+            seconds = POLL_SECONDS
+            try:
+                seconds = await self._round()
+            except Exception as error:
+                trace = None if isinstance(error, SparrowError) else error
+                text = f"delayed messages cannot be delivered now: {error}"
+                self._occasional.write(logging.ERROR, "delay", text, error=trace)
+            await asyncio.sleep(seconds)
+
+    async def _round(self) -> float:
+        """One turn for each level; seconds until the next round."""
+        more, next_due = False, None
+        for queue in self._store.queues(SCHEDULE_TOPIC):
+            turn = self.deliver(queue.queue_id + 1)
+            more = more or turn.more
+            if turn.next_due is not None:
+                next_due = turn.next_due if next_due is None else min(next_due, turn.next_due)
+            if turn.delivered:
+                await asyncio.sleep(0)
+        if more:
+            return 0.0
+        if next_due is None:
+            return POLL_SECONDS
+        return min(POLL_SECONDS, max(0.0, (next_due - self._clock.now_ms()) / 1000))
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """By level: the next offset to deliver, and the offset after the last message."""
+        queues = self._store.queues(SCHEDULE_TOPIC)
+        return {q.queue_id + 1: (self._offsets.get(q.queue_id + 1), q.max_offset) for q in queues}
+
+    def deliver(self, level: int) -> Turn:
+        """Deliver what is due of one level, up to a batch. Raises `StoreError`; then it is tried again."""
+        queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
+        if queue is None or not queue.max_offset:
+            return Turn(0, False, None)
+        start = min(max(self._offsets.get(level), queue.min_offset), queue.max_offset)
+        due, next_due = self._due(queue, level, start)
+        if not due:
+            self._offsets.set(level, start)
+            return Turn(0, False, next_due)
+        result = self._store.get_messages(queue, start, max_count=due, max_bytes=BATCH_BYTES)
+        end = min(max(result.next_offset, start + 1), start + due)
+        records = [r for r in decode_records(b"".join(result.buffers)) if r.queue_offset < end]
+        messages = [message for record in records if (message := self._real(record)) is not None]
+        self._put(messages)
+        self._offsets.set(level, end)
+        return Turn(len(messages), end < queue.max_offset and next_due is None, next_due)
+
+    def _due(self, queue: ConsumeQueue, level: int, start: int) -> tuple[int, int | None]:
+        """How many messages from `start` on are due, up to a batch, and when the one behind them is."""
+        end = min(queue.max_offset, start + BATCH_MESSAGES)
+        entries = queue.entries(start, end) if start < end else None
+        if entries is None:
+            return end - start, None
+        now = self._clock.now_ms()
+        delay = self._levels.delay_ms(level) if level <= self._levels.highest else None
+        count = 0
+        for _, _, code in ENTRY.iter_unpack(entries):
+            due = due_at(code, now, delay)
+            if due > now:
+                return count, due
+            count += 1
+        return count, None
+
+    def _real(self, record: StoredRecord) -> InnerMessage | None:
+        address = real_address(record)
+        if address is None:
+            where = f"the delayed message at {record.physical_offset}"
+            self._occasional.write(logging.ERROR, "address", f"{where} does not say what topic it is for")
+            return None
+        if address[0] == HALF_TOPIC:
+            return None
+        return InnerMessage.copy_of(record, *address)
+
+    def _put(self, messages: list[InnerMessage]) -> None:
+        try:
+            self._inner.put(messages)
+        except RecordError:
+            self._put_singly(messages)
+
+    def _put_singly(self, messages: list[InnerMessage]) -> None:
+        """One message of them fits no record, perhaps because the limits are lower now: only it is lost."""
+        for message in messages:
+            try:
+                self._inner.put([message])
+            except StoreError:
+                raise
+            except RecordError as error:
+                text = f"a delayed message for {message.topic} cannot be delivered: {error}"
+                self._occasional.write(logging.ERROR, "record", text)
