@@ -16,10 +16,19 @@ from tests.support import run, until
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.errors import SettingsError, SparrowError, StoreLockedError
 from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.nameserver.server import NameServer
-from sparrowmq.protocol.bodies import ConsumeStats, TopicStatsTable, route_from_json
+from sparrowmq.protocol.bodies import (
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    HeartbeatData,
+    TopicStatsTable,
+    route_from_json,
+)
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import CreateTopicRequest, to_ext
 from sparrowmq.protocol.record import decode_records
 from sparrowmq.store.config_file import ConfigFile
@@ -98,6 +107,35 @@ def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
 
     run(first())
     run(second())
+
+
+def test_a_client_whose_heartbeat_was_left_out_is_asked_what_it_subscribes(tmp_path: Path) -> None:
+    def subscribed(version: int) -> tuple[SubscriptionData, ...]:
+        return (parse_tags("TopicTest", "*", version),)
+
+    def running_info(_address: str, command: Command) -> Command:
+        assert command.ext["consumerGroup"] == "g"
+        body = ConsumerRunningInfo(subscriptions=subscribed(7)).encode()
+        return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, body=body)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            call.client = RemotingClient(on_request={RequestCode.GET_CONSUMER_RUNNING_INFO: running_info})
+            await call.create("TopicTest")
+            await call(send_command(b"x"))
+            heartbeat = HeartbeatData("c1", consumers=(ConsumerData("g", subscriptions=subscribed(5)),))
+            await call(Command(RequestCode.HEART_BEAT, body=heartbeat.encode()))
+            newer = Command(
+                RequestCode.PULL_MESSAGE, ext=dict(pull_ext(consumerGroup="g", sysFlag=0, subVersion=7))
+            )
+            assert (await call(newer)).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+            async def served() -> bool:
+                return (await call(newer)).code == ResponseCode.SUCCESS
+
+            await until(served)
+
+    run(scenario())
 
 
 def test_offsets_of_a_queue_and_of_groups(tmp_path: Path) -> None:

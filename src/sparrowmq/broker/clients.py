@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Member:
-    """One client in a group, on one connection. `last_seen` is monotonic seconds."""
+    """One client in a group, on one connection.
+
+    `last_seen` and `asked`, when it was last asked what it subscribes, are monotonic seconds.
+    """
 
     client_id: str
     language: str
     version: int
     last_seen: float
+    asked: float = 0.0
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.holds import HeldPull, HoldTable
+from sparrowmq.broker.inquiry import Inquiry
 from sparrowmq.core.errors import InvalidExpressionError, StoreError
 from sparrowmq.core.route import PERM_READ
 from sparrowmq.core.subscription import TAG, SubscriptionData
@@ -89,6 +90,7 @@ class PullPath:
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
+        self._inquiry = Inquiry(clients)
         self._holds = HoldTable()
         self._occasional = OccasionalLog(log)
         self._taken: dict[tuple[ConsumeQueue, str], list[int]] = {}
@@ -122,6 +124,8 @@ class PullPath:
             queue, codes = self._check(fields)
         except Refused as refused:
             _refuse(connection, frame, refused)
+            if refused.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
+                self._inquiry.ask(connection, fields.consumer_group)
             return
         if fields.sys_flag & COMMIT:
             self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)

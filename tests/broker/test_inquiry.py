@@ -1,0 +1,139 @@
+"""A pull newer than the last heartbeat has the broker ask its client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.broker.doubles import FakeConnection
+from tests.support import run
+
+from sparrowmq.broker import inquiry
+from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
+from sparrowmq.broker.inquiry import Inquiry
+from sparrowmq.core.errors import RequestTimeoutError, TooManyRequestsError
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumerRunningInfo, ConsumeType, MessageModel
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+
+GROUP = "g"
+
+
+class Asked(FakeConnection):
+    """A client that is asked; the test answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Command, asyncio.Future[Command]]] = []
+        self.refuses = False
+
+    def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
+        if self.refuses:
+            raise TooManyRequestsError("too many")
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        self.calls.append((command, future))
+        return future
+
+
+def subscribed(version: int, expression: str = "a", topic: str = "T") -> SubscriptionData:
+    return parse_tags(topic, expression, version)
+
+
+def info(*subscriptions: SubscriptionData) -> Command:
+    body = ConsumerRunningInfo(subscriptions=subscriptions).encode()
+    return Command(ResponseCode.SUCCESS, flag=FLAG_RESPONSE, body=body)
+
+
+def group_of(clients: ClientTable, connection: Asked) -> ConsumerGroup:
+    incoming = ConsumerGroup(
+        GROUP,
+        ConsumeType.CONSUME_PASSIVELY,
+        MessageModel.CLUSTERING,
+        ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        {"T": subscribed(5)},
+    )
+    clients.add_consumer(incoming, connection, Member("c1", "JAVA", 475, 0.0))  # type: ignore[arg-type]
+    return clients.consumers[GROUP]
+
+
+async def answered(answer: Command | Exception) -> dict[str, SubscriptionData]:
+    """What the group subscribes after its member was asked and gave `answer`."""
+    clients, connection = ClientTable(), Asked()
+    group = group_of(clients, connection)
+    Inquiry(clients).ask(connection, GROUP)  # type: ignore[arg-type]
+    [(command, future)] = connection.calls
+    assert command.code == RequestCode.GET_CONSUMER_RUNNING_INFO
+    assert command.ext["consumerGroup"] == GROUP
+    assert command.ext["clientId"] == "c1"
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+    await asyncio.sleep(0)
+    return group.subscriptions
+
+
+@pytest.mark.proves("broker:5.3")
+def test_a_newer_subscription_is_taken_over() -> None:
+    assert run(answered(info(subscribed(6, "b")))) == {"T": subscribed(6, "b")}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        info(subscribed(5, "b")),
+        info(subscribed(9, "b", "Unknown")),
+        info(SubscriptionData(topic="T", expression="a > 1", version=9, expression_type="SQL92")),
+        info(),
+        Command(ResponseCode.SYSTEM_ERROR, flag=FLAG_RESPONSE, remark="no such group"),
+        Command(ResponseCode.SUCCESS, flag=FLAG_RESPONSE, body=b"{"),
+        RequestTimeoutError("no answer"),
+    ],
+    ids=["old", "unknown", "sql", "none", "refused", "garbage", "silent"],
+)
+def test_everything_else_changes_nothing(answer: Command | Exception) -> None:
+    assert run(answered(answer)) == {"T": subscribed(5)}
+
+
+def test_a_member_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        clients, connection = ClientTable(), Asked()
+        group_of(clients, connection)
+        asking = Inquiry(clients)
+        for _ in range(3):
+            asking.ask(connection, GROUP)  # type: ignore[arg-type]
+        assert len(connection.calls) == 1
+        monkeypatch.setattr(inquiry, "ASK_SECONDS", 0.0)
+        asking.ask(connection, GROUP)  # type: ignore[arg-type]
+        assert len(connection.calls) == 2
+
+    run(main())
+
+
+def test_strangers_and_busy_clients_are_left_alone() -> None:
+    async def main() -> None:
+        clients, connection, stranger = ClientTable(), Asked(), Asked()
+        group_of(clients, connection)
+        Inquiry(clients).ask(stranger, GROUP)  # type: ignore[arg-type]
+        Inquiry(clients).ask(connection, "other")  # type: ignore[arg-type]
+        connection.refuses = True
+        Inquiry(clients).ask(connection, GROUP)  # type: ignore[arg-type]
+        assert not connection.calls
+        assert not stranger.calls
+
+    run(main())
+
+
+def test_a_group_that_left_meanwhile_stays_away() -> None:
+    async def main() -> None:
+        clients, connection = ClientTable(), Asked()
+        group_of(clients, connection)
+        Inquiry(clients).ask(connection, GROUP)  # type: ignore[arg-type]
+        clients.remove_connection(connection)  # type: ignore[arg-type]
+        connection.calls[0][1].set_result(info(subscribed(6, "b")))
+        await asyncio.sleep(0)
+        assert not clients.consumers
+
+    run(main())
