@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import convert
 from msgspec.structs import replace
 
+from sparrowmq.broker.access import GuardedHandler, gate_handlers, make_gate
 from sparrowmq.broker.admin import GroupAdmin, TopicAdmin
 from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.clients import ClientTable
@@ -49,7 +50,7 @@ from sparrowmq.transport.server import Server
 from sparrowmq.transport.tls import outgoing_context, read_tls_settings, server_tls
 
 if TYPE_CHECKING:
-    from sparrowmq.transport.connection import Connection
+    from sparrowmq.transport.connection import Connection, ServerHandler
 
 log = logging.getLogger("sparrowmq.broker")
 HOUSEKEEPING_SECONDS: Final = 1.0
@@ -150,9 +151,10 @@ class Broker:
             await self.close()
             raise
 
-    def _wire(self, store: MessageStore, store_host: bytes) -> ChunkHandler:
+    def _wire(self, store: MessageStore, store_host: bytes) -> ServerHandler:
         settings, clock = self.settings, self._clock
         config = settings.store_path_root_dir / "config"
+        self._gate, signing = make_gate(settings, clock)
         self._topics = TopicTable(settings, store, ConfigFile(config / "topics.json"), clock)
         self._groups = GroupTable(
             ConfigFile(config / "subscriptionGroup.json"),
@@ -171,7 +173,7 @@ class Broker:
             timeout=settings.sync_flush_timeout / 1000,
             queue_interval=settings.flush_interval_consume_queue / 1000,
         )
-        self._client = RemotingClient(tls=self._outgoing_tls())
+        self._client = RemotingClient(tls=self._outgoing_tls(), hooks=() if signing is None else (signing,))
         self._registration = Registration(
             self._client,
             split_addresses(settings.namesrv_addr),
@@ -232,12 +234,13 @@ class Broker:
             self._clients, self._groups, self._topics, topic_made=self._registration.changed_soon
         )
         self._general = CommandHandler(self._handlers(store))
-        return ChunkHandler(
+        chunks = ChunkHandler(
             self._sending,
             self._pulling,
             self._general,
             connection_gone=self._membership.connection_gone,
         )
+        return chunks if self._gate is None else GuardedHandler(chunks, self._gate)
 
     def _outgoing_tls(self) -> ssl.SSLContext | None:
         """How name servers are spoken to: `useTLS`, with what `tls.client.…` says."""
@@ -261,6 +264,7 @@ class Broker:
             settings, store, self._topics, self._groups, self._clients, self._offsets, self._registration
         )
         return {
+            **gate_handlers(self._gate, settings, self.address),
             Code.SEND_MESSAGE: self._sending.handle,
             Code.SEND_MESSAGE_V2: self._sending.handle,
             Code.SEND_BATCH_MESSAGE: self._sending.handle,
@@ -317,6 +321,8 @@ class Broker:
 
     def _keep_house(self) -> None:
         assert self._store is not None
+        if self._gate is not None:
+            self._gate.refresh()
         self._pulling.expire()
         self._store.check_disk()
         self._upkeep.tick()
@@ -368,7 +374,7 @@ async def _numeric(name: str) -> str:
 class _HandlerSlot:
     """Stands in for the handler until the store is open: the port is taken first, so its number is known."""
 
-    target: ChunkHandler | None = None
+    target: ServerHandler | None = None
 
     def connection_made(self, conn: Connection) -> None:
         if self.target is None:

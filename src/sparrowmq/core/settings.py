@@ -94,9 +94,10 @@ def _row(
     high: int | None = None,
     choices: tuple[Any, ...] = (),
     name: str = "",
+    secret: bool = False,
 ) -> Any:
     metadata = {"help": help_text, "low": low, "high": high, "choices": choices, "name": name}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 def _wire_name(attribute: str) -> str:
@@ -251,6 +252,19 @@ class BrokerSettings:
         None, "tls.properties with the certificates; no TLS without it", name="tls.config.file"
     )
     use_tls: bool = _row(False, "whether name servers are spoken to over TLS", name="useTLS")
+    acl_enable: bool = _row(False, "access control of 4.x: accounts in plain_acl.yml")
+    acl_path: Path | None = _row(None, "directory of plain_acl.yml and acl/*.yml; ours; default: root/config")
+    authentication_enabled: bool = _row(False, "access control of 5.x: requests need a user's signature")
+    authorization_enabled: bool = _row(False, "users need a policy for what they do, as well")
+    auth_config_path: Path | None = _row(None, "directory of users and policies; default: root/config/auth")
+    init_authentication_user: str = _row(
+        "", 'first user, a super user: {"username":"…","password":"…"}', secret=True
+    )
+    inner_client_authentication_credentials: str = _row(
+        "", 'user this broker signs as: {"accessKey":"…","secretKey":"…"}', secret=True
+    )
+    authentication_whitelist: str = _row("", "request codes that need no signature, joined with commas")
+    authorization_whitelist: str = _row("", "request codes that need no policy, joined with commas")
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -262,6 +276,13 @@ class BrokerSettings:
             raise SettingsError(f"messageDelayLevel={self.message_delay_level}: {error}") from None
         if not self.broker_name or "@" in self.broker_name:
             raise SettingsError(f"brokerName={self.broker_name}: must not be empty or have '@'")
+        if self.acl_enable and self.authentication_enabled:
+            raise SettingsError("aclEnable and authenticationEnabled exclude each other; choose one")
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise SettingsError(
+                "authorizationEnabled=true: policies of users that nobody checks mean nothing; "
+                "set authenticationEnabled=true too"
+            )
 
     @property
     def delay_levels(self) -> DelayLevels:

@@ -25,10 +25,7 @@ class Later:
 
 
 _OFF: Final = {
-    "aclEnable": "access control",
     "allAckInSyncStateSet": "replication",
-    "authenticationEnabled": "access control",
-    "authorizationEnabled": "access control",
     "coldDataFlowControlEnable": "flow control of cold reads",
     "disableConsumeIfConsumerReadSlowly": "stopping of slow groups",
     "duplicationEnable": "log duplication",
@@ -80,9 +77,9 @@ _BROKER: Final = """
 accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
 ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
 adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
-appendCkAsync appendTopicForTimerDeleteKey asyncLearner asyncSendEnable authConfigPath
-authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
-authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
+appendCkAsync appendTopicForTimerDeleteKey asyncLearner asyncSendEnable
+authenticationMetadataProvider authenticationProvider authenticationStrategy
+authorizationMetadataProvider authorizationProvider authorizationStrategy
 autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
 bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
 broadcastOffsetExpireSecond brokerConfigPath brokerElectionPriority brokerFastFailureEnable
@@ -125,7 +122,7 @@ flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
 globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
 haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize heartbeatThreadPoolNums
 heartbeatThreadPoolQueueCapacity highSpeedMode indexFileReadEnable indexFileWriteEnable
-initAuthenticationUser initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isInBrokerContainer
+initPopOffsetByCheckMsgInMem isInBrokerContainer
 isolateLogEnable isScanAvailableNameSrv iteratorWhenUseRocksdbConsumeQueue liteEventCheckInterval
 liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
 liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK litePullMessageEnable

@@ -15,9 +15,10 @@ log = logging.getLogger("sparrowmq.store")
 
 
 class ConfigFile:
-    """One file of `config/` and its `.bak`. Saving may happen in any thread."""
+    """One file of `config/` and its `.bak`. Saving may happen in any thread; `mode` is 0o600 for secrets."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, mode: int = 0o644) -> None:
+        self._mode = mode
         self.path = path
         self.backup = path.with_name(path.name + ".bak")
         self._saving = threading.Lock()
@@ -65,6 +66,6 @@ class ConfigFile:
         with self._saving:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                disk.replace(self.path, data, self.backup)
+                disk.replace(self.path, data, self.backup, mode=self._mode)
             except OSError as error:
                 raise disk.store_error("cannot write", self.path, error) from error

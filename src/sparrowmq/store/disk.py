@@ -163,13 +163,14 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def replace(path: Path, data: bytes, backup: Path | None = None) -> None:
+def replace(path: Path, data: bytes, backup: Path | None = None, *, mode: int = 0o644) -> None:
     """Write `data` to `path` so that a crash leaves the old content or the new.
 
     With `backup` the old file goes there; between the two renames only the backup exists.
+    `mode` is that of the new file: secrets take 0o600.
     """
     temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         write_at(fd, data, 0)
         os.fsync(fd)

@@ -75,6 +75,25 @@ def sign(command: Command, credentials: Credentials) -> None:
     command.ext = fields
 
 
+class SigningHook:
+    """Signs every request of a `RemotingClient`; the last of its hooks, for it covers what others add."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
+
+    @classmethod
+    def of(cls, keys: tuple[str, str] | None) -> SigningHook | None:
+        """The hook for access key and secret key, None without them."""
+        return None if keys is None else cls(Credentials(*keys))
+
+    def before_request(self, address: str, command: Command) -> None:
+        """Add keys and signature."""
+        sign(command, self.credentials)
+
+    def after_response(self, address: str, command: Command, answer: Command) -> None:
+        """Answers are not signed."""
+
+
 def verify(fields: Mapping[str, str], body: bytes, secret_key: str) -> bool:
     """Whether the request's `Signature` is right; with and without `_UNIQUE_KEY_QUERY` both count.
 

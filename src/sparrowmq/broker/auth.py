@@ -1,0 +1,234 @@
+"""Access control as RocketMQ 5.x has it: users, policies, and who may do what (remoting:7.3).
+
+Pure decisions. `auth_store` keeps users and policies; `access` asks about each request.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparrowmq.broker.auth_needs import Need
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, UserInfo
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.signing import ACCESS_KEY, verify
+
+SUPER: Final = "Super"
+NORMAL: Final = "Normal"
+ENABLED: Final = "enable"
+DISABLED: Final = "disable"
+CUSTOM: Final = "Custom"
+DEFAULT: Final = "Default"
+ALLOW: Final = "Allow"
+DENY: Final = "Deny"
+ACTIONS: Final = frozenset({"All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List"})
+RESOURCE_TYPES: Final = ("Topic", "Group", "Cluster", "Namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A pattern of resources: `kind` None is every kind; `name` ends with `*` for a prefix, `*` for all."""
+
+    kind: str | None
+    name: str
+
+    def matches(self, need: Need) -> bool:
+        """Whether the resource a request needs is one of these."""
+        if self.kind is None:
+            return True
+        if self.kind != need.kind:
+            return False
+        if self.name.endswith("*"):
+            return need.name.startswith(self.name[:-1])
+        return need.name == self.name
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Order among matching patterns: the smallest is the most specific, and decides."""
+        if self.kind is None:
+            return 1, 0, 0
+        pattern = 2 if self.name == "*" else 1 if self.name.endswith("*") else 0
+        return 0, pattern, -len(self.name)
+
+
+def parse_resource(text: str) -> Resource:
+    """`*`, `Topic:name`, `Group:prefix*`, `Cluster:*`. Raises `SettingsError`."""
+    if text == "*":
+        return Resource(None, "*")
+    kind, colon, name = text.partition(":")
+    wanted = next((known for known in RESOURCE_TYPES if known.lower() == kind.lower()), None)
+    if wanted is None or not colon or not name:
+        raise SettingsError("The resource is null." if not text else f"The resource {text} is illegal.")
+    return Resource(wanted, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a policy, ready to be asked."""
+
+    resource: Resource
+    actions: frozenset[str]
+    sources: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    allow: bool
+
+    def matches(self, need: Need, host: str) -> bool:
+        """Whether the entry speaks about this need from this address."""
+        if not self.resource.matches(need):
+            return False
+        if "All" not in self.actions and not self.actions & need.actions:
+            return False
+        if not self.sources:
+            return True
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return any(address in source for source in self.sources)
+
+
+def parse_entry(info: PolicyEntryInfo) -> Entry:
+    """A policy's entry. Raises `SettingsError` in the reference's words."""
+    resource = parse_resource(info.resource or "")
+    actions = frozenset(action.strip().capitalize() for action in info.actions)
+    if not actions:
+        raise SettingsError("The actions is empty.")
+    if "Any" in actions:
+        raise SettingsError("The actions can not be Any.")
+    if not actions <= ACTIONS:
+        raise SettingsError(f"The actions {', '.join(sorted(actions - ACTIONS))} are illegal.")
+    sources = []
+    for source in info.source_ips or ():
+        if not source.strip():
+            raise SettingsError("The source ip is empty.")
+        try:
+            sources.append(ipaddress.ip_network(source.strip(), strict=False))
+        except ValueError:
+            raise SettingsError("The source ip is invalid.") from None
+    decision = (info.decision or "").capitalize()
+    if decision not in (ALLOW, DENY):
+        raise SettingsError("The decision is null or illegal.")
+    return Entry(resource, actions, tuple(sources), decision == ALLOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What one user may do: own entries first, the default ones when none of them speaks."""
+
+    custom: tuple[Entry, ...] = ()
+    default: tuple[Entry, ...] = ()
+
+    def refusal(self, need: Need, host: str) -> str | None:
+        """Why a need is not granted, or None: the most specific entry decides, deny before allow."""
+        for entries in (self.custom, self.default):
+            speaking = [entry for entry in entries if entry.matches(need, host)]
+            if speaking:
+                entry = min(speaking, key=lambda entry: (entry.resource.rank, entry.allow))
+                return None if entry.allow else "the decision is deny."
+        return "no matched policies."
+
+
+def parse_policies(info: AclInfo) -> Policies:
+    """A subject's policies. Raises `SettingsError`."""
+    found: dict[str, list[Entry]] = {CUSTOM: [], DEFAULT: []}
+    for policy in info.policies:
+        if not policy.entries:
+            raise SettingsError("The policy entries is empty.")
+        kind = (policy.policy_type or CUSTOM).capitalize()
+        if kind not in found:
+            raise SettingsError(f"The policy type {policy.policy_type} is illegal.")
+        found[kind] += map(parse_entry, policy.entries)
+    return Policies(tuple(found[CUSTOM]), tuple(found[DEFAULT]))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What of 5.x access control is on; white lists are request codes."""
+
+    authorize: bool
+    unauthenticated: frozenset[int] = frozenset()
+    unauthorized: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class AuthTables:
+    """All users, and policies by subject (`User:name`)."""
+
+    users: dict[str, UserInfo] = field(default_factory=dict)
+    policies: dict[str, Policies] = field(default_factory=dict)
+
+    def refusal(self, host: str, command: Command, rules: Rules, needs: Iterable[Need]) -> str | None:
+        """Why a request may not be done, in the reference's words, or None."""
+        name = command.ext.get(ACCESS_KEY)
+        if command.code not in rules.unauthenticated:
+            refused = self._unknown(name, command)
+            if refused is not None:
+                return refused
+        if not rules.authorize or command.code in rules.unauthorized:
+            return None
+        return self._denied(name, host, needs)
+
+    def _unknown(self, name: str | None, command: Command) -> str | None:
+        if not name:
+            return "username cannot be null."
+        user = self.users.get(name)
+        if user is None:
+            return f"User:{name} is not found."
+        if user.user_status == DISABLED:
+            return f"User:{name} is disabled."
+        if not verify(command.ext, command.body, user.password or ""):
+            return "check signature failed."
+        return None
+
+    def _denied(self, name: str | None, host: str, needs: Iterable[Need]) -> str | None:
+        user = self.users.get(name or "")
+        if user is None:
+            return f"User:{name or ''} not found."
+        if user.user_type == SUPER:
+            return None
+        subject = f"User:{user.username}"
+        policies = self.policies.get(subject, _NONE)
+        for need in needs:
+            why = policies.refusal(need, host)
+            if why is not None:
+                return f"{subject} has no permission to access {need.kind}:{need.name} from {host}, {why}"
+        return None
+
+
+_NONE: Final = Policies()
+
+
+def parse_codes(text: str, name: str) -> frozenset[int]:
+    """A white list of request codes, joined with commas. Raises `SettingsError`."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise SettingsError(f"{name}={text}: write request codes joined with commas, such as 28,34")
+    return frozenset(map(int, parts))
+
+
+def merge(old: AclInfo | None, new: AclInfo) -> AclInfo:
+    """The policies of `old` with those of `new`: an entry replaces the one for the same resource."""
+    kinds: dict[str, dict[str, PolicyEntryInfo]] = {}
+    sources: Sequence[AclInfo] = [new] if old is None else [old, new]
+    for info in sources:
+        for policy in info.policies:
+            entries = kinds.setdefault((policy.policy_type or CUSTOM).capitalize(), {})
+            entries.update({entry.resource or "": entry for entry in policy.entries})
+    return AclInfo.of(new.subject, kinds)
+
+
+def without(info: AclInfo, policy_type: str | None, resource: str | None) -> AclInfo | None:
+    """The policies without those of a type, or only their entry for `resource`; None when nothing is left."""
+    kind = (policy_type or CUSTOM).capitalize()
+    kept: Mapping[str, dict[str, PolicyEntryInfo]] = {
+        (policy.policy_type or CUSTOM).capitalize(): {
+            entry.resource or "": entry
+            for entry in policy.entries
+            if (policy.policy_type or CUSTOM).capitalize() != kind or entry.resource != resource
+        }
+        for policy in info.policies
+    }
+    left = AclInfo.of(info.subject, {name: entries for name, entries in kept.items() if entries})
+    return left if left.policies else None

@@ -1,0 +1,171 @@
+"""4.x access control: accounts and what their requests need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.protocol.recorded import requests
+
+from sparrowmq.broker.acl import ADMIN_CODES, Perm, PlainAcl, needs, parse_account, parse_perm
+from sparrowmq.broker.addresses import address_pattern
+from sparrowmq.core.errors import ProtocolError, SettingsError
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.signing import Credentials, sign
+
+HOST = "10.1.1.1"
+
+
+def acl(*white: str, **members: Any) -> PlainAcl:
+    entry = {"accessKey": "rocketmq", "secretKey": "12345678", **members}
+    account = parse_account(entry)
+    return PlainAcl({account.access_key: account}, [address_pattern(text) for text in white])
+
+
+def signed(code: int, ext: dict[str, str] | None = None, *, key: str = "rocketmq") -> Command:
+    command = Command(code, ext=ext or {})
+    sign(command, Credentials(key, "12345678"))
+    return command
+
+
+def send(topic: str) -> Command:
+    return signed(310, {"a": "p", "b": topic})
+
+
+class TestWho:
+    @pytest.mark.proves("remoting:7.2")
+    def test_without_a_key_only_white_addresses_pass(self) -> None:
+        assert acl().refusal(HOST, Command(105)) == "No accessKey is configured"
+        assert acl("10.1.1.*").refusal(HOST, Command(17)) is None
+        assert acl("10.1.2.*").refusal(HOST, Command(17)) == "No accessKey is configured"
+
+    def test_unknown_accounts_and_wrong_signatures(self) -> None:
+        assert acl().refusal(HOST, signed(105, key="somebody")) == "No acl config for somebody"
+        command = signed(105)
+        command.ext["topic"] = "added later"
+        assert acl().refusal(HOST, command) == "Check signature failed for accessKey=rocketmq"
+        command = signed(105)
+        del command.ext["Signature"]
+        assert acl().refusal(HOST, command) == "Check signature failed for accessKey=rocketmq"
+
+    def test_an_accounts_white_address_needs_its_key_only(self) -> None:
+        unsigned = Command(17, ext={"AccessKey": "rocketmq"})
+        assert acl(whiteRemoteAddress="10.1.1.1").refusal(HOST, unsigned) is None
+        assert acl(whiteRemoteAddress="10.1.1.2").refusal(HOST, unsigned) is not None
+
+
+class TestWhat:
+    @pytest.mark.proves("remoting:7.2")
+    @pytest.mark.parametrize(
+        ("members", "topic", "said"),
+        [
+            ({}, "T", "No default permission for topic:T"),
+            ({"defaultTopicPerm": "PUB"}, "T", None),
+            ({"defaultTopicPerm": "SUB"}, "T", "No default permission for topic:T"),
+            ({"defaultTopicPerm": "DENY"}, "T", "No default permission for topic:T"),
+            ({"topicPerms": ["T=PUB"]}, "T", None),
+            ({"topicPerms": ["T=SUB|PUB"]}, "T", None),
+            ({"topicPerms": ["T=SUB"]}, "T", "No permission for topic:T"),
+            ({"topicPerms": ["T=DENY"], "defaultTopicPerm": "PUB"}, "T", "No permission for topic:T"),
+            ({"defaultTopicPerm": "PUB"}, "%RETRY%g", "No default permission for group:g"),
+            ({"groupPerms": ["g=SUB"]}, "%RETRY%g", None),
+            ({"admin": "true"}, "T", None),
+            ({"admin": "true", "topicPerms": ["U=PUB"]}, "T", "No default permission for topic:T"),
+            ({}, "RMQ_SYS_TRACE_TOPIC", None),
+        ],
+    )
+    def test_sends(self, members: dict[str, Any], topic: str, said: str | None) -> None:
+        assert acl(**members).refusal(HOST, send(topic)) == said
+
+    @pytest.mark.proves("remoting:7.2")
+    @pytest.mark.parametrize("code", sorted(ADMIN_CODES))
+    def test_admin_requests(self, code: int) -> None:
+        said = acl(defaultTopicPerm="PUB|SUB").refusal(HOST, signed(code, {"topic": "T"}))
+        assert said == f"Need admin permission for request code={code}, but accessKey=rocketmq is not"
+        assert acl(admin="TRUE").refusal(HOST, signed(code, {"topic": "T"})) is None
+
+    def test_pulls_need_topic_and_group(self) -> None:
+        pull = signed(11, {"topic": "T", "consumerGroup": "g"})
+        assert acl(topicPerms=["T=SUB"]).refusal(HOST, pull) == "No default permission for group:g"
+        assert acl(groupPerms=["g=SUB"]).refusal(HOST, pull) == "No default permission for topic:T"
+        assert acl(topicPerms=["T=SUB"], groupPerms=["g=SUB"]).refusal(HOST, pull) is None
+
+
+class TestNeeds:
+    @pytest.mark.parametrize(
+        ("code", "ext", "needed"),
+        [
+            (10, {"topic": "T"}, {"T": Perm.PUB}),
+            (310, {"b": "T", "topic": "other"}, {"T": Perm.PUB}),
+            (320, {"b": "%RETRY%g"}, {"%RETRY%g": Perm.SUB}),
+            (36, {"group": "g"}, {"%RETRY%g": Perm.SUB}),
+            (11, {"topic": "T", "consumerGroup": "g"}, {"T": Perm.SUB, "%RETRY%g": Perm.SUB}),
+            (361, {"topic": "T", "consumerGroup": "g"}, {"T": Perm.SUB, "%RETRY%g": Perm.SUB}),
+            (15, {"topic": "T", "consumerGroup": "g"}, {"T": Perm.SUB, "%RETRY%g": Perm.SUB}),
+            (12, {"topic": "T"}, {"T": Perm.SUB}),
+            (38, {"consumerGroup": "g"}, {"%RETRY%g": Perm.SUB}),
+            (35, {"consumerGroup": "g"}, {"%RETRY%g": Perm.SUB}),
+            (35, {"producerGroup": "p"}, {}),
+            (28, {}, {}),
+        ],
+    )
+    def test_headers(self, code: int, ext: dict[str, str], needed: dict[str, Perm]) -> None:
+        assert needs(Command(code, ext=ext)) == needed
+
+    def test_heartbeats(self) -> None:
+        data = HeartbeatData(
+            client_id="c",
+            producers=(ProducerData("p"),),
+            consumers=(ConsumerData("g", subscriptions=(SubscriptionData("T"), SubscriptionData("U"))),),
+        )
+        assert needs(Command(34, body=data.encode())) == {
+            "%RETRY%g": Perm.SUB,
+            "T": Perm.SUB,
+            "U": Perm.SUB,
+        }
+        with pytest.raises(ProtocolError):
+            needs(Command(34, body=b"garbage"))
+
+    def test_every_recorded_request_has_needs(self) -> None:
+        for _, command in requests(10, 11, 12, 15, 34, 35, 36, 38, 310, 320, 361):
+            found = needs(command)
+            assert "" not in found
+            assert found or command.code in (34, 35)
+
+
+class TestAccounts:
+    @pytest.mark.parametrize(
+        ("entry", "said"),
+        [
+            ("rocketmq", "an account is a mapping"),
+            ({"accessKey": "short", "secretKey": "12345678"}, "need 7 characters or more"),
+            ({"accessKey": "rocketmq"}, "'rocketmq': accessKey and secretKey need 7"),
+            ({"accessKey": "rocketmq", "secretKey": ["hidden1"]}, "secretKey must be a text"),
+            ({"accessKey": "rocketmq", "secretKey": "hidden12", "perms": "x"}, "unknown members: perms"),
+            ({"accessKey": "rocketmq", "secretKey": "hidden12", "admin": "yes"}, "admin is 'yes'"),
+            (
+                {"accessKey": "rocketmq", "secretKey": "hidden12", "topicPerms": "T"},
+                "must be a list",
+            ),
+            ({"accessKey": "rocketmq", "secretKey": "hidden12", "topicPerms": ["T"]}, "'T' is no permission"),
+            (
+                {"accessKey": "rocketmq", "secretKey": "hidden12", "groupPerms": ["g=X"]},
+                "'X' is no",
+            ),
+            ({"accessKey": "rocketmq", "secretKey": "hidden12", "whiteRemoteAddress": "x"}, "no pattern"),
+        ],
+    )
+    def test_wrong_ones_are_named_without_their_secret(self, entry: Any, said: str) -> None:
+        with pytest.raises(SettingsError) as error:
+            parse_account(entry)
+        assert said in str(error.value)
+        assert "hidden" not in str(error.value)
+
+    def test_secrets_do_not_show(self) -> None:
+        assert "12345678" not in repr(acl())
+
+    @pytest.mark.parametrize("text", [None, "", " "])
+    def test_no_permission_said_is_none(self, text: str | None) -> None:
+        assert parse_perm(text) is Perm.DENY

@@ -1,0 +1,292 @@
+"""5.x access control: users, policies, what requests need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.protocol.recorded import command as command_of
+from tests.protocol.recorded import exchanges, requests
+
+from sparrowmq.broker.auth import (
+    AuthTables,
+    Rules,
+    merge,
+    parse_codes,
+    parse_entry,
+    parse_policies,
+    parse_resource,
+    without,
+)
+from sparrowmq.broker.auth_needs import Need, needs
+from sparrowmq.core.errors import ProtocolError, SettingsError
+from sparrowmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.signing import Credentials, sign
+
+HOST = "10.1.1.1"
+RULES = Rules(authorize=True)
+
+
+def entry(resource: str, actions: str = "Pub", decision: str = "Allow", *ips: str) -> PolicyEntryInfo:
+    return PolicyEntryInfo(resource, actions.split(","), list(ips) or None, decision)
+
+
+def acl(*entries: PolicyEntryInfo, kind: str | None = None) -> AclInfo:
+    return AclInfo("User:alice", [PolicyInfo(kind, list(entries))])
+
+
+def tables(*entries: PolicyEntryInfo, **user: Any) -> AuthTables:
+    info = {"username": "alice", "password": "secret12", "user_type": "Normal", "user_status": "enable"}
+    found = AuthTables({"alice": UserInfo(**{**info, **user})})
+    if entries:
+        found.policies["User:alice"] = parse_policies(acl(*entries))
+    return found
+
+
+def signed(code: int = 310, ext: dict[str, str] | None = None, *, secret: str = "secret12") -> Command:
+    command = Command(code, ext=ext or {})
+    sign(command, Credentials("alice", secret))
+    return command
+
+
+def need(resource: str, *actions: str) -> Need:
+    kind, _, name = resource.partition(":")
+    return Need(kind, name, frozenset(actions or ["Pub"]))
+
+
+class TestWho:
+    @pytest.mark.proves("remoting:7.3")
+    def test_the_references_words(self) -> None:
+        known = tables()
+        unauthorized = Rules(authorize=False)
+        for command, said in (
+            (Command(310), "username cannot be null."),
+            (Command(310, ext={"AccessKey": "bob"}), "User:bob is not found."),
+            (signed(secret="wrong"), "check signature failed."),
+            (signed(), None),
+        ):
+            assert known.refusal(HOST, command, unauthorized, ()) == said
+        off = tables(user_status="disable")
+        assert off.refusal(HOST, signed(), unauthorized, ()) == "User:alice is disabled."
+
+    @pytest.mark.proves("remoting:7.3")
+    def test_recorded_refusals(self) -> None:
+        """Requests the reference refused with 16 in authentication are refused here in the same words."""
+        seen = set()
+        known = AuthTables({"admin": UserInfo("admin", "12345678", "Super", "enable")})
+        for item in exchanges():
+            if item.response is None or command_of(item.response).code != 16:
+                continue
+            remark = command_of(item.response).remark
+            if remark in ("username cannot be null.", "check signature failed."):
+                assert known.refusal(HOST, command_of(item.request), RULES, ()) == remark
+                seen.add(remark)
+        assert len(seen) == 2
+
+    def test_white_lists_of_codes(self) -> None:
+        known = tables()
+        wanted = [need("Topic:T")]
+        assert known.refusal(HOST, Command(28), Rules(False, frozenset({28})), ()) is None
+        assert known.refusal(HOST, signed(28), Rules(True, unauthorized=frozenset({28})), wanted) is None
+        assert known.refusal(HOST, Command(28), Rules(True, frozenset({28})), wanted) == "User: not found."
+        assert parse_codes(" 28, 34,", "x") == {28, 34}
+        with pytest.raises(SettingsError, match="authenticationWhitelist=a"):
+            parse_codes("a", "authenticationWhitelist")
+
+
+class TestDecisions:
+    def refusal(self, wanted: Need, *entries: PolicyEntryInfo, host: str = HOST, **user: Any) -> str | None:
+        return tables(*entries, **user).refusal(host, signed(), RULES, [wanted])
+
+    @pytest.mark.proves("remoting:7.3")
+    def test_words_and_super_users(self) -> None:
+        said = "User:alice has no permission to access Topic:T from 10.1.1.1, "
+        assert self.refusal(need("Topic:T")) == said + "no matched policies."
+        assert self.refusal(need("Topic:T"), entry("Topic:U")) == said + "no matched policies."
+        denied = self.refusal(need("Topic:T"), entry("Topic:T", decision="Deny"))
+        assert denied == said + "the decision is deny."
+        assert self.refusal(need("Topic:T"), user_type="Super") is None
+
+    @pytest.mark.proves("remoting:7.3")
+    @pytest.mark.parametrize(
+        ("resource", "wanted", "matches"),
+        [
+            ("*", "Topic:T", True),
+            ("Topic:*", "Topic:T", True),
+            ("Topic:*", "Group:T", False),
+            ("Topic:Order*", "Topic:Orders", True),
+            ("Topic:Order*", "Topic:Order", True),
+            ("Topic:Order*", "Topic:Ord", False),
+            ("Group:g", "Group:g", True),
+            ("group:g", "Group:g", True),
+            ("Cluster:c", "Cluster:c", True),
+            ("Topic:T", "Topic:t", False),
+        ],
+    )
+    def test_patterns(self, resource: str, wanted: str, matches: bool) -> None:
+        assert (self.refusal(need(wanted), entry(resource)) is None) is matches
+
+    @pytest.mark.proves("remoting:7.3")
+    @pytest.mark.parametrize(
+        ("granted", "wanted", "allowed"),
+        [
+            ("Pub", ("Pub",), True),
+            ("Sub", ("Pub",), False),
+            ("All", ("Pub",), True),
+            ("Sub", ("Sub", "Get"), True),
+            ("Get", ("Sub", "Get"), True),
+            ("Create,Update", ("Update",), True),
+            ("pub", ("Pub",), True),
+        ],
+    )
+    def test_actions(self, granted: str, wanted: tuple[str, ...], allowed: bool) -> None:
+        assert (self.refusal(need("Topic:T", *wanted), entry("Topic:T", granted)) is None) is allowed
+
+    @pytest.mark.proves("remoting:7.3")
+    @pytest.mark.parametrize(
+        ("source", "inside"),
+        [("10.1.1.1", True), ("10.1.0.0/16", True), ("10.1.1.2", False), ("fe80::/64", False)],
+    )
+    def test_source_addresses(self, source: str, inside: bool) -> None:
+        assert (self.refusal(need("Topic:T"), entry("Topic:T", "Pub", "Allow", source)) is None) is inside
+
+    def test_an_unknown_source_matches_no_address(self) -> None:
+        limited = entry("Topic:T", "Pub", "Allow", "10.0.0.0/8")
+        assert self.refusal(need("Topic:T"), limited, host="?") is not None
+
+    @pytest.mark.proves("remoting:7.3")
+    @pytest.mark.parametrize(
+        ("entries", "allowed"),
+        [
+            ([entry("Topic:*"), entry("Topic:T", decision="Deny")], False),
+            ([entry("Topic:*", decision="Deny"), entry("Topic:T")], True),
+            ([entry("Topic:Te*"), entry("Topic:T*", decision="Deny")], True),
+            ([entry("*", decision="Deny"), entry("Topic:*")], True),
+            ([entry("Topic:T"), entry("Topic:T", decision="Deny")], False),
+            ([entry("Topic:T", decision="Deny", actions="Sub"), entry("Topic:T")], True),
+        ],
+    )
+    def test_the_most_specific_decides_and_deny_wins(
+        self, entries: list[PolicyEntryInfo], allowed: bool
+    ) -> None:
+        wanted = need("Topic:Test") if "Te" in str(entries[0].resource) else need("Topic:T")
+        for order in (entries, entries[::-1]):
+            assert (self.refusal(wanted, *order) is None) is allowed
+
+    def test_default_policies_count_when_no_own_one_speaks(self) -> None:
+        found = parse_policies(
+            AclInfo(
+                "User:alice",
+                [
+                    PolicyInfo("Custom", [entry("Topic:T", decision="Deny")]),
+                    PolicyInfo("Default", [entry("*")]),
+                ],
+            )
+        )
+        assert found.refusal(need("Topic:T"), HOST) == "the decision is deny."
+        assert found.refusal(need("Topic:U"), HOST) is None
+
+    @pytest.mark.parametrize(
+        ("wrong", "said"),
+        [
+            (entry(""), "The resource is null."),
+            (entry("Topic"), "The resource Topic is illegal."),
+            (entry("Table:x"), "The resource Table:x is illegal."),
+            (PolicyEntryInfo("Topic:T", [], None, "Allow"), "The actions is empty."),
+            (entry("Topic:T", "Any"), "The actions can not be Any."),
+            (entry("Topic:T", "Fly"), "The actions Fly are illegal."),
+            (entry("Topic:T", "Pub", "Allow", " "), "The source ip is empty."),
+            (entry("Topic:T", "Pub", "Allow", "10.0.0.0/33"), "The source ip is invalid."),
+            (entry("Topic:T", "Pub", "Maybe"), "The decision is null or illegal."),
+            (PolicyEntryInfo("Topic:T", ["Pub"]), "The decision is null or illegal."),
+        ],
+    )
+    def test_wrong_entries(self, wrong: PolicyEntryInfo, said: str) -> None:
+        with pytest.raises(SettingsError) as error:
+            parse_entry(wrong)
+        assert str(error.value) == said
+
+    def test_wrong_policies(self) -> None:
+        with pytest.raises(SettingsError, match="The policy entries is empty"):
+            parse_policies(acl())
+        with pytest.raises(SettingsError, match="The policy type Other is illegal"):
+            parse_policies(acl(entry("*"), kind="Other"))
+
+    def test_every_resource(self) -> None:
+        assert parse_resource("*").kind is None
+        assert parse_resource("cluster:c*").kind == "Cluster"
+
+
+class TestChanges:
+    def test_merging_replaces_entries_of_the_same_resource(self) -> None:
+        old = acl(entry("Topic:A"), entry("Topic:B"))
+        new = merge(old, acl(entry("Topic:B", decision="Deny"), entry("Topic:C")))
+        (policy,) = new.policies
+        assert policy.policy_type == "Custom"
+        assert [(each.resource, each.decision) for each in policy.entries] == [
+            ("Topic:A", "Allow"),
+            ("Topic:B", "Deny"),
+            ("Topic:C", "Allow"),
+        ]
+        assert merge(None, old).policies[0].entries == old.policies[0].entries
+
+    def test_taking_entries_away(self) -> None:
+        info = acl(entry("Topic:A"), entry("Topic:B"))
+        left = without(info, None, "Topic:A")
+        assert left is not None
+        assert [each.resource for each in left.policies[0].entries] == ["Topic:B"]
+        assert without(left, "custom", "Topic:B") is None
+        assert without(info, "Default", "Topic:A") == merge(None, info)
+
+
+class TestNeeds:
+    @pytest.mark.proves("remoting:7.3")
+    @pytest.mark.parametrize(
+        ("code", "ext", "needed"),
+        [
+            (310, {"b": "T"}, [need("Topic:T")]),
+            (10, {"topic": "%RETRY%g"}, [need("Group:g", "Sub")]),
+            (11, {"topic": "T", "consumerGroup": "g"}, [need("Topic:T", "Sub"), need("Group:g", "Sub")]),
+            (11, {"topic": "%RETRY%g", "consumerGroup": "g"}, [need("Group:g", "Sub")]),
+            (361, {"topic": "T", "consumerGroup": "g"}, [need("Topic:T", "Sub"), need("Group:g", "Sub")]),
+            (14, {"topic": "T"}, [need("Topic:T", "Sub", "Get")]),
+            (15, {"consumerGroup": "g"}, [need("Group:g", "Sub", "Update")]),
+            (36, {"group": "g"}, [need("Group:g", "Sub")]),
+            (12, {"topic": "T"}, [need("Topic:T", "Sub", "Get")]),
+            (37, {"topic": "T"}, [need("Topic:T")]),
+            (37, {}, []),
+            (35, {"producerGroup": "p"}, []),
+            (46, {}, []),
+            (325, {"b": "c_REPLY_TOPIC"}, []),
+            (17, {"topic": "T"}, [need("Topic:T", "Create")]),
+            (207, {"groupName": "g"}, [need("Group:g", "Delete")]),
+            (300, {"topic": "%RETRY%g"}, [need("Group:g", "Get")]),
+            (28, {}, [need("Cluster:c", "Get")]),
+            (25, {}, [need("Cluster:c", "Update")]),
+            (33, {}, [need("Cluster:c", "Get")]),
+            (3001, {}, [need("Cluster:c", "Update")]),
+            (3005, {}, [need("Cluster:c", "Get")]),
+            (99999, {"topic": "T"}, [need("Cluster:c", "Update")]),
+        ],
+    )
+    def test_headers(self, code: int, ext: dict[str, str], needed: list[Need]) -> None:
+        assert needs(Command(code, ext=ext), "c") == needed
+
+    @pytest.mark.proves("remoting:7.3")
+    def test_recorded_bodies(self) -> None:
+        heartbeats = [needs(command, "c") for _, command in requests(34)]
+        assert any(heartbeats)
+        for found in heartbeats:
+            assert all("%RETRY%" not in each.name and each.actions == {"Sub"} for each in found)
+        for _, command in requests(41, 42):
+            found = needs(command, "c")
+            assert found[0].kind == "Group"
+            assert {each.kind for each in found[1:]} <= {"Topic"}
+        for _, command in requests(200):
+            assert [each.actions for each in needs(command, "c")] == [{"Create"}]
+
+    def test_bodies_that_cannot_be_read(self) -> None:
+        for code in (34, 41, 42, 200):
+            with pytest.raises(ProtocolError):
+                needs(Command(code, body=b"garbage"), "c")
