@@ -53,6 +53,13 @@ ROCKETMQ_DEFAULTS = {
     "serverChannelMaxIdleTimeSeconds": 120,
     "tls.server.mode": "permissive",
     "useTLS": False,
+    "aclEnable": False,
+    "authenticationEnabled": False,
+    "authorizationEnabled": False,
+    "initAuthenticationUser": "",
+    "innerClientAuthenticationCredentials": "",
+    "authenticationWhitelist": "",
+    "authorizationWhitelist": "",
     "fileReservedTime": 72,
     "deleteWhen": "04",
     "diskMaxUsedSpaceRatio": 75,
@@ -79,7 +86,7 @@ ROCKETMQ_DEFAULTS = {
 
 OURS = {
     *("brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"),
-    "tls.config.file",
+    *("tls.config.file", "aclPath", "authConfigPath"),
 }
 """Names whose default differs from RocketMQ's on purpose, and names of our own."""
 
@@ -159,7 +166,7 @@ def test_home_is_expanded() -> None:
         ("brokerPermission", "3", "must be one of 2, 4, 6"),
         ("brokerId", "1", "must be a whole number from 0 to 0"),
         ("brokerRole", "SLAVE", "replication is not in this release; only brokerRole=ASYNC_MASTER"),
-        ("aclEnable", "true", "access control is not in this release; only aclEnable=false is accepted"),
+        ("duplicationEnable", "true", "log duplication is not in this release; only duplicationEnable=false"),
         ("enablePropertyFilter", "true", "SQL92"),
         ("listenPrt", "1", "test: listenPrt=1: there is no such setting; did you mean listenPort?"),
         ("broker_name", "x", "did you mean brokerName?"),

@@ -69,6 +69,17 @@ def test_an_open_address_is_warned_of_once(make: object) -> None:
     assert warnings[0].startswith("bindAddress=10.1.2.3: everyone who reaches this address")
 
 
+@pytest.mark.parametrize("guard", [{"aclEnable": "true"}, {"authenticationEnabled": "true"}])
+def test_an_open_address_with_access_control_is_not(guard: dict[str, str]) -> None:
+    assert broker_settings(Sources(options={"bindAddress": "10.1.2.3", **guard}))[1] == []
+
+
+@pytest.mark.parametrize("make", [broker_settings, nameserver_settings])
+def test_an_open_address_with_enforced_tls_is_not(make: object) -> None:
+    options = {"bindAddress": "10.1.2.3", "tls.server.mode": "enforcing"}
+    assert make(Sources(options=options))[1] == []  # type: ignore[operator]
+
+
 def test_loopback_is_not_warned_of() -> None:
     assert broker_settings(Sources())[1] == []
 

@@ -48,7 +48,6 @@ LIVE: Final = frozenset(
 )
 """Settings that can change while the broker runs."""
 
-SECRET_WORDS: Final = ("secret", "password", "credential")
 Apply = Callable[[BrokerSettings], None]
 
 
@@ -64,7 +63,7 @@ class Settings:
     def text(self) -> str:
         """All settings in force as `name=value` lines; secrets are left out."""
         rows = table(BrokerSettings).values()
-        kept = [row for row in rows if not any(word in row.name.lower() for word in SECRET_WORDS)]
+        kept = [row for row in rows if not row.secret]
         return "".join(f"{row.name}={_text(getattr(self._settings, row.attribute))}\n" for row in kept)
 
     def get(self, connection: Connection, command: Command) -> Command:
@@ -93,9 +92,8 @@ class Settings:
             self._settings = changed
             self._version = self._version.bumped(self._clock.now_ms())
             self._apply(changed)
-            log.warning(
-                "settings changed by an operator: %s", ", ".join(f"{k}={v}" for k, v in wanted.items())
-            )
+            told = ", ".join(f"{name}={value}" for name, value in wanted.items() if name in LIVE)
+            log.warning("settings changed by an operator: %s", told)
         return answer(command)
 
     def _changed(self, wanted: dict[str, str]) -> BrokerSettings:

@@ -41,7 +41,10 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: the wire name, the attribute, the type and the bounds (both included) or choices."""
+    """One row: the wire name, the attribute, the type and the bounds (both included) or choices.
+
+    The value of a `secret` one is never told.
+    """
 
     name: str
     attribute: str
@@ -51,6 +54,7 @@ class Setting:
     high: int | None
     choices: tuple[Any, ...]
     help: str
+    secret: bool = False
 
     @property
     def range_text(self) -> str:
@@ -124,6 +128,7 @@ def table(settings_class: type) -> Mapping[str, Setting]:
                 meta["high"],
                 meta["choices"],
                 meta["help"],
+                not item.repr,
             )
         _tables[settings_class] = rows
     return _tables[settings_class]

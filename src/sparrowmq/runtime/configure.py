@@ -64,12 +64,19 @@ def _layers(settings_class: type, sources: Sources, prefix: str) -> list[Layer]:
 
 def _settings(settings_class: type[SettingsT], sources: Sources, prefix: str) -> tuple[SettingsT, list[str]]:
     settings, warnings = load(settings_class, _layers(settings_class, sources, prefix))
-    if not is_loopback(settings.bind_address):
+    if not is_loopback(settings.bind_address) and not _is_guarded(settings):
         warnings.append(
             f"bindAddress={settings.bind_address}: everyone who reaches this address can read, write and "
             "delete; there is neither access control nor TLS. Keep it inside a network you trust"
         )
     return settings, warnings
+
+
+def _is_guarded(settings: BrokerSettings | NameServerSettings) -> bool:
+    """Whether access control, or TLS and nothing else, keeps strangers out of a server."""
+    if isinstance(settings, BrokerSettings) and (settings.acl_enable or settings.authentication_enabled):
+        return True
+    return settings.tls_server_mode == "enforcing"
 
 
 def broker_settings(sources: Sources) -> tuple[BrokerSettings, list[str]]:
