@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from sparrowmq.client.hooks import SendMode
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.publish import QueueSelector
@@ -89,7 +90,7 @@ class Producer:
             self._life.to(State.FAILED)
             raise
         try:
-            instance.register_producer(self.group, self._sender)
+            instance.register_producer(self.group, self._sender.table)
         except ClientError:
             self._sender = None
             await instance.close()
@@ -164,13 +165,17 @@ class Producer:
         done: Callable[[SendResult | None, BaseException | None], None],
         *,
         timeout: float | None = None,
+        queue: MessageQueue | None = None,
+        mode: SendMode = SendMode.ASYNC,
     ) -> None:
         """Send without waiting and without a task: `done(result, error)` is called on the loop.
 
-        One of its arguments is None. For callers that manage many sends themselves; otherwise as `send`.
-        Errors of the message itself are raised at once.
+        One of its arguments is None. For callers that manage many sends themselves. Unlike `send` it tries
+        again (`retries_async` times) only what failed in transport, on the same queue number of the next
+        broker or, with `queue`, on that queue; what a broker refused is the result. With
+        `mode=SendMode.SYNC` it does what `send` does. Errors of the message itself are raised at once.
         """
-        self._running().submit(message, done, timeout)
+        self._running().submit(message, done, timeout, mode, queue)
 
     async def send_batch(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None

@@ -59,6 +59,22 @@ class PublishInfo:
                     return target
         return self.next()
 
+    def shuffle(self, rng: random.Random) -> None:
+        """Let the turn go on somewhere else (client:B.7-4)."""
+        self._index = rng.randrange(2**31)
+
+    def elsewhere(self, failed: SendTarget) -> SendTarget:
+        """The queue with the number of `failed` on the next other broker (client:B-29).
+
+        The next other queue when that broker has no such number; `failed` when there is no other broker.
+        """
+        target = self.next_other(failed.queue.broker_name)
+        name, number = target.queue.broker_name, failed.queue.queue_id
+        if name == failed.queue.broker_name:
+            return failed
+        same = self.find(MessageQueue(self.topic, name, number))
+        return same or target
+
     def find(self, queue: MessageQueue) -> SendTarget | None:
         """The target of `queue`, or None when the topic has no such queue to write to."""
         return next((target for target in self.targets if target.queue == queue), None)

@@ -13,10 +13,14 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
+from sparrowmq.client.attempts import Attempts
 from sparrowmq.client.gate import Gate
+from sparrowmq.client.hooks import Hook, Hooks, SendMode
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.latency import FaultStrategy
 from sparrowmq.client.publish import PublishInfo, QueueSelector, one_choice, select_target
-from sparrowmq.client.retry import final_error, is_retryable
+from sparrowmq.client.publish_table import PublishTable, target_of
+from sparrowmq.client.retry import final_error, is_retryable, is_retryable_async
 from sparrowmq.client.sending import (
     Outgoing,
     SendTarget,
@@ -26,20 +30,11 @@ from sparrowmq.client.sending import (
 )
 from sparrowmq.client.settings import ProducerSettings
 from sparrowmq.core.backoff import Backoff
-from sparrowmq.core.errors import (
-    ClientError,
-    NoRouteError,
-    RequestTimeoutError,
-    SparrowError,
-    TooManyRequestsError,
-)
+from sparrowmq.core.errors import SparrowError, TooManyRequestsError
 from sparrowmq.core.message import Message, MessageQueue
-from sparrowmq.core.names import check_topic_for_send
 from sparrowmq.core.results import SendResult, SendStatus
-from sparrowmq.core.route import TopicRoute
-from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.compression import compress
-from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
+from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.sysflag import CompressionType, with_compression
 
 log = logging.getLogger("sparrowmq.client")
@@ -51,7 +46,6 @@ _KINDS: Final = {
     "lz4": CompressionType.LZ4,
     "zstd": CompressionType.ZSTD,
 }
-_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _COMPRESS_IN_THREAD: Final = 256 * 1024
 """Bodies of this size or more are compressed in a thread, so that the loop goes on."""
 _SAME_BROKER_PAUSE: Final = Backoff(first=0.02, most=0.5)
@@ -61,48 +55,31 @@ _SAME_BROKER_PAUSE: Final = Backoff(first=0.02, most=0.5)
 class Sender:
     """Sends for one producer over `instance`. `gate` counts what is in flight."""
 
-    def __init__(self, group: str, settings: ProducerSettings, instance: ClientInstance) -> None:
+    def __init__(
+        self,
+        group: str,
+        settings: ProducerSettings,
+        instance: ClientInstance,
+        hooks: Iterable[Hook] = (),
+    ) -> None:
+        """`hooks` come after those of the settings."""
         self.group = group
         self.instance = instance
         self.gate = Gate(settings.in_flight_max, settings.in_flight_bytes_max)
         self.sent = 0
         self.failed = 0
         self._settings = settings
-        self._remoting = instance.remoting
         self._loop = asyncio.get_running_loop()
-        self._infos: dict[str, PublishInfo] = {}
-        self._topics: set[str] = set()
+        self.table = PublishTable(group, settings, instance)
+        self._infos = self.table.infos
+        self.faults = _strategy(settings, instance)
+        self.hooks = Hooks((*settings.hooks, *hooks))
+        self._attempts = Attempts(group, settings, instance, self.gate, self.hooks, self.faults)
+        self._is_plain = self._attempts.is_plain and settings.try_timeout is None
         self._slow: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"topics={len(self._topics)} sent={self.sent} failed={self.failed} in_flight={self.gate.count}"
-
-    # What the instance asks
-
-    def topics(self) -> Iterable[str]:
-        """Topics that were sent to; they are refreshed for ever (client:B-19)."""
-        return tuple(self._topics)
-
-    def route_changed(self, topic: str, route: TopicRoute) -> None:
-        """Take the queues of a new route; the turn goes on where it was."""
-        if topic not in self._topics:
-            return
-        settings, targets = self._settings, []
-        for queue in route.publish_queues(topic):
-            broker = route.broker(queue.broker_name)
-            if broker is not None and broker.master is not None:
-                targets.append(
-                    SendTarget(
-                        queue,
-                        broker.master,
-                        group=self.group,
-                        create_topic_key=settings.create_topic_key,
-                        create_topic_queues=settings.create_topic_queues,
-                    )
-                )
-        previous = self._infos.get(topic)
-        index = self.instance.rng.randrange(2**31) if previous is None else previous.index
-        self._infos[topic] = PublishInfo(topic, targets, index)
+        return f"topics={len(self.table)} sent={self.sent} failed={self.failed} in_flight={self.gate.count}"
 
     # Sending
 
@@ -128,10 +105,18 @@ class Sender:
             return self._count(outcome)
         return await self._send_tries(outgoing, deadline, outcome, target)
 
-    def submit(self, message: Message, done: Done, timeout: float | None) -> None:
+    def submit(
+        self,
+        message: Message,
+        done: Done,
+        timeout: float | None,
+        mode: SendMode = SendMode.ASYNC,
+        queue: MessageQueue | None = None,
+    ) -> None:
         """Send without waiting; `done` gets the result or the error.
 
-        Raises `TooManyRequestsError` when as many sends wait for room as may be in flight.
+        Further tries follow the rules of `mode` (client:B.7). Raises `TooManyRequestsError` when as
+        many sends wait for room as may be in flight.
         """
         settings = self._settings
         if self.gate.waiting >= settings.in_flight_max:
@@ -140,13 +125,13 @@ class Sender:
             )
         deadline = self._loop.time() + (settings.send_timeout if timeout is None else timeout)
         outgoing = self._make(message)
-        if len(message.body) < settings.compress_over:
+        if queue is None and len(message.body) < settings.compress_over:
             started = self._start_fast(outgoing, deadline)
             if started is not None:
                 answer, target = started
-                answer.add_done_callback(partial(self._submitted, outgoing, target, deadline, done))
+                answer.add_done_callback(partial(self._submitted, outgoing, target, deadline, done, mode))
                 return
-        self._submit_slow(self._compress_and_try(outgoing, deadline), done)
+        self._submit_slow(self._compress_and_try(outgoing, deadline, mode, queue), done)
 
     async def send_to_chosen(
         self,
@@ -165,12 +150,12 @@ class Sender:
         with self.gate.coming():
             if len(message.body) >= self._settings.compress_over:
                 await self._compress(outgoing)
-            info = await self._find_info(outgoing.topic, deadline)
+            info = await self.table.find(outgoing.topic, deadline)
             if selector is not None:
                 chosen_by = argument if hash_key is None else hash_key
                 queue = select_target(info, selector, message, chosen_by).queue
             assert queue is not None
-            return await self._send_once(outgoing, self._target_of(info, queue), deadline)
+            return await self._send_once(outgoing, target_of(info, queue), deadline)
 
     async def send_outgoing(
         self, outgoing: Outgoing, timeout: float | None, *, queue: MessageQueue | None
@@ -180,8 +165,8 @@ class Sender:
         if queue is None:
             return await self._send_tries(outgoing, deadline)
         with self.gate.coming():
-            info = await self._find_info(outgoing.topic, deadline)
-            return await self._send_once(outgoing, self._target_of(info, queue), deadline)
+            info = await self.table.find(outgoing.topic, deadline)
+            return await self._send_once(outgoing, target_of(info, queue), deadline)
 
     async def send_oneway(
         self,
@@ -200,19 +185,18 @@ class Sender:
         with self.gate.coming():
             if len(message.body) >= self._settings.compress_over:
                 await self._compress(outgoing)
-            info = await self._find_info(outgoing.topic, deadline)
+            info = await self.table.find(outgoing.topic, deadline)
             if selector is not None:
                 chosen_by = argument if hash_key is None else hash_key
                 target = select_target(info, selector, message, chosen_by)
             else:
-                target = info.next() if queue is None else self._target_of(info, queue)
-            data = target.request(outgoing, self._remoting.next_opaque(), FLAG_ONEWAY)
-            await self._remoting.notify_encoded(target.address, data, self._remaining(deadline), _SEND)
+                target = self._attempts.choose(info, None) if queue is None else target_of(info, queue)
+            await self._attempts.oneway(outgoing, target, deadline)
         self.sent += 1
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The writable queues of `topic`."""
-        return (await self._find_info(topic, self._deadline(None))).queues
+        return (await self.table.find(topic, self._deadline(None))).queues
 
     def make_batch(self, messages: list[Message]) -> Outgoing:
         """A batch, checked and encoded; every message and the batch get an id."""
@@ -235,13 +219,12 @@ class Sender:
     ) -> tuple[asyncio.Future[Command], SendTarget] | None:
         """Start a send if nothing has to be waited for; the caller must leave the gate when it ended."""
         info = self._infos.get(outgoing.topic)
-        if info is None or not info.targets or not self.gate.try_enter(outgoing.size):
+        if info is None or not info.targets or outgoing.system is not None or not self._is_plain:
+            return None
+        if not self.gate.try_enter(outgoing.size):
             return None
         target = info.next()
-        opaque = self._remoting.next_opaque()
-        data = target.request(outgoing, opaque)
-        remaining = deadline - self._loop.time()
-        answer = self._remoting.call_encoded_nowait(target.address, opaque, data, remaining, _SEND)
+        answer = self._attempts.start(outgoing, target, deadline)
         if answer is None:
             info.give_back()
             self.gate.leave(outgoing.size)
@@ -254,6 +237,7 @@ class Sender:
         target: SendTarget,
         deadline: float,
         done: Done,
+        mode: SendMode,
         answer: asyncio.Future[Command],
     ) -> None:
         self.gate.leave(outgoing.size)
@@ -264,8 +248,8 @@ class Sender:
         except asyncio.CancelledError as error:
             done(None, error)
             return
-        if not self._is_final(outcome):
-            self._submit_slow(self._send_tries(outgoing, deadline, outcome, target), done)
+        if not self._is_final(outcome, mode):
+            self._submit_slow(self._send_tries(outgoing, deadline, outcome, target, mode), done)
             return
         try:
             result = self._count(outcome)
@@ -274,8 +258,10 @@ class Sender:
         else:
             done(result, None)
 
-    def _is_final(self, outcome: SendResult | SparrowError) -> bool:
+    def _is_final(self, outcome: SendResult | SparrowError, mode: SendMode = SendMode.SYNC) -> bool:
         """Whether a try's outcome ends the send (client:B.8)."""
+        if mode is SendMode.ASYNC:
+            return isinstance(outcome, SendResult) or not is_retryable_async(outcome)
         if isinstance(outcome, SendResult):
             return outcome.status is SendStatus.SEND_OK or not self._settings.retry_not_stored_ok
         return not is_retryable(outcome, self._settings.codes_retried)
@@ -309,10 +295,12 @@ class Sender:
         self._slow.discard(task)
         self.gate.withdraw()
 
-    async def _compress_and_try(self, outgoing: Outgoing, deadline: float) -> SendResult:
+    async def _compress_and_try(
+        self, outgoing: Outgoing, deadline: float, mode: SendMode, queue: MessageQueue | None
+    ) -> SendResult:
         if len(outgoing.body) >= self._settings.compress_over:
             await self._compress(outgoing)
-        return await self._send_tries(outgoing, deadline)
+        return await self._send_tries(outgoing, deadline, mode=mode, queue=queue)
 
     async def _compress(self, outgoing: Outgoing) -> None:
         """Compress the body; one that cannot be compressed leaves as it is (client:B-80).
@@ -339,13 +327,15 @@ class Sender:
         deadline: float,
         outcome: SendResult | SparrowError | None = None,
         failed: SendTarget | None = None,
+        mode: SendMode = SendMode.SYNC,
+        queue: MessageQueue | None = None,
     ) -> SendResult:
         """Try until it is stored, tries or time run out, or the error is final.
 
-        `outcome` and `failed` tell of a first try that was made already.
+        `outcome` and `failed` tell of a first try that was made already; `queue` is what the caller chose.
         """
         with self.gate.coming():
-            return await self._tries(outgoing, deadline, outcome, failed)
+            return await self._tries(outgoing, deadline, outcome, failed, mode, queue)
 
     async def _tries(
         self,
@@ -353,116 +343,80 @@ class Sender:
         deadline: float,
         outcome: SendResult | SparrowError | None,
         failed: SendTarget | None,
+        mode: SendMode,
+        queue: MessageQueue | None,
     ) -> SendResult:
         began = self._loop.time()
-        tries = 0 if outcome is None else 1
-        brokers = [] if failed is None else [failed.queue.broker_name]
+        settings = self._settings
+        more = settings.retries_async if mode is SendMode.ASYNC else settings.retries
+        tried = [] if failed is None else [failed]
         stored = outcome if isinstance(outcome, SendResult) else None
         pauses = _SAME_BROKER_PAUSE.delays(self.instance.rng)
-        while tries <= self._settings.retries:
+        while len(tried) <= more:
             try:
-                info = await self._find_info(outgoing.topic, deadline)
+                info = await self.table.find(outgoing.topic, deadline)
+                target = self._next_target(info, tried, mode, queue)
             except SparrowError as error:
                 outcome = outcome or error
                 break
-            last = brokers[-1] if brokers else None
-            target = info.next_other(last)
-            if target.queue.broker_name == last:
+            if tried and target.address == tried[-1].address:
                 await asyncio.sleep(min(next(pauses), max(0.0, deadline - self._loop.time())))
             try:
-                outcome = stored = await self._try(outgoing, target, deadline)
+                is_last = len(tried) == more
+                outcome = stored = await self._attempts.try_once(
+                    outgoing, target, deadline, mode, last=is_last
+                )
             except TooManyRequestsError as error:
                 outcome = outcome or error  # this try never left: what became of the one before counts
                 break
             except SparrowError as error:
                 outcome = error
-            tries += 1
-            brokers.append(target.queue.broker_name)
-            if self._is_final(outcome) or self._loop.time() >= deadline:
+            tried.append(target)
+            if self._is_final(outcome, mode) or self._loop.time() >= deadline:
                 break
         if stored is not None:
             return self._count(stored)
         assert isinstance(outcome, SparrowError)
         seconds = self._loop.time() - began
+        brokers = [target.queue.broker_name for target in tried]
         return self._count(
-            final_error(outcome, topic=outgoing.topic, tries=tries, seconds=seconds, brokers=brokers)
+            final_error(outcome, topic=outgoing.topic, tries=len(tried), seconds=seconds, brokers=brokers)
         )
+
+    def _next_target(
+        self, info: PublishInfo, tried: list[SendTarget], mode: SendMode, queue: MessageQueue | None
+    ) -> SendTarget:
+        """Where to try next: what the caller chose, for asynchronous tries the same number elsewhere."""
+        if queue is not None:
+            return target_of(info, queue)
+        if not tried:
+            return self._attempts.choose(info, None)
+        if mode is SendMode.ASYNC:
+            return info.elsewhere(tried[-1])
+        return self._attempts.choose(info, tried[-1].queue.broker_name)
 
     async def _send_once(self, outgoing: Outgoing, target: SendTarget, deadline: float) -> SendResult:
         try:
-            outcome: SendResult | SparrowError = await self._try(outgoing, target, deadline)
+            outcome: SendResult | SparrowError = await self._attempts.try_once(
+                outgoing, target, deadline, SendMode.SYNC
+            )
         except SparrowError as error:
             outcome = error
         return self._count(outcome)
 
-    async def _try(self, outgoing: Outgoing, target: SendTarget, deadline: float) -> SendResult:
-        size = outgoing.size
-        await self.gate.enter(size, self._remaining(deadline))
-        try:
-            opaque = self._remoting.next_opaque()
-            data = target.request(outgoing, opaque)
-            answer = await self._remoting.call_encoded(
-                target.address, opaque, data, self._remaining(deadline), _SEND
-            )
-        finally:
-            self.gate.leave(size)
-        return send_result(answer, outgoing, target)
-
-    # Times and queues
+    # Times
 
     def _deadline(self, timeout: float | None) -> float:
         return self._loop.time() + (self._settings.send_timeout if timeout is None else timeout)
 
-    def _remaining(self, deadline: float) -> float:
-        remaining = deadline - self._loop.time()
-        if remaining <= 0:
-            raise TooManyRequestsError(
-                "the time for a send was used up before it left; give a longer timeout or send less at once"
-            )
-        return remaining
 
-    async def _find_info(self, topic: str, deadline: float) -> PublishInfo:
-        """The queues of `topic`, asked for at first use; an unknown one gets the template's (client:B-17)."""
-        info = self._infos.get(topic)
-        if info is not None and info.targets:
-            return info
-        if topic not in self._topics:
-            check_topic_for_send(topic)
-        self._topics.add(topic)
-        try:
-            async with asyncio.timeout_at(deadline):
-                route = await self.instance.update_route(topic)
-                if route is None:
-                    queues = self._settings.create_topic_queues
-                    route = await self.instance.update_route(topic, template_queues=queues)
-        except TimeoutError:
-            address = self.instance.name_servers.current
-            raise RequestTimeoutError(
-                f"the name server {address} did not tell the route of {topic!r} in time; is it running?",
-                address=address,
-            ) from None
-        info = self._infos.get(topic)
-        if route is None or info is None or not info.targets:
-            self._forget(topic, info)
-            raise NoRouteError(
-                f"no broker has a queue of topic {topic!r} to write to; create it first "
-                f"(`sparrow topic create {topic}`) or check that a broker is registered and writable"
-            )
-        return info
-
-    def _forget(self, topic: str, info: PublishInfo | None) -> None:
-        """A topic that never had a queue is not refreshed for ever."""
-        if info is None or not info.targets:
-            self._topics.discard(topic)
-            self._infos.pop(topic, None)
-
-    def _target_of(self, info: PublishInfo, queue: MessageQueue) -> SendTarget:
-        """The target of a queue the caller named."""
-        if queue.topic != info.topic:
-            raise ClientError(f"a message to {info.topic!r} cannot go to {queue}; topic and queue must agree")
-        target = info.find(queue)
-        if target is None:
-            raise NoRouteError(
-                f"topic {info.topic!r} has no queue {queue} to write to; it has {len(info.targets)} queues"
-            )
-        return target
+def _strategy(settings: ProducerSettings, instance: ClientInstance) -> FaultStrategy | None:
+    if not settings.latency_fault:
+        return None
+    return FaultStrategy(
+        compat=settings.compat,
+        latency_max=settings.latency_max,
+        not_available=settings.not_available,
+        detector=settings.detector,
+        rng=instance.rng,
+    )

@@ -17,15 +17,17 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller, prepare_exit
 from sparrowmq.client.delivery import HandedMessage
+from sparrowmq.client.hooks import SendMode
 from sparrowmq.client.producer import Producer as AsyncProducer
 from sparrowmq.client.pull_schedule import PullSchedule as AsyncPullSchedule
 from sparrowmq.client.push_consumer import PushConsumer as AsyncPushConsumer
 from sparrowmq.core.errors import InvalidStateError, TooManyRequestsError
-from sparrowmq.core.message import Message
+from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Done = Callable[[SendResult | None, BaseException | None], None]
 
 _TAKE_AT_ONCE: Final = 32
 """Messages an iterating thread fetches in one hand-over."""
@@ -108,17 +110,16 @@ class ProducerFacade(Facade[AsyncProducer]):
 
     def __init__(self, inner: AsyncProducer) -> None:
         super().__init__(inner)
-        self._outbox: deque[
-            tuple[Message, Callable[[SendResult | None, BaseException | None], None], float | None]
-        ]
-        self._outbox = deque()
+        self._outbox: deque[tuple[Message, Done, float | None, SendMode, MessageQueue | None]] = deque()
         self._announced = False
         self._room = threading.Semaphore(inner.settings.in_flight_max)
 
     def send_async(
-        self, message: Message, *, timeout: float | None = None
+        self, message: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
     ) -> concurrent.futures.Future[SendResult]:
         """Send without waiting; the future gives the result or raises as `send` does. It cannot be cancelled.
+
+        Unlike `send` it tries again (`retries_async` times) only what failed in transport.
 
         Blocks while `in_flight_max` such sends are under way; raises `TooManyRequestsError` when none ended
         within the send's time.
@@ -140,7 +141,7 @@ class ProducerFacade(Facade[AsyncProducer]):
                 future.set_result(cast("SendResult", result))
 
         try:
-            self._post(message, done, timeout)
+            self._post(message, done, timeout, SendMode.ASYNC, queue)
         except BaseException:
             self._room.release()
             raise
@@ -159,12 +160,14 @@ class ProducerFacade(Facade[AsyncProducer]):
     def _post(
         self,
         message: Message,
-        done: Callable[[SendResult | None, BaseException | None], None],
+        done: Done,
         timeout: float | None,
+        mode: SendMode = SendMode.SYNC,
+        queue: MessageQueue | None = None,
     ) -> None:
         """Put a send before the loop, which is woken once for all that came in the meantime."""
         background = self._background()
-        self._outbox.append((message, done, timeout))
+        self._outbox.append((message, done, timeout, mode, queue))
         if not self._announced:
             self._announced = True
             background.loop.call_soon_threadsafe(self._submit_posted)
@@ -173,9 +176,9 @@ class ProducerFacade(Facade[AsyncProducer]):
         self._announced = False
         outbox, submit = self._outbox, self._inner.submit
         for _ in range(len(outbox)):
-            message, done, timeout = outbox.popleft()
+            message, done, timeout, mode, queue = outbox.popleft()
             try:
-                submit(message, done, timeout=timeout)
+                submit(message, done, timeout=timeout, queue=queue, mode=mode)
             except BaseException as error:
                 done(None, error)
 

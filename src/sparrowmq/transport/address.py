@@ -26,6 +26,12 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def vip_address(address: str) -> str:
+    """The address of a broker's port for urgent requests: two below the usual one (client:A-66)."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
 def peer_of(name: object) -> tuple[str, int]:
     """Host and port of a socket name; an IPv4 address mapped into IPv6 comes out as IPv4."""
     if not isinstance(name, tuple) or len(name) < 2:

@@ -1,0 +1,333 @@
+"""Tries with hooks, the latency strategy and RocketMQ's own properties, against a scripted cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, answer
+from tests.client.producing import SEND, flow, sends
+from tests.support import until
+
+from sparrowmq.client.hooks import (
+    CheckForbiddenContext,
+    CheckForbiddenHook,
+    MessageType,
+    RpcHook,
+    SendContext,
+    SendHook,
+    SendMode,
+)
+from sparrowmq.client.producer import Producer
+from sparrowmq.core.errors import BrokerError, ClientError, ConnectionLostError, InvalidMessageError
+from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.results import SendResult
+from sparrowmq.protocol.batch import encode_batch
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
+
+
+class Watcher(CheckForbiddenHook, SendHook, RpcHook):
+    """Notes the order of calls; what `before_send` shall add and `check_forbidden` shall raise is set."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.contexts: list[SendContext] = []
+        self.checks: list[CheckForbiddenContext] = []
+        self.adds: dict[str, str] = {}
+        self.refuses: set[str] = set()
+
+    def check_forbidden(self, context: CheckForbiddenContext) -> None:
+        self.calls.append("check")
+        self.checks.append(context)
+        if context.queue.broker_name in self.refuses:
+            raise ClientError(f"{context.queue.broker_name} is forbidden")
+
+    def before_send(self, context: SendContext) -> None:
+        self.calls.append("before")
+        self.contexts.append(context)
+        context.properties |= self.adds
+
+    def after_send(self, context: SendContext) -> None:
+        self.calls.append("after")
+
+    def before_request(self, address: str, command: Command) -> None:
+        if command.code in (SEND, 320):
+            self.calls.append("request")
+
+    def after_response(self, address: str, command: Command, answer: Command) -> None:
+        if command.code in (SEND, 320):
+            self.calls.append("answer")
+
+
+@pytest.mark.proves("client:B-46", "client:B-47", "client:B-50", "client:A-75")
+def test_one_send_calls_the_hooks_in_order_with_what_it_is() -> None:
+    hook = Watcher()
+
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        hook.adds = {"trace": "t1"}
+        result = await producer.send(Message("T", b"hello", delay_level=2))
+        assert hook.calls == ["check", "before", "request", "answer", "after"]
+        (context,), (check,) = hook.contexts, hook.checks
+        assert (context.group, context.mode, context.body_bytes) == ("g", SendMode.SYNC, 5)
+        assert context.message_type is MessageType.DELAY
+        assert context.message_id == result.message_id and context.result == result and not context.error
+        assert context.address == check.address == cluster.broker.server.address
+        assert context.client_address in producer.client_id
+        assert context.unit_mode and check.unit_mode and check.namesrv == cluster.namesrv
+        (sent,) = sends(cluster)
+        assert sent.unit_mode
+        assert "trace\x01t1\x02" in (sent.properties or "") and "DELAY\x012\x02" in (sent.properties or "")
+
+    flow(test, hooks=(hook,), unit_mode=True)
+
+
+@pytest.mark.proves("client:B-51")
+def test_every_way_of_sending_passes_the_hooks_and_ends_once() -> None:
+    hook = Watcher()
+
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        queue = (await producer.queues("T"))[1]
+        await producer.send(Message("T", b"1"), queue=queue)
+        done: list[Any] = []
+        producer.submit(Message("T", b"2"), lambda result, error: done.append((result, error)))
+        await until(lambda: done)
+        assert done[0][0].message_id == hook.contexts[-1].message_id
+        await producer.send_oneway(Message("T", b"3"))
+        await producer.send_batch([Message("T", b"4"), Message("T", b"5")])
+        await producer.send_encoded_batch("T", encode_batch([(0, b"6", b"")]), 1)
+        modes = [SendMode.SYNC, SendMode.ASYNC, SendMode.ONEWAY, SendMode.SYNC, SendMode.SYNC]
+        assert [context.mode for context in hook.contexts] == modes
+        assert hook.calls.count("before") == hook.calls.count("after") == 5
+        oneway, batch = hook.contexts[2:4]
+        assert oneway.result is None and oneway.error is None
+        assert [m.body for m in batch.messages] == [b"4", b"5"] and batch.message.body == b"4"
+        await until(lambda: len(sends(cluster)) == 5)
+        single = [s.properties or "" for s in sends(cluster) if not s.batch]
+        assert all("more\x01yes" in text for text in single)
+
+    hook.adds = {"more": "yes"}
+    flow(test, hooks=(hook,))
+
+
+@pytest.mark.proves("client:B-37", "client:B-43", "client:B-46")
+def test_a_refusal_is_tried_at_another_broker_and_has_its_code_when_all_refuse() -> None:
+    hook = Watcher()
+
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        hook.refuses = {"broker-a"}
+        for _ in range(4):
+            assert (await producer.send(Message("T", b"x"))).queue.broker_name == "broker-b"
+        hook.refuses = {"broker-a", "broker-b"}
+        with pytest.raises(ClientError, match="is forbidden") as caught:
+            await producer.send(Message("T", b"x"))
+        assert caught.value.code == 10003
+        assert "tried 3 times" in caught.value.__notes__[0]
+        with pytest.raises(ClientError, match="is forbidden"):
+            await producer.send_oneway(Message("T", b"x"))
+
+    flow(test, brokers=2, hooks=(hook,))
+
+
+def test_hooks_see_errors_and_illegal_properties_fail_the_send() -> None:
+    hook = Watcher()
+
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.broker.on[SEND] = lambda conn, c: answer(13, remark="illegal")
+        with pytest.raises(BrokerError, match="illegal"):
+            await producer.send(Message("T", b"x"))
+        assert isinstance(hook.contexts[-1].error, BrokerError)
+        del cluster.broker.on[SEND]
+        for bad in ({"KEYS": "x"}, {"a": "b\x01c"}):
+            hook.adds = bad
+            with pytest.raises(InvalidMessageError):
+                await producer.send(Message("T", b"x"))
+            assert isinstance(hook.contexts[-1].error, InvalidMessageError)
+            with pytest.raises(InvalidMessageError):
+                await producer.send_oneway(Message("T", b"x"))
+
+    flow(test, hooks=(hook,))
+
+
+@pytest.mark.proves("client:B-26", "client:B-27", "client:B-28", "client:G-06")
+def test_an_asynchronous_send_is_repeated_after_transport_failures_only() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await producer.queues("T")
+        cluster.broker.on[SEND] = lambda conn, c: answer(2, remark="busy")
+        cluster.brokers["broker-b"].on[SEND] = lambda conn, c: answer(2, remark="busy")
+        done: list[tuple[SendResult | None, BaseException | None]] = []
+        producer.submit(Message("T", b"x"), lambda *outcome: done.append(outcome))
+        await until(lambda: done)
+        assert isinstance(done[0][1], BrokerError)
+        assert len(sends(cluster)) + len(sends(cluster, "broker-b")) == 1, "an answer is a result"
+        for broker in cluster.brokers.values():
+            broker.on[SEND] = lambda conn, c: answer(10)
+        producer.submit(Message("T", b"x"), lambda *outcome: done.append(outcome))
+        await until(lambda: len(done) == 2)
+
+    flow(test, brokers=2)
+
+
+@pytest.mark.proves("client:B-29", "client:B-32", "client:B-30")
+def test_an_asynchronous_repetition_takes_the_same_body_to_the_same_number_at_the_next_broker() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        def lose(conn: Any, command: Command) -> None:
+            conn.abort()
+
+        cluster.broker.on[SEND] = lose
+        body = b"compressible " * 1000
+        done: list[tuple[SendResult | None, BaseException | None]] = []
+        for _ in range(8):
+            producer.submit(Message("T", body), lambda *outcome: done.append(outcome))
+        await until(lambda: len(done) == 8)
+        assert all(result is not None for result, _ in done)
+        lost = {s.properties: s for s in sends(cluster)}
+        stored = {s.properties: s for s in sends(cluster, "broker-b")}
+        assert lost and len(stored) == 8
+        for text, first in lost.items():
+            assert (
+                stored[text].queue_id == first.queue_id and stored[text].sys_flag == first.sys_flag == 0x301
+            )
+        bodies = {c.body for c in cluster.brokers["broker-b"].seen if c.code == SEND}
+        assert len(bodies) == 1, "compressed alike"
+
+    flow(test, brokers=2)
+
+
+@pytest.mark.proves("client:B-29")
+def test_an_asynchronous_send_to_a_queue_stays_there() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        fails = iter([True, True, False])
+
+        def sometimes(conn: Any, command: Command) -> Command | None:
+            if next(fails):
+                conn.abort()
+                return None
+            return cluster.broker.send(conn, command)
+
+        cluster.broker.on[SEND] = sometimes
+        done: list[tuple[SendResult | None, BaseException | None]] = []
+        queue = MessageQueue("T", "broker-a", 2)
+        producer.submit(Message("T", b"x"), lambda *outcome: done.append(outcome), queue=queue)
+        await until(lambda: done)
+        assert done[0][0] is not None and done[0][0].queue == queue
+        assert len(sends(cluster)) == 3 and not sends(cluster, "broker-b")
+
+        cluster.broker.on[SEND] = lambda conn, c: conn.abort()  # type: ignore[func-returns-value]
+        producer.submit(Message("T", b"x"), lambda *outcome: done.append(outcome), queue=queue)
+        await until(lambda: len(done) == 2)
+        assert isinstance(done[1][1], ConnectionLostError)
+        assert len(sends(cluster)) == 6, "retries_async tries after the first"
+
+    flow(test, brokers=2)
+
+
+@pytest.mark.proves("client:G-05")
+def test_one_try_can_be_limited_while_others_are_left() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        async def never(conn: Any, command: Command) -> None:
+            await asyncio.Event().wait()
+
+        await producer.queues("T")
+        cluster.broker.on[SEND] = never
+        results = [await producer.send(Message("T", b"x")) for _ in range(2)]
+        assert {result.queue.broker_name for result in results} == {"broker-b"}
+
+    flow(test, brokers=2, queues=1, try_timeout=0.05, send_timeout=60.0)
+
+
+@pytest.mark.proves("client:B-57", "client:B-65", "client:B-36")
+def test_with_the_strategy_on_a_broker_that_failed_is_left_alone() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.broker.on[SEND] = lambda conn, c: answer(2, remark="busy")
+        for _ in range(12):
+            assert (await producer.send(Message("T", b"x"))).queue.broker_name == "broker-b"
+        assert len(sends(cluster)) <= 1
+        assert "broker-a" in repr(producer) or producer.state
+
+    flow(test, brokers=2, latency_fault=True)
+
+
+@pytest.mark.proves("client:B-58", "client:G-02")
+def test_off_is_the_default_and_every_send_takes_its_turn() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        assert not producer.settings.latency_fault
+        cluster.broker.on[SEND] = lambda conn, c: answer(2, remark="busy")
+        for _ in range(12):
+            await producer.send(Message("T", b"x"))
+        assert len(sends(cluster)) >= 2, "it is not avoided"
+
+    flow(test, brokers=2)
+
+
+@pytest.mark.proves("client:B-41", "client:G-01")
+@pytest.mark.parametrize(("compat", "tries"), [("5.x", 3), ("4.9", 1)])
+def test_a_busy_broker_is_asked_again_in_the_new_way_only(compat: str, tries: int) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.broker.on[SEND] = lambda conn, c: answer(2, remark="busy")
+        with pytest.raises(BrokerError):
+            await producer.send(Message("T", b"x"))
+        assert len(sends(cluster)) == tries
+
+    flow(test, compat=compat)
+
+
+@pytest.mark.proves("client:G-26", "client:B-105")
+def test_times_go_to_brokers_that_know_them_only() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await producer.send(Message("T", b"x", delay=2.5))
+        await producer.send(Message("T", b"x", deliver_at=1_700_000_000))
+        texts = [sent.properties or "" for sent in sends(cluster)]
+        assert "TIMER_DELAY_MS\x012500\x02" in texts[0]
+        assert "TIMER_DELIVER_MS\x011700000000000\x02" in texts[1]
+
+        def beat(conn: Any, command: Command) -> Command:
+            old = answer()
+            old.version = 409
+            return old
+
+        cluster.broker.on[RequestCode.HEART_BEAT] = beat
+        assert producer._sender is not None
+        await producer._sender.instance.heartbeat()
+        with pytest.raises(ClientError, match=r"'broker-a' is older than 5\.0.*use delay_level"):
+            await producer.send(Message("T", b"x", delay=2.5))
+        await producer.send(Message("T", b"x", delay_level=1))
+
+    flow(test)
+
+
+def test_times_are_refused_where_old_ways_are_asked_for() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        with pytest.raises(ClientError, match="use delay_level"):
+            await producer.send_oneway(Message("T", b"x", delay=2.5))
+        assert not sends(cluster)
+
+    flow(test, compat="4.9")
+
+
+@pytest.mark.proves("client:A-43", "client:G-08")
+@pytest.mark.parametrize(("compat", "template"), [("5.x", "TBW102"), ("4.9", "Mine")])
+def test_the_template_of_an_unknown_topic_is_the_setting_in_the_old_way_only(
+    compat: str, template: str
+) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.add_topic("TBW102", 8)
+        cluster.add_topic("Mine", 8)
+        await producer.send(Message("New", b"x"))
+        asked = [c.ext["topic"] for c in cluster.seen if c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        assert asked[-2:] == ["New", template] or asked[-1] == template
+        assert sends(cluster)[0].default_topic == "Mine"
+
+    flow(test, compat=compat, create_topic_key="Mine")
+
+
+@pytest.mark.proves("client:A-66", "client:A-67")
+def test_urgent_requests_can_go_to_the_port_two_below() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        address = cluster.broker.server.address
+        host, _, port = address.rpartition(":")
+        with pytest.raises(Exception, match=f"{host}:{int(port) - 2}"):
+            await producer.send(Message("T", b"x"))
+
+    flow(test, vip_channel=True, retries=0)
