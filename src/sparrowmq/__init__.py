@@ -23,6 +23,22 @@ if TYPE_CHECKING:
         QueueProgress,
         QueueStatus,
     )
+    from sparrowmq.client.hooks import (
+        CheckForbiddenContext,
+        CheckForbiddenHook,
+        ConsumeContext,
+        ConsumeHook,
+        EndTransactionContext,
+        EndTransactionHook,
+        FilterMessageContext,
+        FilterMessageHook,
+        Hook,
+        MessageType,
+        RpcHook,
+        SendContext,
+        SendHook,
+        SendMode,
+    )
     from sparrowmq.client.lifecycle import (
         State,
     )
@@ -32,6 +48,12 @@ if TYPE_CHECKING:
     )
     from sparrowmq.client.pull_schedule import (
         PullContext,
+    )
+    from sparrowmq.client.request_reply import (
+        create_reply_message,
+    )
+    from sparrowmq.client.sending import (
+        split_batch,
     )
     from sparrowmq.client.settings import (
         ClientSettings,
@@ -48,6 +70,12 @@ if TYPE_CHECKING:
         PullConsumer,
         PullSchedule,
         PushConsumer,
+    )
+    from sparrowmq.client.transaction import (
+        HalfMessage,
+        TransactionListener,
+        TransactionResult,
+        TransactionState,
     )
     from sparrowmq.core.allocation import (
         AllocateStrategy,
@@ -72,6 +100,7 @@ if TYPE_CHECKING:
         NoNameServerError,
         NoRouteError,
         ProtocolError,
+        ReplyTimeoutError,
         RequestTimeoutError,
         SettingsError,
         SparrowError,
@@ -104,15 +133,25 @@ __all__ = [
     "BrokerStatus",
     "ByConfig",
     "ByMachineRoom",
+    "CheckForbiddenContext",
+    "CheckForbiddenHook",
     "ClientError",
     "ClientSettings",
     "ConnectError",
     "ConnectionLostError",
     "ConsistentHash",
+    "ConsumeContext",
+    "ConsumeHook",
     "ConsumerSettings",
     "DeliveredMessage",
+    "EndTransactionContext",
+    "EndTransactionHook",
+    "FilterMessageContext",
+    "FilterMessageHook",
     "GroupConnections",
     "GroupMemberInfo",
+    "HalfMessage",
+    "Hook",
     "InvalidExpressionError",
     "InvalidMessageError",
     "InvalidNameError",
@@ -120,6 +159,7 @@ __all__ = [
     "MachineRoomNearby",
     "Message",
     "MessageQueue",
+    "MessageType",
     "NoNameServerError",
     "NoRouteError",
     "Producer",
@@ -136,8 +176,13 @@ __all__ = [
     "QueueStatus",
     "RawBatch",
     "ReceivedMessage",
+    "ReplyTimeoutError",
     "RequestTimeoutError",
     "RoomResolver",
+    "RpcHook",
+    "SendContext",
+    "SendHook",
+    "SendMode",
     "SendResult",
     "SendStatus",
     "SettingsError",
@@ -145,13 +190,26 @@ __all__ = [
     "State",
     "StoreError",
     "TooManyRequestsError",
+    "TransactionListener",
+    "TransactionResult",
+    "TransactionState",
     "TransportError",
+    "create_reply_message",
     "select_by_hash",
     "select_by_random",
+    "split_batch",
 ]
 
 _HOMES = {
     "sparrowmq.client.sync_generated": "Admin Producer PullConsumer PullSchedule PushConsumer",
+    "sparrowmq.client.hooks": (
+        "CheckForbiddenContext CheckForbiddenHook ConsumeContext ConsumeHook "
+        "EndTransactionContext EndTransactionHook FilterMessageContext "
+        "FilterMessageHook Hook MessageType RpcHook SendContext SendHook SendMode"
+    ),
+    "sparrowmq.client.request_reply": "create_reply_message",
+    "sparrowmq.client.sending": "split_batch",
+    "sparrowmq.client.transaction": "HalfMessage TransactionListener TransactionResult TransactionState",
     "sparrowmq.client.sync_base": "DeliveredMessage",
     "sparrowmq.client.settings": "ClientSettings ConsumerSettings ProducerSettings PullSettings",
     "sparrowmq.client.pull_schedule": "PullContext",
@@ -163,7 +221,7 @@ _HOMES = {
     "sparrowmq.core.errors": (
         "AllocationError BrokerError ClientError ConnectError ConnectionLostError "
         "InvalidExpressionError InvalidMessageError InvalidNameError InvalidStateError "
-        "NoNameServerError NoRouteError ProtocolError RequestTimeoutError SettingsError "
+        "NoNameServerError NoRouteError ProtocolError ReplyTimeoutError RequestTimeoutError SettingsError "
         "SparrowError StoreError TooManyRequestsError TransportError"
     ),
     "sparrowmq.core.allocation": (

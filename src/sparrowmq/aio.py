@@ -16,6 +16,22 @@ from sparrowmq.client.admin_types import (
 from sparrowmq.client.delivery import (
     DeliveredMessage,
 )
+from sparrowmq.client.hooks import (
+    CheckForbiddenContext,
+    CheckForbiddenHook,
+    ConsumeContext,
+    ConsumeHook,
+    EndTransactionContext,
+    EndTransactionHook,
+    FilterMessageContext,
+    FilterMessageHook,
+    Hook,
+    MessageType,
+    RpcHook,
+    SendContext,
+    SendHook,
+    SendMode,
+)
 from sparrowmq.client.lifecycle import (
     State,
 )
@@ -36,11 +52,23 @@ from sparrowmq.client.pull_schedule import (
 from sparrowmq.client.push_consumer import (
     PushConsumer,
 )
+from sparrowmq.client.request_reply import (
+    create_reply_message,
+)
+from sparrowmq.client.sending import (
+    split_batch,
+)
 from sparrowmq.client.settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
     PullSettings,
+)
+from sparrowmq.client.transaction import (
+    HalfMessage,
+    TransactionListener,
+    TransactionResult,
+    TransactionState,
 )
 from sparrowmq.core.allocation import (
     AllocateStrategy,
@@ -65,6 +93,7 @@ from sparrowmq.core.errors import (
     NoNameServerError,
     NoRouteError,
     ProtocolError,
+    ReplyTimeoutError,
     RequestTimeoutError,
     SettingsError,
     SparrowError,
@@ -95,15 +124,25 @@ __all__ = [
     "BrokerStatus",
     "ByConfig",
     "ByMachineRoom",
+    "CheckForbiddenContext",
+    "CheckForbiddenHook",
     "ClientError",
     "ClientSettings",
     "ConnectError",
     "ConnectionLostError",
     "ConsistentHash",
+    "ConsumeContext",
+    "ConsumeHook",
     "ConsumerSettings",
     "DeliveredMessage",
+    "EndTransactionContext",
+    "EndTransactionHook",
+    "FilterMessageContext",
+    "FilterMessageHook",
     "GroupConnections",
     "GroupMemberInfo",
+    "HalfMessage",
+    "Hook",
     "InvalidExpressionError",
     "InvalidMessageError",
     "InvalidNameError",
@@ -111,6 +150,7 @@ __all__ = [
     "MachineRoomNearby",
     "Message",
     "MessageQueue",
+    "MessageType",
     "NoNameServerError",
     "NoRouteError",
     "Producer",
@@ -127,8 +167,13 @@ __all__ = [
     "QueueStatus",
     "RawBatch",
     "ReceivedMessage",
+    "ReplyTimeoutError",
     "RequestTimeoutError",
     "RoomResolver",
+    "RpcHook",
+    "SendContext",
+    "SendHook",
+    "SendMode",
     "SendResult",
     "SendStatus",
     "SettingsError",
@@ -136,7 +181,12 @@ __all__ = [
     "State",
     "StoreError",
     "TooManyRequestsError",
+    "TransactionListener",
+    "TransactionResult",
+    "TransactionState",
     "TransportError",
+    "create_reply_message",
     "select_by_hash",
     "select_by_random",
+    "split_batch",
 ]

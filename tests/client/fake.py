@@ -77,7 +77,8 @@ class FakeBroker:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.topic_groups,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.connections,
         }
-        self.server = Server(CommandHandler({code: self._wrap(code, fn) for code, fn in table.items()}))
+        self._handlers = {int(code): self._wrap(code, fn) for code, fn in table.items()}
+        self.server = Server(CommandHandler(self._handlers))
 
     def _wrap(self, code: int, fallback: Scripted) -> Scripted:
         def handle(conn: Connection, command: Command) -> Command | Awaitable[Command | None] | None:
@@ -85,6 +86,10 @@ class FakeBroker:
             return self.on.get(code, fallback)(conn, command)
 
         return handle
+
+    def learn(self, code: int, handler: Scripted) -> None:
+        """Answer a request that brokers do not know by themselves here."""
+        self._handlers[code] = self._wrap(code, handler)
 
     def requests(self, code: int) -> list[Command]:
         """Requests seen with this code."""

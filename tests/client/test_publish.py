@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,7 @@ def info(*brokers: str, queues: int = 2, index: int = 0) -> PublishInfo:
     return PublishInfo("T", targets, index)
 
 
+@pytest.mark.proves("client:B-20", "client:B-23")
 def test_queues_take_turns() -> None:
     publish = info("a", "b", index=5)
     turns = [publish.next().queue for _ in range(8)]
@@ -41,11 +43,13 @@ def test_queues_take_turns() -> None:
     assert turns[0] == publish.queues[6 % 4]
 
 
+@pytest.mark.proves("client:B-20", "client:Z-03")
 def test_the_turn_survives_the_end_of_31_bits() -> None:
     publish = info("a", queues=3, index=0x7FFFFFFE)
     assert [publish.next().queue.queue_id for _ in range(3)] == [0x7FFFFFFF % 3, 0, 1]
 
 
+@pytest.mark.proves("client:B-21")
 def test_a_further_try_goes_to_another_broker() -> None:
     publish = info("a", "b", "c")
     for _ in range(20):
@@ -106,3 +110,24 @@ def test_only_one_way_to_choose_a_queue() -> None:
         one_choice(queue, None, "key")
     with pytest.raises(ClientError, match="selector and hash_key"):
         one_choice(None, select_by_random, "key")
+
+
+@pytest.mark.proves("client:B-29")
+def test_a_later_asynchronous_try_keeps_the_number_of_its_queue() -> None:
+    publish = info("a", "b", queues=3)
+    failed = publish.targets[1]
+    for _ in range(6):
+        assert publish.elsewhere(failed).queue == MessageQueue("T", "b", 1)
+    alone = info("a", queues=3)
+    assert alone.elsewhere(alone.targets[1]) is alone.targets[1], "the same broker again"
+    uneven = PublishInfo("T", [*info("a", queues=3).targets, *info("b", queues=1).targets], 0)
+    assert uneven.elsewhere(uneven.targets[2]).queue == MessageQueue("T", "b", 0)
+
+
+@pytest.mark.proves("client:B-20")
+def test_the_turn_can_go_on_anywhere() -> None:
+    publish = info("a", queues=4)
+    publish.shuffle(random.Random(7))
+    first = publish.index
+    publish.shuffle(random.Random(8))
+    assert publish.index != first

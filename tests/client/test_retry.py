@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.client.retry import final_error, is_retryable
+from sparrowmq.client.retry import final_error, is_retryable, is_retryable_async
 from sparrowmq.client.settings import RETRY_CODES
 from sparrowmq.core.errors import (
     BrokerError,
+    ClientError,
     ConnectError,
     ConnectionLostError,
     InvalidMessageError,
@@ -18,6 +19,7 @@ from sparrowmq.core.errors import (
 )
 
 
+@pytest.mark.proves("client:B-36", "client:B-37", "client:B-38", "client:B-39", "client:B-41")
 @pytest.mark.parametrize(
     ("error", "again"),
     [
@@ -25,6 +27,7 @@ from sparrowmq.core.errors import (
         (ConnectionLostError("x"), True),
         (RequestTimeoutError("x"), True),
         (NoRouteError("x"), True),
+        (ClientError("a hook refused"), True),
         *((BrokerError(code, "x"), True) for code in sorted(RETRY_CODES["5.x"])),
         *((BrokerError(code, "x"), False) for code in (3, 13, 26, 29, 207)),
         (InvalidMessageError("x"), False),
@@ -49,3 +52,35 @@ def test_the_last_error_keeps_type_and_code_and_says_what_was_tried() -> None:
     assert final.__notes__ == ["the send to 'T' was tried 3 times in 0.500 s, on a, b"]
     single = final_error(BrokerError(2, "busy"), topic="T", tries=1, seconds=0.1, brokers=["a"])
     assert not hasattr(single, "__notes__")
+
+
+@pytest.mark.proves("client:B-27", "client:B-28")
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (ConnectError("x"), True),
+        (ConnectionLostError("x"), True),
+        (RequestTimeoutError("x"), True),
+        (BrokerError(2, "x"), False),
+        (TooManyRequestsError("x"), False),
+        (ClientError("x"), False),
+    ],
+)
+def test_what_is_tried_again_asynchronously(error: SparrowError, again: bool) -> None:
+    assert is_retryable_async(error) is again
+
+
+@pytest.mark.proves("client:B-43")
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConnectError("x"), 10001),
+        (RequestTimeoutError("x"), 10002),
+        (ClientError("x"), 10003),
+        (NoRouteError("x"), 10005),
+        (BrokerError(14, "x"), 14),
+    ],
+)
+def test_the_last_error_has_rocketmqs_code(error: SparrowError, code: int) -> None:
+    last = final_error(error, topic="T", tries=2, seconds=1, brokers=["a", "b"])
+    assert last is error and last.code == code  # type: ignore[attr-defined]

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from sparrowmq.client.sending import (
     outgoing_single,
     property_text,
     send_result,
+    split_batch,
+    system_properties,
 )
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, ProtocolError
 from sparrowmq.core.message import Message, MessageQueue
@@ -210,3 +214,151 @@ def test_an_incomplete_answer_is_not_taken_for_stored(changes: dict[str, str | N
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
     with pytest.raises(ProtocolError, match="h:1"):
         send_result(stored(0, **changes), outgoing, target())
+
+
+@pytest.mark.proves("client:B-104", "client:B-105")
+@pytest.mark.parametrize(
+    ("when", "found"),
+    [
+        ({"delay_level": 3}, {"DELAY": "3"}),
+        ({"delay_level": 0}, None),
+        ({"delay": 2.5}, {"TIMER_DELAY_MS": "2500"}),
+        ({"delay": 0}, {"TIMER_DELAY_MS": "0"}),
+        ({"deliver_at": 1_700_000_000.5}, {"TIMER_DELIVER_MS": "1700000000500"}),
+        ({"deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, {"TIMER_DELIVER_MS": "1893456000000"}),
+        ({}, None),
+    ],
+)
+def test_times_become_properties(when: dict[str, Any], found: dict[str, str] | None) -> None:
+    message = Message("T", b"x", **when)
+    assert system_properties(message) == found
+    outgoing = outgoing_single(message, "ID", 1, MAX)
+    text = json.loads(outgoing.properties)
+    for name, value in (found or {}).items():
+        assert f"{name}\x01{value}\x02" in text
+    assert outgoing.is_timer is any(name.startswith("TIMER") for name in found or {})
+    assert not outgoing.needs_command
+
+
+@pytest.mark.parametrize(
+    ("when", "text"),
+    [
+        ({"delay_level": -1}, "delay_level=-1 must be a whole number"),
+        ({"delay_level": 1.5}, "delay_level=1.5"),
+        ({"delay_level": True}, "delay_level=True"),
+        ({"delay_level": 2**31}, "delay_level=2147483648"),
+        ({"delay": -1}, "delay=-1 must be a number of seconds"),
+        ({"delay": float("nan")}, "delay=nan"),
+        ({"delay": True}, "delay=True"),
+        ({"delay": "5"}, "delay='5'"),
+        ({"deliver_at": float("inf")}, "deliver_at=inf"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),
+        ({"delay_level": 1, "delay": 1}, "delay_level and delay .* both say when"),
+        ({"delay": 1, "deliver_at": 1}, "delay and deliver_at .* both say when"),
+        ({"system": {"INNER_MULTI_DISPATCH": "a/b"}}, "INNER_MULTI_DISPATCH='a/b' must not hold '/'"),
+    ],
+)
+@pytest.mark.proves("client:B-08", "client:B-105")
+def test_times_that_make_no_sense_are_refused(when: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidMessageError, match=text):
+        outgoing_single(Message("T", b"x", **when), "ID", 1, MAX)
+
+
+@pytest.mark.proves("client:B-98", "client:B-103")
+def test_half_messages_carry_the_prepared_bits() -> None:
+    system = {"TRAN_MSG": "true", "PGROUP": "g"}
+    assert outgoing_single(Message("T", b"x", system=system), "ID", 1, MAX).sys_flag == 4
+    assert outgoing_single(Message("T", b"x", system={"TRAN_MSG": "false"}), "ID", 1, MAX).sys_flag == 0
+
+
+@pytest.mark.proves("client:B-41")
+@given(
+    st.binary(min_size=1, max_size=50),
+    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1).filter(
+        str.strip
+    ),
+    st.integers(0, 2**31 - 1),
+)
+def test_the_command_says_what_the_template_says(body: bytes, value: str, flag: int) -> None:
+    outgoing = outgoing_single(Message("TopicTest", body, properties={"a": value}, flag=flag), "ID1", 5, MAX)
+    quick, slow = sent(target().request(outgoing, 1)), target().command(outgoing)
+    assert (slow.code, slow.ext, slow.body) == (quick.code, quick.ext, quick.body)
+
+
+def test_the_command_of_a_batch_says_what_the_template_says() -> None:
+    outgoing = outgoing_batch(
+        [Message("TopicTest", b"a"), Message("TopicTest", b"b")], ["1", "2"], "3", 5, MAX
+    )
+    quick, slow = sent(target().request(outgoing, 1)), target().command(outgoing)
+    assert (slow.code, slow.ext, slow.body) == (320, quick.ext, quick.body)
+
+
+@pytest.mark.proves("client:B-41")
+def test_retry_topics_get_their_counts_in_the_header_and_keep_them_as_properties() -> None:
+    system = {"RECONSUME_TIME": "4", "MAX_RECONSUME_TIMES": "16"}
+    message = Message("%RETRY%g", b"x", system=system)
+    outgoing = outgoing_single(message, "ID", 1, MAX)
+    assert outgoing.needs_command
+    command = target(queue=MessageQueue("%RETRY%g", "broker-a", 0)).command(outgoing)
+    assert (command.ext["j"], command.ext["l"]) == ("4", "16")
+    assert "RECONSUME_TIME\x014\x02" in command.ext["i"]
+    plain = outgoing_single(Message("T", b"x", system=system), "ID", 1, MAX)
+    command = target().command(plain)
+    assert (command.ext["j"], "l" in command.ext) == ("0", False)
+
+
+@pytest.mark.proves("client:B-72")
+def test_a_batch_refuses_delay_levels_and_takes_times() -> None:
+    with pytest.raises(InvalidMessageError, match="a batch has no delay levels, but one message has 2"):
+        outgoing_batch([Message("T", b"x", delay_level=2)], ["1"], "b", 1, MAX)
+    batch = outgoing_batch([Message("T", b"x", delay=1)], ["1"], "b", 1, MAX)
+    ((_, _, text),) = iter_batch(batch.body)
+    assert b"TIMER_DELAY_MS\x011000\x02" in text
+
+
+@pytest.mark.proves("client:B-73")
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 400), st.sampled_from(["T", "T", "U"]), st.booleans(), st.sampled_from([0, 0, 2])
+        ),
+        max_size=30,
+    ),
+    st.integers(600, 2000),
+)
+def test_split_groups_fit_and_lose_nothing(items: list[tuple[int, str, bool, int]], bytes_max: int) -> None:
+    messages = [
+        Message(topic, b"x" * size, wait_store_ok=wait, delay_level=level or None)
+        for size, topic, wait, level in items
+    ]
+    groups = list(split_batch(messages, bytes_max=bytes_max))
+    assert [message for group in groups for message in group] == messages
+    for group in groups:
+        assert group
+        if group[0].delay_level:
+            assert len(group) == 1
+        else:
+            outgoing_batch(group, ["0" * 32] * len(group), "b", 1, bytes_max)
+    for one, two in itertools.pairwise(groups):
+        alike = (one[0].topic, one[0].wait_store_ok) == (two[0].topic, two[0].wait_store_ok)
+        if alike and not one[0].delay_level and not two[0].delay_level:
+            with pytest.raises(InvalidMessageError, match="smaller batches"):
+                outgoing_batch([*one, two[0]], ["0" * 56] * (len(one) + 1), "b", 1, bytes_max)
+
+
+def test_split_groups_are_bounded_in_number_and_give_what_is_too_large_alone() -> None:
+    small = [Message("T", b"x")] * 5
+    assert [len(group) for group in split_batch(small, count_max=2)] == [2, 2, 1]
+    large = Message("T", b"x" * 5000)
+    assert [len(group) for group in split_batch([small[0], large, small[0]], bytes_max=1000)] == [1, 1, 1]
+
+
+@pytest.mark.proves("client:B-44", "client:B-106")
+def test_the_result_has_what_the_broker_says_beside_the_place() -> None:
+    outgoing = outgoing_single(Message("TopicTest", b"x"), "ID1", 5, MAX)
+    ext = {"msgId": "O", "queueId": "3", "queueOffset": "9"}
+    plain = send_result(Command(0, flag=FLAG_RESPONSE, ext=ext), outgoing, target())
+    assert (plain.recall_handle, plain.region, plain.trace_on) == (None, "DefaultRegion", True)
+    ext |= {"recallHandle": "H", "MSG_REGION": "R", "TRACE_ON": "false"}
+    full = send_result(Command(0, flag=FLAG_RESPONSE, ext=ext), outgoing, target())
+    assert (full.recall_handle, full.region, full.trace_on) == ("H", "R", False)

@@ -26,11 +26,13 @@ from sparrowmq.client.addresses import (
 )
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.nameservers import FOLLOW_FIRST_SECONDS, FOLLOW_SECONDS, NameServers
+from sparrowmq.client.request_reply import PendingReplies
 from sparrowmq.client.requests import BrokerRequests, command, decode_route
 from sparrowmq.client.routes import RouteTable
 from sparrowmq.client.security import request_hooks, tls_context
 from sparrowmq.client.settings import ClientSettings
 from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.client.transaction_checks import TransactionChecks
 from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import ClientError, InvalidStateError, SparrowError
 from sparrowmq.core.ids import UniqueIds
@@ -117,8 +119,12 @@ class ClientInstance:
         self.client_address = address
         self.state = InstanceState.CREATED
         self.hooks = Hooks(request_hooks(settings))
+        self.replies = PendingReplies(self.clock)
+        self.checks = TransactionChecks()
         self.on_request: dict[int, Handler[str]] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.receive,
+            RequestCode.CHECK_TRANSACTION_STATE: self.checks.receive,
         }
         """What answers requests of brokers, by code: functions of the broker's address and the request."""
         self.on_close: list[Callable[[], None]] = []

@@ -1,22 +1,37 @@
-"""The asyncio producer: single, batch and one-way sends (client:B). `Sender` does the work."""
+"""The asyncio producer: sends of every kind, requests, transactions (client:B). `Sender` does the work."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from sparrowmq.client.detector import ROUND_SECONDS, detect
 from sparrowmq.client.hooks import SendMode
+from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.publish import QueueSelector
+from sparrowmq.client.recall import recall
+from sparrowmq.client.request_reply import create_reply_message, request_message, wait_for_reply
+from sparrowmq.client.requests import need_address
 from sparrowmq.client.sender import Sender
 from sparrowmq.client.sending import outgoing_encoded_batch
 from sparrowmq.client.settings import ProducerSettings
-from sparrowmq.core.errors import ClientError
-from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.client.tracing import Tracing, tracing_of
+from sparrowmq.client.transaction import (
+    TransactionListener,
+    TransactionResult,
+    Transactions,
+    half_message,
+)
+from sparrowmq.core.errors import ClientError, SparrowError
+from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
 from sparrowmq.core.results import SendResult
 
@@ -41,12 +56,13 @@ class Producer:
         send_timeout: float | None = None,
         retries: int | None = None,
         settings: ProducerSettings | None = None,
+        transaction_listener: TransactionListener | None = None,
     ) -> None:
         """A producer of `group`; arguments override `settings` (see `ProducerSettings` for the rest).
 
         `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
-        is seconds for one send with all its tries (3), `retries` the tries after the first (2). Raises
-        `InvalidNameError` or `SettingsError`.
+        is seconds for one send with all its tries (3), `retries` the tries after the first (2). With a
+        `transaction_listener` it can `send_in_transaction`. Raises `InvalidNameError` or `SettingsError`.
         """
         check_group(group)
         given: dict[str, Any] = {"namesrv": namesrv, "send_timeout": send_timeout, "retries": retries}
@@ -56,7 +72,11 @@ class Producer:
             **{name: value for name, value in given.items() if value is not None},
         )
         self._life = Lifecycle(f"producer {group!r}")
+        self._listener = transaction_listener
         self._sender: Sender | None = None
+        self._transactions: Transactions | None = None
+        self._tracing: Tracing | None = None
+        self._tasks = TaskGroup(self._task_died)
 
     def __repr__(self) -> str:
         return f"<Producer {self.group!r} {self.state.value} {self._sender!r}>"
@@ -85,7 +105,9 @@ class Producer:
         self._life.to(State.STARTING)
         try:
             instance = shared_instance(self.settings)
-            self._sender = Sender(self.group, self.settings, instance)
+            self._tracing = tracing_of(self.group, self.settings, "PRODUCE")
+            own = () if self._tracing is None else (self._tracing.hook,)
+            self._sender = Sender(self.group, self.settings, instance, own)
         except BaseException:
             self._life.to(State.FAILED)
             raise
@@ -97,7 +119,31 @@ class Producer:
             self._life.to(State.CREATED)
             raise
         instance.start()
+        await self._start_parts(self._sender, instance)
         self._life.to(State.RUNNING)
+
+    async def _start_parts(self, sender: Sender, instance: ClientInstance) -> None:
+        settings = self.settings
+        if self._listener is not None:
+            self._transactions = Transactions(
+                self.group,
+                self._listener,
+                instance,
+                sender.hooks,
+                threads=settings.check_threads,
+                waiting_max=settings.checks_max,
+            )
+        for topic in settings.topics:
+            try:
+                await sender.queues(topic)
+            except SparrowError as error:
+                log.warning("the route of %s could not be loaded at the start: %s", topic, error)
+        if self._tracing is not None:
+            self._tracing.start()
+        if sender.faults is not None and settings.detector:
+            work = partial(detect, sender.faults, instance, sender.table, settings)
+            self._tasks.start(run_every(ROUND_SECONDS, work, name="asking brokers that failed"), "detector")
+        self._tasks.start(instance.heartbeat(), "first heartbeat")
 
     async def close(self) -> None:
         """Wait for sends in flight (at most `close_timeout` seconds), tell the brokers, close. Idempotent."""
@@ -108,12 +154,22 @@ class Producer:
         sender = self._running()
         self._life.to(State.CLOSING)
         try:
+            if sender.linger is not None:
+                sender.linger.close()
             if not await sender.gate.drain(self.settings.close_timeout):
                 log.warning("%r closes while sends are under way; they fail now", self)
+            if self._transactions is not None:
+                await self._transactions.close()
+            await self._tasks.close()
             await sender.instance.unregister(producer=self.group)
+            if self._tracing is not None:
+                await self._tracing.close()
         finally:
             await sender.instance.close()
             self._life.to(State.CLOSED)
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        log.error("the background task %r of producer %r died", name, self.group, exc_info=error)
 
     def _running(self) -> Sender:
         self._life.need_running()
@@ -234,3 +290,112 @@ class Producer:
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` a producer may send to. Raises `NoRouteError` when there are none."""
         return await self._running().queues(topic)
+
+    async def request(
+        self,
+        message: Message,
+        timeout: float = 3.0,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: Any = None,
+        hash_key: object = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply that a consumer makes of it (client:B.18).
+
+        `timeout` in seconds covers both. The consumer answers with `create_reply_message` or `reply`. Raises
+        `ReplyTimeoutError` when it was sent and no reply came, `ClientError` with the cause when it could not
+        be sent, and what is wrong with the message itself. Late replies are dropped.
+        """
+        sender = self._running()
+        instance = sender.instance
+        began = asyncio.get_running_loop().time()
+        asked, correlation_id = request_message(message, instance.client_id, timeout)
+        reply = instance.replies.expect(correlation_id)
+        try:
+            if message.topic not in sender.table.infos:
+                await sender.table.find(message.topic, began + timeout)
+                await instance.heartbeat()  # brokers must know where replies go (client:B-90)
+            send = self.send(
+                asked, queue=queue, selector=selector, argument=argument, hash_key=hash_key, timeout=timeout
+            )
+            sent = asyncio.create_task(send, name="request")
+            sent.add_done_callback(lambda task: task.cancelled() or task.exception())
+            left = began + timeout - asyncio.get_running_loop().time()
+            return await wait_for_reply(reply, sent, max(0.0, left), message.topic)
+        finally:
+            instance.replies.forget(correlation_id)
+
+    async def reply(
+        self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None
+    ) -> SendResult:
+        """Answer a request that a consumer received. Raises `ClientError` for a message that is none."""
+        return await self.send(create_reply_message(request, body), timeout=timeout)
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        argument: Any = None,
+        *,
+        timeout: float | None = None,
+        check_after: float | None = None,
+    ) -> TransactionResult:
+        """Send a message that consumers see only when its transaction is committed (client:B.19).
+
+        The message is stored first, as `send` does with `timeout`; then the listener's `execute` is called
+        with it and `argument`, and the broker is told how it ended. When that gets lost, or the state is
+        unknown, the broker asks the listener's `check`, first after `check_after` seconds (the broker's own 6
+        when None). A delay level is dropped. Raises what `send` raises, and `ClientError` without a listener.
+        """
+        sender = self._running()
+        if self._transactions is None:
+            raise ClientError(
+                f"producer {self.group!r} has no transaction listener; make it with transaction_listener="
+            )
+        half = half_message(message, self.group, check_after)
+        sent = await sender.send(half, timeout)
+        return await self._transactions.finish(half, sent, argument, self.settings.send_timeout)
+
+    async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a timed message that is not delivered yet; its message id (client:B-107).
+
+        `handle` is the `recall_handle` of its send's result. Brokers refuse it unless recalling is switched
+        on there, and when it is too late. Raises `ClientError` for a handle that is none.
+        """
+        sender = self._running()
+        message_id = await recall(
+            sender.instance,
+            self.group,
+            topic,
+            handle,
+            self.settings.send_timeout if timeout is None else timeout,
+        )
+        if self._tracing is not None:
+            self._tracing.hook.recalled(self.group, topic, message_id, True)
+        return message_id
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message of `queue` will get."""
+        return await self._running().instance.brokers.max_offset(await self._master(queue), queue)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The smallest offset of `queue` that is still stored."""
+        return await self._running().instance.brokers.min_offset(await self._master(queue), queue)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message of `queue` stored at or after `timestamp_ms`."""
+        brokers = self._running().instance.brokers
+        return await brokers.search_offset(await self._master(queue), queue, timestamp_ms)
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int:
+        """Epoch milliseconds of the oldest stored message of `queue`, -1 when there is none."""
+        return await self._running().instance.brokers.earliest_store_time(await self._master(queue), queue)
+
+    async def _master(self, queue: MessageQueue) -> str:
+        """The master of a queue; a route that does not have it is asked for once more (client:A-55)."""
+        instance = self._running().instance
+        address = instance.routes.master(queue.broker_name)
+        if address is None:
+            await instance.update_route(queue.topic)
+            address = instance.routes.master(queue.broker_name)
+        return need_address(address, queue, "master")

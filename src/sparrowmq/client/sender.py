@@ -18,6 +18,7 @@ from sparrowmq.client.gate import Gate
 from sparrowmq.client.hooks import Hook, Hooks, SendMode
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.latency import FaultStrategy
+from sparrowmq.client.linger import Linger
 from sparrowmq.client.publish import PublishInfo, QueueSelector, one_choice, select_target
 from sparrowmq.client.publish_table import PublishTable, target_of
 from sparrowmq.client.retry import final_error, is_retryable, is_retryable_async
@@ -76,6 +77,7 @@ class Sender:
         self.hooks = Hooks((*settings.hooks, *hooks))
         self._attempts = Attempts(group, settings, instance, self.gate, self.hooks, self.faults)
         self._is_plain = self._attempts.is_plain and settings.try_timeout is None
+        self.linger = Linger(self, settings) if settings.linger else None
         self._slow: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -85,6 +87,10 @@ class Sender:
 
     async def send(self, message: Message, timeout: float | None) -> SendResult:
         """Send to the queue whose turn it is; further tries go to other brokers."""
+        if self.linger is not None and timeout is None:
+            held = self._linger(message, None)
+            if held is not None:
+                return await held
         settings = self._settings
         deadline = self._loop.time() + (settings.send_timeout if timeout is None else timeout)
         outgoing = self._make(message)
@@ -123,6 +129,9 @@ class Sender:
             raise TooManyRequestsError(
                 f"{self.gate.waiting} sends wait for room already; wait for results before sending more"
             )
+        lingers = self.linger if timeout is None and mode is SendMode.ASYNC else None
+        if lingers is not None and lingers.put(message, done, queue):
+            return
         deadline = self._loop.time() + (settings.send_timeout if timeout is None else timeout)
         outgoing = self._make(message)
         if queue is None and len(message.body) < settings.compress_over:
@@ -145,6 +154,16 @@ class Sender:
     ) -> SendResult:
         """Send once, to a queue that was named or is chosen by selector or hash key (client:B-34, B-35)."""
         selector = one_choice(queue, selector, hash_key)
+        if self.linger is not None and timeout is None:
+            if selector is not None:
+                found = await self.table.find(message.topic, self._deadline(None))
+                queue = select_target(
+                    found, selector, message, argument if hash_key is None else hash_key
+                ).queue
+                selector = None
+            held = self._linger(message, queue)
+            if held is not None:
+                return await held
         outgoing = self._make(message)
         deadline = self._deadline(timeout)
         with self.gate.coming():
@@ -205,6 +224,23 @@ class Sender:
         return outgoing_batch(
             messages, keys, ids.next(), self.instance.clock.now_ms(), self._settings.message_bytes_max
         )
+
+    def _linger(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult] | None:
+        """The result of a message that waits for others, or None when it must be sent alone."""
+        assert self.linger is not None
+        future: asyncio.Future[SendResult] = self._loop.create_future()
+
+        def done(result: SendResult | None, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if result is not None:
+                future.set_result(result)
+            elif isinstance(error, Exception):
+                future.set_exception(error)
+            else:
+                future.cancel()
+
+        return future if self.linger.put(message, done, queue) else None
 
     # The fast way
 

@@ -19,7 +19,8 @@ from sparrowmq.client.setting_types import check_types
 from sparrowmq.core.allocation import AllocateStrategy, Averagely
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import BODY_BYTES_MAX
-from sparrowmq.core.names import check_namespace
+from sparrowmq.core.names import check_namespace, check_topic
+from sparrowmq.protocol.trace import TRACE_TOPIC
 from sparrowmq.transport.signing import Credentials
 
 ConsumeFrom = Literal["last", "first"] | datetime
@@ -83,7 +84,11 @@ class ClientSettings:
     """Marks requests and groups as part of a unit of a larger whole (client:A-75)."""
     vip_channel: bool = False
     """Use the brokers' port for urgent requests, two below the usual one (`vipChannelEnabled`)."""
-
+    trace: bool = False
+    """Write what this client does with messages into `trace_topic` (`enableTrace`)."""
+    trace_topic: str = TRACE_TOPIC
+    trace_batch: int = 10
+    """Records in one trace message (`traceMsgBatchNum`); fewer leave after 5 s."""
     namespace: str | None = None
     """Name space that topics and groups are in: `<namespace>%<name>` at the brokers (client:B.23)."""
     namespace_v2: str | None = None
@@ -107,6 +112,8 @@ class ClientSettings:
         check_types(self)
         self._check_client_ip()
         self._check_security()
+        check_topic(self.trace_topic)
+        check_range("trace_batch", self.trace_batch, 1, 20)
         if self.compat not in ("5.x", "4.9"):
             raise SettingsError(f"compat={self.compat!r} is unknown; choose '5.x' or '4.9'")
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
@@ -189,9 +196,16 @@ class ProducerSettings(ClientSettings):
     linger_total_bytes: int = 32 * MIB
     """Bytes that may wait in all; more are sent alone (`totalBatchMaxBytes`)."""
 
+    check_threads: int = 1
+    """Plain `check` functions of a transaction listener at work at once (`checkThreadPoolMaxSize`)."""
+    checks_max: int = 2000
+    """Checks of transactions that may wait (`checkRequestHoldMax`)."""
+
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
         self._check_strategy()
+        check_range("check_threads", self.check_threads, 1, 1000)
+        check_range("checks_max", self.checks_max, 1, 10**6)
         check_range("send_timeout", self.send_timeout, 0.001, 3600, "seconds")
         check_range("retries", self.retries, 0, 100)
         check_range("compress_over", self.compress_over, 1, 2**31 - 1, "bytes")

@@ -20,6 +20,7 @@ from sparrowmq.client.push_consumer import PushConsumer as _PushConsumer
 from sparrowmq.client.settings import ClientSettings, ConsumeFrom, ConsumerSettings, ProducerSettings
 from sparrowmq.client.sync_base import Facade, ProducerFacade, PullScheduleFacade, PushConsumerFacade
 from sparrowmq.client.topic_watch import TopicListener
+from sparrowmq.client.transaction import TransactionListener, TransactionResult
 from sparrowmq.client.workers import Handler
 from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
@@ -49,15 +50,23 @@ class Producer(ProducerFacade):
         send_timeout: float | None = None,
         retries: int | None = None,
         settings: ProducerSettings | None = None,
+        transaction_listener: TransactionListener | None = None,
     ) -> None:
         """A producer of `group`; arguments override `settings` (see `ProducerSettings` for the rest).
 
         `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
-        is seconds for one send with all its tries (3), `retries` the tries after the first (2). Raises
-        `InvalidNameError` or `SettingsError`.
+        is seconds for one send with all its tries (3), `retries` the tries after the first (2). With a
+        `transaction_listener` it can `send_in_transaction`. Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(
-            _Producer(group, namesrv=namesrv, send_timeout=send_timeout, retries=retries, settings=settings)
+            _Producer(
+                group,
+                namesrv=namesrv,
+                send_timeout=send_timeout,
+                retries=retries,
+                settings=settings,
+                transaction_listener=transaction_listener,
+            )
         )
 
     @property
@@ -173,6 +182,79 @@ class Producer(ProducerFacade):
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` a producer may send to. Raises `NoRouteError` when there are none."""
         return self._run(self._inner.queues, topic)
+
+    def request(
+        self,
+        message: Message,
+        timeout: float = 3.0,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: Any = None,
+        hash_key: object = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for the reply that a consumer makes of it (client:B.18).
+
+        `timeout` in seconds covers both. The consumer answers with `create_reply_message` or `reply`. Raises
+        `ReplyTimeoutError` when it was sent and no reply came, `ClientError` with the cause when it could not
+        be sent, and what is wrong with the message itself. Late replies are dropped.
+        """
+        return self._run(
+            self._inner.request,
+            message,
+            timeout,
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            hash_key=hash_key,
+        )
+
+    def reply(self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> SendResult:
+        """Answer a request that a consumer received. Raises `ClientError` for a message that is none."""
+        return self._run(self._inner.reply, request, body, timeout=timeout)
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        argument: Any = None,
+        *,
+        timeout: float | None = None,
+        check_after: float | None = None,
+    ) -> TransactionResult:
+        """Send a message that consumers see only when its transaction is committed (client:B.19).
+
+        The message is stored first, as `send` does with `timeout`; then the listener's `execute` is called
+        with it and `argument`, and the broker is told how it ended. When that gets lost, or the state is
+        unknown, the broker asks the listener's `check`, first after `check_after` seconds (the broker's own 6
+        when None). A delay level is dropped. Raises what `send` raises, and `ClientError` without a listener.
+        """
+        return self._run(
+            self._inner.send_in_transaction, message, argument, timeout=timeout, check_after=check_after
+        )
+
+    def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a timed message that is not delivered yet; its message id (client:B-107).
+
+        `handle` is the `recall_handle` of its send's result. Brokers refuse it unless recalling is switched
+        on there, and when it is too late. Raises `ClientError` for a handle that is none.
+        """
+        return self._run(self._inner.recall, topic, handle, timeout=timeout)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message of `queue` will get."""
+        return self._run(self._inner.max_offset, queue)
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The smallest offset of `queue` that is still stored."""
+        return self._run(self._inner.min_offset, queue)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message of `queue` stored at or after `timestamp_ms`."""
+        return self._run(self._inner.search_offset, queue, timestamp_ms)
+
+    def earliest_store_time(self, queue: MessageQueue) -> int:
+        """Epoch milliseconds of the oldest stored message of `queue`, -1 when there is none."""
+        return self._run(self._inner.earliest_store_time, queue)
 
 
 class PushConsumer(PushConsumerFacade):

@@ -4,7 +4,7 @@ SparrowError
 ├── ClientError           the caller or the local client is at fault, or gave up waiting
 │   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError
 │   ├── NoRouteError, NoNameServerError, AllocationError
-│   └── TooManyRequestsError
+│   └── TooManyRequestsError, ReplyTimeoutError
 ├── TransportError        bytes could not be exchanged; `retryable`
 │   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
 ├── BrokerError           a broker or name server answered with an error code
@@ -84,6 +84,15 @@ class TooManyRequestsError(ClientError):
     """A bound on requests in flight or the time budget of a call was used up before it could be sent."""
 
     retryable = True
+
+
+class ReplyTimeoutError(ClientError):
+    """A request was sent, but no reply message came in time (client code 10006)."""
+
+    retryable = True
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=10006)
 
 
 class TransportError(SparrowError):

@@ -1,0 +1,364 @@
+"""Tracing: what producers and consumers do is written into the trace topic (client:B.22). Off by default.
+
+`Tracing` belongs to one producer or consumer. Its hook makes records, a bounded queue holds them, a producer
+of its own sends them in batches. When the trace topic is away records are dropped and counted: tracing never
+holds up or fails what it traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from sparrowmq.client.hooks import (
+    ConsumeContext,
+    ConsumeHook,
+    EndTransactionContext,
+    EndTransactionHook,
+    Hook,
+    MessageType,
+    RpcHook,
+    SendContext,
+    SendHook,
+)
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.sender import Sender
+from sparrowmq.client.settings import ClientSettings, ProducerSettings
+from sparrowmq.client.tasks import TaskGroup
+from sparrowmq.core.clock import Clock
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import (
+    PROPERTY_KEYS,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TRACE_ON,
+    Message,
+    ReceivedMessage,
+)
+from sparrowmq.core.results import SendStatus
+from sparrowmq.protocol.trace import (
+    EXCEPTION,
+    FAILED,
+    RETURNED_NULL,
+    SUCCESS,
+    TIMEOUT,
+    TRACE_GROUP_PREFIX,
+    EndTransactionTrace,
+    PubTrace,
+    RecallTrace,
+    SubAfterTrace,
+    SubBeforeTrace,
+    Trace,
+    encode_trace,
+    trace_keys,
+)
+from sparrowmq.transport.occasional import OccasionalLog
+
+log = logging.getLogger("sparrowmq.client")
+
+QUEUE_MAX: Final = 2048
+"""Records that wait; more are dropped (client:B-117)."""
+BATCH_SECONDS: Final = 5.0
+"""How long records wait for others to fill a batch."""
+MESSAGE_BYTES_MAX: Final = 128_000
+SEND_TIMEOUT: Final = 5.0
+DRAIN_SECONDS: Final = 5.0
+"""How long closing may take to send what waits (client:B-119)."""
+RETURN_TYPE: Final = "ConsumeContextType"
+_CODES: Final = {
+    "SUCCESS": SUCCESS,
+    "TIME_OUT": TIMEOUT,
+    "EXCEPTION": EXCEPTION,
+    "RETURNNULL": RETURNED_NULL,
+    "FAILED": FAILED,
+}
+_numbers = itertools.count(1)
+
+
+class Tracing:
+    """Records what one producer (`kind` PRODUCE) or consumer (`kind` CONSUME) of `group` does.
+
+    Give `hook` to its hooks, `start` it on the loop and `close` it after its owner. `dropped` counts records
+    that were lost because too many waited or the trace topic could not be written.
+    """
+
+    def __init__(self, group: str, settings: ClientSettings, kind: str) -> None:
+        self._settings = settings
+        self._group = f"{TRACE_GROUP_PREFIX}{group}-{kind}-{next(_numbers)}"
+        self._waiting: deque[Trace] = deque()
+        self._filled = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskGroup(self._task_died)
+        self._occasional = OccasionalLog(log)
+        self._instance = ClientInstance(self._producer_settings())
+        self._sender = Sender(self._group, self._producer_settings(), self._instance)
+        self.hook = TraceHook(self, self._instance.clock)
+        self.sent = 0
+        self.dropped = 0
+
+    def __repr__(self) -> str:
+        return f"<Tracing {self._group} waiting={len(self._waiting)} sent={self.sent} dropped={self.dropped}>"
+
+    @property
+    def topic(self) -> str:
+        """Where records go; messages to it are not traced."""
+        return self._settings.trace_topic
+
+    def start(self) -> None:
+        """Begin to send records."""
+        self._instance.register_producer(self._group, self._sender.table)
+        self._instance.start()
+        self._task = self._tasks.start(self._run(), "trace")
+
+    def put(self, *traces: Trace) -> None:
+        """Take records; what is too much is dropped."""
+        for trace in traces:
+            if len(self._waiting) >= QUEUE_MAX or self._closing:
+                self.dropped += 1
+            else:
+                self._waiting.append(trace)
+        if len(self._waiting) >= self._settings.trace_batch:
+            self._filled.set()
+
+    def request_id(self) -> str:
+        """A new id that ties the records of one handler call together."""
+        return self._instance.unique_ids.next()
+
+    async def close(self) -> None:
+        """Send what waits, at most 5 seconds, and end."""
+        self._closing = True
+        self._filled.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=DRAIN_SECONDS)
+        self.dropped += len(self._waiting)
+        self._waiting.clear()
+        await self._tasks.close()
+        await self._instance.unregister(producer=self._group)
+        await self._instance.close()
+
+    def _producer_settings(self) -> ProducerSettings:
+        given = self._settings
+        hooks = tuple(hook for hook in given.hooks if isinstance(hook, RpcHook))
+        shared = {
+            name: getattr(given, name)
+            for name in ClientSettings.__dataclass_fields__
+            if name not in ("instance_name", "hooks", "trace", "vip_channel")
+        }
+        return replace(
+            ProducerSettings(
+                send_timeout=SEND_TIMEOUT,
+                message_bytes_max=MESSAGE_BYTES_MAX,
+                compress_over=2**31 - 1,
+            ),
+            **shared,
+            hooks=hooks,
+        )
+
+    async def _run(self) -> None:
+        while self._waiting or not self._closing:  # ends when closed and empty, or by cancellation
+            if len(self._waiting) < self._settings.trace_batch and not self._closing:
+                try:
+                    async with asyncio.timeout(BATCH_SECONDS):
+                        await self._filled.wait()
+                except TimeoutError:
+                    pass
+                self._filled.clear()
+            if self._waiting:
+                await self._send(self._next_batch())
+
+    def _next_batch(self) -> list[Trace]:
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._settings.trace_batch))]
+
+    async def _send(self, batch: Sequence[Trace]) -> None:
+        for message, count in trace_messages(self.topic, batch):
+            try:
+                await self._sender.send(message, None)
+                self.sent += count
+            except SparrowError as error:
+                self.dropped += count
+                self._occasional.write(
+                    logging.WARNING, "send", f"trace records for {self.topic!r} are dropped: {error}"
+                )
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        log.error("the background task %r of %r died", name, self, exc_info=error)
+
+
+def trace_messages(topic: str, traces: Sequence[Trace]) -> list[tuple[Message, int]]:
+    """Messages with these records, each below the size limit, and how many records each has."""
+    found: list[tuple[Message, int]] = []
+    parts: list[str] = []
+    keys: set[str] = set()
+    size = 0
+
+    def flush() -> None:
+        if parts:
+            body = "".join(parts).encode("utf-8", "replace")
+            found.append((Message(topic, body, keys=sorted(keys)), len(parts)))
+
+    for trace in traces:
+        text = encode_trace(trace)
+        own = trace_keys(trace)
+        needed = len(text.encode("utf-8", "replace"))
+        own_bytes = sum(len(key) + 1 for key in own)
+        held = sum(len(key) + 1 for key in keys)
+        if parts and (size + needed > MESSAGE_BYTES_MAX or held + own_bytes > 30_000):
+            flush()
+            parts, keys, size = [], set(), 0
+        parts.append(text)
+        keys |= own
+        size += needed
+    flush()
+    return found
+
+
+class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
+    """Makes records of what happens."""
+
+    __slots__ = ("_clock", "_tracing")
+
+    def __init__(self, tracing: Tracing, clock: Clock) -> None:
+        self._tracing = tracing
+        self._clock = clock
+
+    def before_send(self, context: SendContext) -> None:
+        """Note when the try begins."""
+        if context.message.topic != self._tracing.topic:
+            _put(context, self._clock.now_ms())
+
+    def after_send(self, context: SendContext) -> None:
+        """Record a message that was stored; others are not (client:B-113)."""
+        began, result = _get(context), context.result
+        if began is None or result is None or not result.trace_on:
+            return
+        cost = self._clock.now_ms() - began
+        message = context.message
+        self._tracing.put(
+            PubTrace(
+                time=began,
+                region=result.region,
+                group=context.group,
+                topic=message.topic,
+                message_id=result.message_id,
+                tags=message.tags or "",
+                keys=message.keys_text,
+                store_host=context.address,
+                body_bytes=context.body_bytes,
+                cost=cost,
+                message_type=int(context.message_type),
+                offset_message_id=result.offset_message_id,
+                success=result.status is SendStatus.SEND_OK,
+            )
+        )
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        """Record the end of a transaction."""
+        message = context.message
+        received = isinstance(message, ReceivedMessage)
+        keys = " ".join(message.keys) if isinstance(message, ReceivedMessage) else message.keys_text
+        region = message.properties.get(PROPERTY_MSG_REGION) if received else None
+        self._tracing.put(
+            EndTransactionTrace(
+                time=self._clock.now_ms(),
+                region=region or "DefaultRegion",
+                group=context.group,
+                topic=message.topic,
+                message_id=context.message_id,
+                tags=message.tags or "",
+                keys=keys,
+                store_host=context.address,
+                message_type=int(MessageType.COMMIT),
+                transaction_id=context.transaction_id,
+                state=context.state,
+                from_check=context.from_check,
+            )
+        )
+
+    def recalled(self, group: str, topic: str, message_id: str, success: bool) -> None:
+        """Record a recall."""
+        self._tracing.put(
+            RecallTrace(
+                time=self._clock.now_ms(),
+                region="DefaultRegion",
+                group=group,
+                topic=topic,
+                message_id=message_id,
+                success=success,
+            )
+        )
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """Record that the messages reached the handler."""
+        traced = [message for message in context.messages if _is_traced(message)]
+        if not traced:
+            return
+        now, request_id = self._clock.now_ms(), self._tracing.request_id()
+        before = [
+            SubBeforeTrace(
+                time=now,
+                region=message.properties.get(PROPERTY_MSG_REGION) or "DefaultRegion",
+                group=context.group,
+                request_id=request_id,
+                message_id=message.message_id,
+                retry_times=message.reconsume_times,
+                keys=message.properties.get(PROPERTY_KEYS, ""),
+            )
+            for message in traced
+        ]
+        _put(context, (now, before))
+        self._tracing.put(*before)
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """Record how it ended; the time is shared evenly among the messages."""
+        noted = _get(context)
+        if noted is None:
+            return
+        began, before = noted
+        now = self._clock.now_ms()
+        cost = (now - began) // len(before)
+        code = _CODES.get(context.properties.get(RETURN_TYPE, ""), SUCCESS if context.success else FAILED)
+        self._tracing.put(
+            *(
+                SubAfterTrace(
+                    request_id=trace.request_id,
+                    message_id=trace.message_id,
+                    cost=cost,
+                    success=context.success,
+                    keys=trace.keys,
+                    context_code=code,
+                    time=now,
+                    group=context.group,
+                )
+                for trace in before
+            )
+        )
+
+
+def _is_traced(message: ReceivedMessage) -> bool:
+    return message.properties.get(PROPERTY_TRACE_ON) != "false"
+
+
+def _put(context: SendContext | ConsumeContext, value: Any) -> None:
+    """Keep a value for the call after; other hooks have entries of their own."""
+    if not isinstance(context.data, dict):
+        context.data = {}
+    context.data[TraceHook] = value
+
+
+def _get(context: SendContext | ConsumeContext) -> Any:
+    return context.data.get(TraceHook) if isinstance(context.data, dict) else None
+
+
+def tracing_of(group: str, settings: ClientSettings, kind: str) -> Tracing | None:
+    """A `Tracing` for a producer or consumer whose settings ask for it; the caller starts and closes it."""
+    return Tracing(group, settings, kind) if settings.trace else None
+
+
+def hooks_with(settings: ClientSettings, tracing: Tracing | None) -> tuple[Hook, ...]:
+    """The hooks of the settings and, after them, the one that traces."""
+    return tuple(settings.hooks) if tracing is None else (*settings.hooks, tracing.hook)

@@ -1,0 +1,202 @@
+"""Lingering: what travels together, what does not, order, results, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, answer
+from tests.client.producing import flow, sends
+from tests.support import until
+
+from sparrowmq.client.linger import part_of
+from sparrowmq.client.producer import Producer
+from sparrowmq.core.errors import BrokerError, InvalidMessageError, TooManyRequestsError
+from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.results import SendResult, SendStatus
+from sparrowmq.protocol.batch import iter_batch
+from sparrowmq.protocol.frame import Command
+
+QUEUE = MessageQueue("T", "broker-a", 1)
+
+
+def batches(cluster: FakeCluster) -> list[list[bytes]]:
+    return [
+        [body for _, body, _ in iter_batch(c.body)] if c.ext.get("m") == "true" else [c.body]
+        for c in cluster.broker.seen
+        if c.code in (310, 320)
+    ]
+
+
+def several_ids(cluster: FakeCluster) -> None:
+    """Answer batches as brokers do: with an id for each message."""
+    plain = cluster.broker.send
+
+    def handle(conn: Any, command: Command) -> Command:
+        done = plain(conn, command)
+        count = sum(1 for _ in iter_batch(command.body))
+        done.ext["msgId"] = ",".join(f"{done.ext['msgId']}{n}" for n in range(count))
+        return done
+
+    cluster.broker.on[320] = handle
+
+
+@pytest.mark.proves("client:B-77", "client:B-79")
+def test_sends_of_one_moment_travel_as_one_batch_and_have_results_of_their_own() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        several_ids(cluster)
+        results = await asyncio.gather(*(producer.send(Message("T", b"%d" % n)) for n in range(10)))
+        assert batches(cluster) == [[b"%d" % n for n in range(10)]]
+        assert [r.queue_offset for r in results] == list(range(10))
+        assert len({r.message_id for r in results}) == len({r.offset_message_id for r in results}) == 10
+        assert {r.queue for r in results} == {results[0].queue}
+        assert producer.in_flight == 0
+
+    flow(test, linger=0.05)
+
+
+@pytest.mark.proves("client:B-77")
+def test_topic_queue_tag_and_waiting_keep_messages_apart() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.add_topic("U")
+        messages = [
+            Message("T", b"1"),
+            Message("U", b"2"),
+            Message("T", b"3", tags="A"),
+            Message("T", b"4", wait_store_ok=False),
+            Message("T", b"5"),
+        ]
+        done = [producer.send(m) for m in messages] + [producer.send(Message("T", b"6"), queue=QUEUE)]
+        await asyncio.gather(*done)
+        assert sorted(batches(cluster)) == [[b"1", b"5"], [b"2"], [b"3"], [b"4"], [b"6"]]
+
+    flow(test, linger=0.05)
+
+
+@pytest.mark.proves("client:B-77", "client:B-78")
+def test_delayed_messages_and_sends_with_a_time_of_their_own_leave_alone_at_once() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await producer.send(Message("T", b"1", delay_level=1))
+        await producer.send(Message("T", b"2", delay=5))
+        await producer.send(Message("T", b"3"), timeout=20)
+        await producer.send(Message("T", b"4"), timeout=20, queue=QUEUE)
+        assert batches(cluster) == [[b"1"], [b"2"], [b"3"], [b"4"]]
+
+    flow(test, linger=30.0)
+
+
+@pytest.mark.proves("client:B-77")
+def test_a_full_batch_leaves_before_its_time() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await asyncio.gather(*(producer.send(Message("T", b"x" * 100)) for _ in range(20)))
+        assert len(batches(cluster)) > 1 and sum(map(len, batches(cluster))) == 20
+
+    flow(test, linger=0.2, linger_bytes=900)
+
+
+def test_a_batch_stays_below_the_limit_of_a_message() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        bodies = [b"%02d" % n + b"x" * 400 for n in range(6)]
+        await asyncio.gather(*(producer.send(Message("T", body)) for body in bodies))
+        await asyncio.gather(*(producer.send(Message("T", body), queue=QUEUE) for body in bodies))
+        found = batches(cluster)
+        assert all(len(batch) <= 2 for batch in found)
+        assert sorted(body for batch in found for body in batch) == sorted(bodies * 2)
+        queued = [r for r in sends(cluster) if r.queue_id == 1]
+        assert queued
+
+    flow(test, linger=0.01, linger_bytes=1 << 20, message_bytes_max=1200)
+
+
+@pytest.mark.proves("client:B-77")
+def test_messages_to_a_chosen_queue_keep_their_order_over_retried_batches() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        gate = asyncio.Event()
+
+        async def first_waits(conn: Any, command: Command) -> Command:
+            if len(batches(cluster)) == 1:
+                await gate.wait()
+            done: Command = stored(conn, command)
+            return done
+
+        several_ids(cluster)
+        stored: Any = cluster.broker.on[320]
+        cluster.broker.on[320] = first_waits
+        tasks = [
+            asyncio.create_task(producer.send(Message("T", b"%02d" % n + b"x" * 60), queue=QUEUE))
+            for n in range(30)
+        ]
+        await until(lambda: batches(cluster))
+        await asyncio.sleep(0.05)
+        assert len(batches(cluster)) == 1, "the next batch waits for the first"
+        gate.set()
+        results = await asyncio.gather(*tasks)
+        assert [r.queue_offset for r in results] == list(range(30))
+        assert [body[:2] for batch in batches(cluster) for body in batch] == [b"%02d" % n for n in range(30)]
+
+    flow(test, linger=0.01, linger_bytes=500)
+
+
+def test_selectors_and_keys_choose_before_lingering() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await asyncio.gather(*(producer.send(Message("T", b"x"), hash_key="order-1") for _ in range(5)))
+        assert [len(batch) for batch in batches(cluster)] == [5]
+        assert sends(cluster)[0].queue_id == 2
+
+    flow(test, linger=0.02)
+
+
+def test_an_error_reaches_every_message_of_the_batch_and_bad_ones_are_refused_at_once() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.broker.on[320] = lambda conn, c: answer(13, remark="illegal")
+        outcomes = await asyncio.gather(
+            *(producer.send(Message("T", b"x")) for _ in range(3)), return_exceptions=True
+        )
+        assert all(isinstance(outcome, BrokerError) for outcome in outcomes)
+        with pytest.raises(InvalidMessageError, match="is empty"):
+            await producer.send(Message("T", b""))
+        with pytest.raises(InvalidMessageError, match="the limit is"):
+            await producer.send(Message("T", b"x" * (5 << 20)))
+
+    flow(test, linger=0.01)
+
+
+@pytest.mark.proves("client:B-77")
+def test_beyond_the_total_messages_leave_alone_or_are_refused_where_order_counts() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        held = asyncio.create_task(producer.send(Message("T", b"x" * 200), queue=QUEUE))
+        await asyncio.sleep(0)
+        alone = await producer.send(Message("T", b"alone"))
+        assert alone.status is SendStatus.SEND_OK and not held.done()
+        with pytest.raises(TooManyRequestsError, match="bytes linger, the limit is 100"):
+            await producer.send(Message("T", b"x"), queue=QUEUE)
+        await producer.close()
+        assert (await held).queue == QUEUE, "closing lets what waits leave"
+
+    flow(test, linger=30.0, linger_total_bytes=100)
+
+
+def test_submitted_messages_linger_as_well_and_cancelling_takes_none_back() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        done: list[Any] = []
+        for number in range(3):
+            producer.submit(Message("T", b"%d" % number), lambda *outcome: done.append(outcome))
+        task = asyncio.create_task(producer.send(Message("T", b"3")))
+        await asyncio.sleep(0)
+        task.cancel()
+        await until(lambda: len(done) == 3)
+        assert batches(cluster) == [[b"0", b"1", b"2", b"3"]]
+        assert all(error is None for _, error in done)
+        assert "buckets=0" in repr(producer._sender and producer._sender.linger)
+
+    flow(test, linger=0.02)
+
+
+@pytest.mark.proves("client:B-79")
+def test_an_answer_with_one_id_is_every_messages_result() -> None:
+    result = SendResult(SendStatus.SEND_OK, "a,b", "X,Y", QUEUE, 5)
+    second = part_of(result, 1, "b", 2)
+    assert (second.message_id, second.offset_message_id, second.queue_offset) == ("b", "Y", 6)
+    inner = SendResult(SendStatus.SEND_OK, "batch", "X", QUEUE, 5)
+    assert part_of(inner, 1, "b", 2) is inner

@@ -1,0 +1,344 @@
+"""Transactions against a scripted broker: half messages, ends, checks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.client.producing import SEND, sends
+from tests.support import run, until
+
+from sparrowmq.client.hooks import EndTransactionContext, EndTransactionHook
+from sparrowmq.client.producer import Producer
+from sparrowmq.client.settings import ProducerSettings
+from sparrowmq.client.transaction import HalfMessage, TransactionState, half_message
+from sparrowmq.core.errors import BrokerError, ClientError, InvalidMessageError
+from sparrowmq.core.message import Message, ReceivedMessage
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
+from sparrowmq.protocol.record import encode_record
+from sparrowmq.transport.address import pack_host
+
+END = int(RequestCode.END_TRANSACTION)
+CHECK = int(RequestCode.CHECK_TRANSACTION_STATE)
+
+
+class Listener:
+    """Says what a test sets; notes what it is asked."""
+
+    def __init__(
+        self, outcome: Any = TransactionState.COMMIT, checked: Any = TransactionState.COMMIT
+    ) -> None:
+        self.outcome = outcome
+        self.checked = checked
+        self.executed: list[tuple[HalfMessage, Any]] = []
+        self.checks: list[ReceivedMessage] = []
+        self.threads: set[str] = set()
+
+    def execute(self, message: HalfMessage, argument: Any) -> TransactionState | None:
+        self.threads.add(threading.current_thread().name)
+        self.executed.append((message, argument))
+        return self._give(self.outcome)
+
+    def check(self, message: ReceivedMessage) -> TransactionState | None:
+        self.threads.add(threading.current_thread().name)
+        self.checks.append(message)
+        return self._give(self.checked)
+
+    @staticmethod
+    def _give(outcome: Any) -> Any:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class AsyncListener(Listener):
+    async def execute(self, message: HalfMessage, argument: Any) -> TransactionState | None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return super().execute(message, argument)
+
+    async def check(self, message: ReceivedMessage) -> TransactionState | None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return super().check(message)
+
+
+def flow(test: Any, listener: Any, **settings: Any) -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            ends: list[Command] = []
+            cluster.broker.learn(END, lambda conn, c: ends.append(c))
+            made = ProducerSettings(namesrv=cluster.namesrv, **settings)
+            async with Producer("g", settings=made, transaction_listener=listener) as producer:
+                await test(cluster, producer, ends)
+
+    run(main())
+
+
+def ask(cluster: FakeCluster, group: str = "g", body: bytes = b"", key: str = "K1") -> None:
+    """Let the broker ask every connection for a transaction."""
+    host = pack_host("127.0.0.1", 10911)
+    record = body or encode_record(
+        topic=b"T",
+        queue_id=1,
+        queue_offset=5,
+        physical_offset=77,
+        body=b"x",
+        properties=properties.encode({"PGROUP": group, "UNIQ_KEY": key, "TRAN_MSG": "true"}),
+        flag=0,
+        sys_flag=0,
+        born_timestamp=1,
+        born_host=host,
+        store_timestamp=1,
+        store_host=host,
+    )
+    ext = {
+        "tranStateTableOffset": "5",
+        "commitLogOffset": "77",
+        "msgId": key,
+        "transactionId": key,
+        "bname": "broker-a",
+    }
+    for conn in cluster.broker.server.connections:
+        conn.notify(Command(CHECK, ext=ext, body=record))
+
+
+@pytest.mark.proves("client:B-98", "client:B-99", "client:B-101", "client:B-103", "client:B-67")
+@pytest.mark.parametrize("kind", [Listener, AsyncListener])
+@pytest.mark.parametrize(
+    ("outcome", "state", "bits"),
+    [
+        (TransactionState.COMMIT, TransactionState.COMMIT, "8"),
+        (TransactionState.ROLLBACK, TransactionState.ROLLBACK, "12"),
+        (TransactionState.UNKNOWN, TransactionState.UNKNOWN, "0"),
+        (None, TransactionState.UNKNOWN, "0"),
+        (ValueError("local trouble"), TransactionState.UNKNOWN, "0"),
+        ("nonsense", TransactionState.UNKNOWN, "0"),
+    ],
+)
+def test_a_transaction_is_stored_done_and_ended(
+    kind: type[Listener], outcome: Any, state: TransactionState, bits: str
+) -> None:
+    listener = kind(outcome)
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        message = Message("T", b"x", tags="A", keys="k", delay_level=3)
+        result = await producer.send_in_transaction(message, {"an": "argument"}, check_after=30)
+        assert result.state is state
+        assert (result.error is None) is (not isinstance(outcome, Exception | str))
+        ((half, argument),) = listener.executed
+        assert argument == {"an": "argument"} and (half.body, half.tags) == (b"x", "A")
+        assert half.message_id == half.transaction_id == result.send.message_id
+        assert message.delay_level == 3 and message.system is None, "the caller's message stays as it was"
+        (sent,) = sends(cluster)
+        found = properties.decode((sent.properties or "").encode())
+        assert found["TRAN_MSG"] == "true" and found["PGROUP"] == "g" and "DELAY" not in found
+        assert found["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "30" and sent.sys_flag == 4
+        await until(lambda: ends)
+        (end,) = ends
+        assert end.flag & FLAG_ONEWAY
+        assert end.ext == {
+            "producerGroup": "g",
+            "tranStateTableOffset": str(result.send.queue_offset),
+            "commitLogOffset": str(int(result.send.offset_message_id[16:], 16)),
+            "commitOrRollback": bits,
+            "fromTransactionCheck": "false",
+            "msgId": result.send.message_id,
+            "transactionId": result.send.transaction_id,
+            "topic": "T",
+            "bname": "broker-a",
+        }
+        assert ("local trouble" in (end.remark or "")) is (
+            isinstance(outcome, Exception) and "local" in str(outcome)
+        )
+        if kind is Listener:
+            assert all("g-local" in name for name in listener.threads)
+
+    flow(test, listener)
+
+
+@pytest.mark.proves("client:B-100")
+@pytest.mark.parametrize("code", [10, 11, 12])
+def test_a_half_message_that_is_not_safe_is_rolled_back_without_the_local_branch(code: int) -> None:
+    listener = Listener()
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        def handle(conn: Any, command: Command) -> Command:
+            stored = cluster.broker.send(conn, command)
+            stored.code = code
+            return stored
+
+        cluster.broker.on[SEND] = handle
+        result = await producer.send_in_transaction(Message("T", b"x"))
+        assert result.state is TransactionState.ROLLBACK and not listener.executed
+        await until(lambda: ends)
+        assert ends[0].ext["commitOrRollback"] == "12"
+
+    flow(test, listener)
+
+
+@pytest.mark.proves("client:B-98")
+def test_a_half_message_that_is_not_stored_raises_and_nothing_is_done() -> None:
+    listener = Listener()
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        cluster.broker.on[SEND] = lambda conn, c: answer(1, remark="no")
+        with pytest.raises(BrokerError):
+            await producer.send_in_transaction(Message("T", b"x"))
+        assert len(sends(cluster)) == 3, "with the usual tries"
+        assert not listener.executed and not ends
+        with pytest.raises(InvalidMessageError, match="check_after=-1"):
+            await producer.send_in_transaction(Message("T", b"x"), check_after=-1)
+
+    flow(test, listener)
+
+
+@pytest.mark.proves("client:B-97")
+def test_a_producer_without_listener_refuses() -> None:
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        with pytest.raises(ClientError, match="has no transaction listener; make it with"):
+            await producer.send_in_transaction(Message("T", b"x"))
+        assert not sends(cluster)
+
+    flow(test, None)
+
+
+@pytest.mark.proves("client:B-101")
+def test_an_end_that_cannot_be_told_is_logged_and_the_result_stands(caplog: pytest.LogCaptureFixture) -> None:
+    listener = Listener()
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        def odd_id(conn: Any, command: Command) -> Command:
+            stored = cluster.broker.send(conn, command)
+            stored.ext["msgId"] = "no hex"
+            return stored
+
+        cluster.broker.on[SEND] = odd_id
+        result = await producer.send_in_transaction(Message("T", b"x"))
+        assert result.state is TransactionState.COMMIT
+        assert "the broker will ask" in caplog.text and not ends
+
+    with caplog.at_level(logging.WARNING, "sparrowmq.client"):
+        flow(test, listener)
+
+
+@pytest.mark.proves("client:B-102", "client:A-86", "client:B-67")
+@pytest.mark.parametrize("kind", [Listener, AsyncListener])
+@pytest.mark.parametrize(
+    ("outcome", "bits"),
+    [
+        (TransactionState.COMMIT, "8"),
+        (TransactionState.ROLLBACK, "12"),
+        (None, "0"),
+        (ValueError("who knows"), "0"),
+    ],
+)
+def test_a_broker_that_asks_is_told(kind: type[Listener], outcome: Any, bits: str) -> None:
+    listener = kind(checked=outcome)
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        await producer.send(Message("T", b"connect"))
+        ask(cluster)
+        await until(lambda: ends)
+        (end,) = ends
+        assert end.flag & FLAG_ONEWAY
+        assert end.ext == {
+            "producerGroup": "g",
+            "tranStateTableOffset": "5",
+            "commitLogOffset": "77",
+            "commitOrRollback": bits,
+            "fromTransactionCheck": "true",
+            "msgId": "K1",
+            "transactionId": "K1",
+            "topic": "T",
+            "bname": "broker-a",
+        }
+        assert ("who knows" in (end.remark or "")) is isinstance(outcome, Exception)
+        (message,) = listener.checks
+        assert (message.topic, message.body, message.message_id) == ("T", b"x", "K1")
+
+    flow(test, listener)
+
+
+@pytest.mark.proves("client:B-102")
+def test_checks_run_in_a_bounded_pool_and_what_is_too_much_is_left_to_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Slow(Listener):
+        def __init__(self) -> None:
+            super().__init__()
+            self.go = asyncio.Event()
+            self.running = self.peak = 0
+
+        async def check(self, message: ReceivedMessage) -> TransactionState:  # type: ignore[override]
+            self.running += 1
+            self.peak = max(self.peak, self.running)
+            await self.go.wait()
+            self.running -= 1
+            return TransactionState.COMMIT
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        await producer.send(Message("T", b"connect"))
+        for number in range(5):
+            ask(cluster, key=f"K{number}")
+        await until(lambda: "checks of transactions of group g wait already" in caplog.text)
+        assert listener.peak == 1
+        listener.go.set()
+        await until(lambda: len(ends) == 3)
+        assert [end.ext["msgId"] for end in ends] == ["K0", "K1", "K2"] and listener.peak == 1
+
+    listener = Slow()
+    with caplog.at_level(logging.WARNING, "sparrowmq.client"):
+        flow(test, listener, check_threads=1, checks_max=3)
+
+
+@pytest.mark.proves("client:B-102")
+def test_questions_for_others_and_unreadable_ones_are_logged_and_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = Listener()
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        await producer.send(Message("T", b"connect"))
+        ask(cluster, group="another")
+        await until(lambda: "of group 'another', which has no listener here" in caplog.text)
+        ask(cluster, body=b"junk")
+        await until(lambda: "asks for a transaction that is unreadable" in caplog.text)
+        ask(cluster)
+        await until(lambda: ends)
+
+    with caplog.at_level(logging.WARNING, "sparrowmq.client"):
+        flow(test, listener)
+
+
+@pytest.mark.proves("client:B-48")
+def test_hooks_see_the_end_of_transactions_from_both_sides() -> None:
+    seen: list[EndTransactionContext] = []
+
+    class Hook(EndTransactionHook):
+        def end_transaction(self, context: EndTransactionContext) -> None:
+            seen.append(context)
+            raise ValueError("ignored")
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        result = await producer.send_in_transaction(Message("T", b"x"))
+        ask(cluster)
+        await until(lambda: len(ends) == 2)
+        assert [(c.state, c.from_check, c.message_id) for c in seen] == [
+            ("COMMIT_MESSAGE", False, result.send.message_id),
+            ("COMMIT_MESSAGE", True, "K1"),
+        ]
+        assert all(c.address == cluster.broker.server.address and c.group == "g" for c in seen)
+
+    flow(test, Listener(), hooks=(Hook(),))
+
+
+def test_a_half_message_keeps_what_the_message_has() -> None:
+    half = half_message(Message("T", b"b", "tag", ["k"], {"a": "b"}, 7, False), "g", None)
+    assert (half.topic, half.body, half.tags, half.keys_text) == ("T", b"b", "tag", "k")
+    assert (half.properties, half.flag, half.wait_store_ok) == ({"a": "b"}, 7, False)
+    assert half.system == {"TRAN_MSG": "true", "PGROUP": "g"}
