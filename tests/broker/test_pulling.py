@@ -63,6 +63,7 @@ def bodies(answer: Command) -> list[bytes]:
     return [record.body for record in decode_records(answer.body)]
 
 
+@pytest.mark.proves("client:D-26")
 def test_found_messages_come_as_stored_with_all_offsets(rig: Rig) -> None:
     fill(rig, 3)
     answer = pull(rig, opaque=5, queueOffset=1)
@@ -86,6 +87,7 @@ def test_a_bulk_answer_holds_as_much_as_its_bytes_allow(rig: Rig) -> None:
     assert 1 <= len(bodies(small)) < 20 and len(small.body) <= 2000
 
 
+@pytest.mark.proves("client:D-26")
 @pytest.mark.parametrize(
     ("offset", "code", "next_offset"),
     [
@@ -215,6 +217,7 @@ def test_a_client_that_does_not_read_is_told_to_wait(rig: Rig, monkeypatch: pyte
     assert "100" in (second.remark or "") and pull(rig, client).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.proves("client:D-18", "MUST-01")
 def test_a_held_pull_is_answered_by_the_chunk_that_brings_its_message(rig: Rig) -> None:
     client = connection()
     rig.pulling.pull(client, frame(opaque=11, sysFlag=4 | HOLD))

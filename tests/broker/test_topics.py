@@ -79,6 +79,7 @@ def test_an_unchanged_topic_does_not_raise_the_version(rig: Rig) -> None:
     assert rig.topics.version.counter == 1
 
 
+@pytest.mark.proves("client:C-13")
 def test_more_queues_are_seen_at_once(rig: Rig) -> None:
     rig.topics.ensure("A", 2)
     before = rig.topics.get("A")

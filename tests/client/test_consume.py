@@ -20,6 +20,7 @@ from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol import headers, properties
 
 
+@pytest.mark.proves("client:D-48", "MUST-34")
 def test_batches_are_lists_up_to_the_size_of_one_queue() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[list[ReceivedMessage]] = []
@@ -32,6 +33,7 @@ def test_batches_are_lists_up_to_the_size_of_one_queue() -> None:
     flow(test, 50)
 
 
+@pytest.mark.proves("client:D-44")
 def test_a_message_in_hand_too_long_goes_to_retry() -> None:
     async def test(cluster: FakeCluster) -> None:
         cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
@@ -47,6 +49,7 @@ def test_a_message_in_hand_too_long_goes_to_retry() -> None:
     flow(test, 1)
 
 
+@pytest.mark.proves("client:D-53", "client:D-55", "client:D-56")
 def test_a_failed_message_is_sent_back_and_passed() -> None:
     async def test(cluster: FakeCluster) -> None:
         cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
@@ -67,6 +70,7 @@ def test_a_failed_message_is_sent_back_and_passed() -> None:
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D-54")
 @pytest.mark.parametrize("refusal", ["unsupported", "lost"])
 def test_what_the_broker_does_not_take_back_is_handled_again_here(refusal: str) -> None:
     async def test(cluster: FakeCluster) -> None:
@@ -90,6 +94,7 @@ def test_what_the_broker_does_not_take_back_is_handled_again_here(refusal: str) 
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D-46", "client:D-54")
 def test_the_offset_is_held_while_a_message_waits_here() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []
@@ -108,6 +113,7 @@ def test_the_offset_is_held_while_a_message_waits_here() -> None:
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D.9")
 def test_messages_from_the_retry_topic_reach_the_handler_of_their_topic() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []
@@ -185,6 +191,7 @@ def test_a_handler_that_takes_too_long_has_its_message_sent_back_once() -> None:
     flow(test, 1)
 
 
+@pytest.mark.proves("client:C-53", "MUST-36")
 def test_results_of_a_queue_that_was_given_up_are_thrown_away() -> None:
     async def test(cluster: FakeCluster) -> None:
         running, go = asyncio.Event(), asyncio.Event()

@@ -49,6 +49,7 @@ def test_waiting_callers_go_in_order() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:B-25")
 def test_a_caller_that_waits_too_long_gets_an_error_with_the_limits() -> None:
     async def main() -> None:
         gate = Gate(1, 1000)

@@ -56,6 +56,7 @@ def test_the_client_id_is_address_and_instance_name() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-40")
 def test_a_route_is_asked_for_once_however_many_want_it() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -107,6 +108,7 @@ def test_answers_that_are_no_routes_are_errors() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A.5", "client:A-34", "client:A-35", "client:A-46")
 def test_scheduled_tasks_refresh_routes_and_beat_whatever_happens() -> None:
     async def main() -> None:
         async with fake_cluster("T", "U") as cluster:
@@ -131,6 +133,7 @@ def test_scheduled_tasks_refresh_routes_and_beat_whatever_happens() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-57")
 def test_heartbeats_go_to_masters_only_without_a_consumer() -> None:
     async def main() -> None:
         async with fake_cluster("T", brokers=2) as cluster:
@@ -149,6 +152,7 @@ def test_heartbeats_go_to_masters_only_without_a_consumer() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-61", "client:A-62")
 def test_a_new_connection_brings_a_heartbeat_and_wakes_the_group() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -169,6 +173,7 @@ def test_a_new_connection_brings_a_heartbeat_and_wakes_the_group() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-87", "client:C-03")
 def test_notifications_wake_the_group_they_name() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -188,6 +193,7 @@ def test_notifications_wake_the_group_they_name() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-35", "client:A-51")
 def test_brokers_that_are_in_no_route_any_more_are_forgotten() -> None:
     async def main() -> None:
         async with fake_cluster("T", brokers=2) as cluster:
@@ -215,7 +221,7 @@ def test_an_unreachable_name_server_is_named() -> None:
     run(main())
 
 
-@pytest.mark.proves("client:A-27", "client:A-28")
+@pytest.mark.proves("client:A-27", "client:A-28", "client:A.4")
 def test_starting_twice_does_nothing_and_a_failed_start_is_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,7 @@ from sparrowmq.client.lifecycle import TRANSITIONS, Lifecycle, State
 from sparrowmq.core.errors import InvalidStateError
 
 
+@pytest.mark.proves("client:A-29", "client:A-30", "client:A-32", "MUST-04")
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
 def test_every_pair_of_states_either_follows_or_is_refused_by_name(before: State, after: State) -> None:
     life = Lifecycle("thing 'x'")

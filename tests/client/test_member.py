@@ -21,6 +21,7 @@ from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol.codes import RequestCode
 
 
+@pytest.mark.proves("client:C-11", "client:C-23", "client:C.6-1", "client:D-109")
 def test_two_members_share_the_queues_and_hand_them_over() -> None:
     async def test(cluster: FakeCluster) -> None:
         one_got: list[ReceivedMessage] = []
@@ -47,6 +48,7 @@ def test_two_members_share_the_queues_and_hand_them_over() -> None:
     flow(test, 0, queues=4)
 
 
+@pytest.mark.proves("client:C.6-2")
 @pytest.mark.parametrize(
     ("start", "expected"),
     [("first", [0, 2, 4, 6, 8, 10]), ("last", [10]), (datetime(2024, 1, 1, tzinfo=UTC), [4, 6, 8, 10])],
@@ -95,6 +97,7 @@ def test_what_a_new_group_has_in_hand_is_not_skipped_by_the_next_owner() -> None
     flow(test, 0, queues=1)
 
 
+@pytest.mark.proves("client:D.2-15", "client:D-05")
 def test_heartbeats_carry_group_subscription_and_start() -> None:
     async def test(cluster: FakeCluster) -> None:
         async with consumer_of(cluster, consume_from="last") as consumer:

@@ -30,6 +30,7 @@ def flow(test: Callable[[FakeCluster, BrokerOffsetStore], Coroutine[Any, Any, No
     run(main())
 
 
+@pytest.mark.proves("client:D-75")
 def test_memory_only_grows_unless_set() -> None:
     async def test(cluster: FakeCluster, store: BrokerOffsetStore) -> None:
         assert store.get(QUEUE) is None
@@ -60,6 +61,7 @@ def test_reading_asks_the_broker_and_fills_the_memory() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:D-77")
 def test_persisting_sends_what_is_in_memory() -> None:
     async def test(cluster: FakeCluster, store: BrokerOffsetStore) -> None:
         other = MessageQueue("T", "broker-a", 1)

@@ -18,6 +18,7 @@ def message(offset: int, body: bytes = b"body") -> ReceivedMessage:
     return ReceivedMessage(QUEUE, offset, 0, "T", body, {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
 
 
+@pytest.mark.proves("client:D-33", "client:D-46", "client:D.8")
 def test_the_offset_to_commit_is_the_smallest_in_hand() -> None:
     held = ProcessQueue(QUEUE, 10, Limits())
     messages = [message(offset) for offset in range(10, 15)]
@@ -36,6 +37,7 @@ def test_gaps_from_filtering_are_skipped_by_the_commit() -> None:
     assert held.remove([message(9)]) == 10
 
 
+@pytest.mark.proves("client:D-32")
 def test_a_message_put_twice_counts_once() -> None:
     held = ProcessQueue(QUEUE, 0, Limits())
     held.put([message(1, b"abc")])
@@ -45,6 +47,7 @@ def test_a_message_put_twice_counts_once() -> None:
     assert (len(held), held.bytes) == (0, 0)
 
 
+@pytest.mark.proves("client:D-16")
 def test_limits_are_allowed_and_one_more_is_full() -> None:
     held = ProcessQueue(QUEUE, 0, Limits(messages=2))
     held.put([message(0), message(1)])
@@ -98,6 +101,7 @@ def test_dropping_empties_it_and_wakes_its_puller() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:D-39")
 def test_first_and_contains() -> None:
     held = ProcessQueue(QUEUE, 0, Limits())
     assert held.first is None

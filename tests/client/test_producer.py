@@ -27,6 +27,7 @@ from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.connection import Connection
 
 
+@pytest.mark.proves("client:B.4", "client:A-95", "MUST-49")
 def test_heartbeats_name_the_group_and_goodbye_is_said() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -43,6 +44,7 @@ def test_heartbeats_name_the_group_and_goodbye_is_said() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:B-14")
 def test_closing_waits_for_sends_in_flight() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -121,6 +123,7 @@ def test_closing_is_bounded_when_brokers_are_silent() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:B-01", "client:A-29", "MUST-46")
 def test_the_life_of_a_producer() -> None:
     async def main() -> None:
         producer = Producer("g", namesrv="127.0.0.1:1")
@@ -156,6 +159,7 @@ def test_a_failed_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     run(main())
 
 
+@pytest.mark.proves("client:B-03")
 @pytest.mark.parametrize("group", ["", "a b", "DEFAULT_PRODUCER", "x" * 121])
 def test_illegal_groups_are_refused(group: str) -> None:
     with pytest.raises(InvalidNameError):

@@ -56,6 +56,7 @@ def test_a_further_try_goes_to_another_broker() -> None:
         assert publish.next_other("b").queue.broker_name != "b"
 
 
+@pytest.mark.proves("client:B-21")
 def test_with_one_broker_a_further_try_goes_to_its_next_queue() -> None:
     publish = info("a")
     first = publish.next().queue

@@ -128,7 +128,7 @@ def test_the_listener_of_registered_topics_is_told_and_its_errors_are_logged(
     flow(test, queues=2)
 
 
-@pytest.mark.proves("client:C-22", "client:E-16", "client:E-11")
+@pytest.mark.proves("client:C-22", "client:E-16", "client:E-11", "client:C.6-4")
 def test_a_classic_consumer_has_its_share_and_reads_nothing_by_itself() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         consumer.register_topic("T")

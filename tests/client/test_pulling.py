@@ -26,6 +26,7 @@ from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.connection import Connection
 
 
+@pytest.mark.proves("client:D.7")
 def test_tags_are_filtered_again_here() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []
@@ -40,6 +41,7 @@ def test_tags_are_filtered_again_here() -> None:
     flow(test, 30, tags=("A", "B", "C"))
 
 
+@pytest.mark.proves("client:D.5", "client:D-16")
 def test_flow_control_bounds_what_is_in_hand() -> None:
     async def test(cluster: FakeCluster) -> None:
         go = asyncio.Event()
@@ -65,6 +67,7 @@ def test_flow_control_bounds_what_is_in_hand() -> None:
     flow(test, 200, queues=1)
 
 
+@pytest.mark.proves("client:D.7", "client:D-27")
 def test_an_offset_that_is_not_stored_is_repaired() -> None:
     async def test(cluster: FakeCluster) -> None:
         cluster.broker.first["T", 0] = 50
@@ -85,6 +88,7 @@ def test_an_offset_that_is_not_stored_is_repaired() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:D-29")
 def test_a_failed_pull_is_seen_and_repeated() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []
@@ -99,6 +103,7 @@ def test_a_failed_pull_is_seen_and_repeated() -> None:
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D-28")
 def test_pulls_under_flow_control_are_repeated_soon() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []
@@ -117,6 +122,7 @@ def test_pulls_under_flow_control_are_repeated_soon() -> None:
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D-30")
 def test_a_broker_that_forgot_the_group_gets_a_heartbeat() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []
@@ -152,6 +158,7 @@ def test_it_comes_back_after_the_connection_is_lost() -> None:
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D.5-11")
 def test_pulls_commit_on_the_way() -> None:
     async def test(cluster: FakeCluster) -> None:
         async with consumer_of(cluster, persist_interval=3600) as consumer:

@@ -32,6 +32,7 @@ from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol.codes import RequestCode
 
 
+@pytest.mark.proves("MUST-02", "client:A-36", "client:D-55")
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_handlers_get_every_message_and_offsets_are_committed(kind: str) -> None:
     async def test(cluster: FakeCluster) -> None:
@@ -113,6 +114,7 @@ def test_what_was_not_acked_is_not_committed() -> None:
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D.14", "client:D-85", "client:A-95")
 def test_closing_waits_for_handlers_and_commits_their_work() -> None:
     async def test(cluster: FakeCluster) -> None:
         running, go = threading.Event(), threading.Event()
@@ -136,6 +138,7 @@ def test_closing_waits_for_handlers_and_commits_their_work() -> None:
     flow(test, 10)
 
 
+@pytest.mark.proves("client:D-84")
 def test_closing_is_bounded_when_a_handler_hangs() -> None:
     async def test(cluster: FakeCluster) -> None:
         running = asyncio.Event()
@@ -272,6 +275,7 @@ def test_a_failure_nobody_saw_is_raised_by_close(monkeypatch: pytest.MonkeyPatch
     flow(test, 2)
 
 
+@pytest.mark.proves("client:A-29", "MUST-04")
 def test_the_life_of_a_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARROW_NAMESRV", raising=False)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
@@ -303,6 +307,7 @@ def test_the_life_of_a_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     run(main())
 
 
+@pytest.mark.proves("client:D.2-1", "MUST-05")
 def test_bad_groups_topics_and_expressions() -> None:
     with pytest.raises(InvalidNameError):
         PushConsumer("DEFAULT_CONSUMER")

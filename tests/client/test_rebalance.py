@@ -24,6 +24,7 @@ queue_sets = st.sets(
 )
 
 
+@pytest.mark.proves("client:C.6-1")
 @given(queue_sets, queue_sets)
 def test_a_plan_turns_what_is_owned_into_what_is_wanted(
     owned: set[MessageQueue], wanted: set[MessageQueue]
@@ -97,6 +98,7 @@ def set_members(cluster: FakeCluster, *ids: str) -> None:
     cluster.broker.on[MEMBERS] = lambda conn, c: answer(body=bodies.ConsumerList(list(ids)).encode())
 
 
+@pytest.mark.proves("client:C.3", "client:C-11", "client:C-12")
 def test_a_lone_member_gets_all_queues_and_shares_them_with_a_second() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -126,6 +128,7 @@ def test_a_member_the_broker_does_not_know_gives_everything_up() -> None:
     flow(test, "T")
 
 
+@pytest.mark.proves("client:C.3", "client:C.2")
 def test_what_cannot_be_asked_leaves_everything_as_it_is() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -141,6 +144,7 @@ def test_what_cannot_be_asked_leaves_everything_as_it_is() -> None:
     flow(test, "T")
 
 
+@pytest.mark.proves("client:C-33")
 def test_a_queue_that_cannot_be_taken_is_tried_again() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -155,6 +159,7 @@ def test_a_queue_that_cannot_be_taken_is_tried_again() -> None:
     flow(test, "T")
 
 
+@pytest.mark.proves("client:C-32")
 def test_queues_of_topics_no_longer_subscribed_are_given_up() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -167,6 +172,7 @@ def test_queues_of_topics_no_longer_subscribed_are_given_up() -> None:
     flow(test, "T")
 
 
+@pytest.mark.proves("client:C.2")
 def test_one_topic_without_route_does_not_stop_the_others() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -200,6 +206,7 @@ def test_a_topic_without_readable_queues_is_not_settled() -> None:
     flow(test, "W")
 
 
+@pytest.mark.proves("client:C-02", "client:C-07", "client:A-96")
 def test_the_loop_runs_when_woken_and_until_it_is_settled() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -224,6 +231,7 @@ def test_the_loop_runs_when_woken_and_until_it_is_settled() -> None:
     flow(test, "T")
 
 
+@pytest.mark.proves("client:C-01")
 def test_the_loop_runs_by_the_clock_too() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -235,6 +243,7 @@ def test_the_loop_runs_by_the_clock_too() -> None:
     flow(test, "T", rebalance_interval=0.01)
 
 
+@pytest.mark.proves("client:A-96")
 def test_a_wake_up_does_not_keep_it_from_ending() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner

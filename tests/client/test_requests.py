@@ -89,6 +89,7 @@ def test_members_of_a_group() -> None:
     assert run(asks.consumer_ids("h:1", "g", 3)) == ["a", "b"]
 
 
+@pytest.mark.proves("client:D-24", "client:D-23")
 def test_a_pull_carries_what_it_should() -> None:
     subscription = SubscriptionData("T", "A || B", frozenset("AB"), 77)
     values = {

@@ -40,11 +40,13 @@ def test_what_is_tried_again(error: SparrowError, again: bool) -> None:
     assert is_retryable(error, RETRY_CODES["5.x"]) is again
 
 
+@pytest.mark.proves("client:B-41")
 def test_the_codes_can_be_chosen() -> None:
     assert is_retryable(BrokerError(13, "x"), {13})
     assert not is_retryable(BrokerError(1, "x"), {13})
 
 
+@pytest.mark.proves("client:B-43")
 def test_the_last_error_keeps_type_and_code_and_says_what_was_tried() -> None:
     error = BrokerError(2, "busy")
     final = final_error(error, topic="T", tries=3, seconds=0.5, brokers=["a", "b", "a"])

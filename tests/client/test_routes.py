@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from sparrowmq.client.routes import RouteTable
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
 
@@ -14,6 +16,7 @@ A = BrokerData("c", "a", {0: "a:1", 1: "a:2"})
 B = BrokerData("c", "b", {1: "b:2", 3: "b:4"})
 
 
+@pytest.mark.proves("client:A-44")
 def test_a_route_is_new_once_and_in_any_order_the_same() -> None:
     table = RouteTable()
     assert table.store("T", route(A, B))
@@ -25,6 +28,7 @@ def test_a_route_is_new_once_and_in_any_order_the_same() -> None:
     assert table.get("T") is None
 
 
+@pytest.mark.proves("client:D-22", "client:A-52", "client:A-53")
 def test_address_choice() -> None:
     table = RouteTable()
     table.store("T", route(A, B))
@@ -52,6 +56,7 @@ def test_any_broker_gives_masters_before_slaves() -> None:
     assert table.any_broker("E", rng) is None
 
 
+@pytest.mark.proves("client:A-51")
 def test_addresses_nobody_mentions_are_dropped() -> None:
     table = RouteTable()
     table.store("T", route(A, B))

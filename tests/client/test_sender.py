@@ -31,6 +31,7 @@ from sparrowmq.protocol.record import decode_records
 from sparrowmq.transport.connection import Connection
 
 
+@pytest.mark.proves("client:B-20", "MUST-54")
 def test_sends_take_turns_over_all_queues_of_all_brokers() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         results = [await producer.send(Message("T", b"x")) for _ in range(12)]
@@ -55,6 +56,7 @@ def test_many_sends_in_flight_all_arrive_once() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-17", "client:A-42", "client:A-43")
 def test_an_unknown_topic_gets_the_templates_queues() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.add_topic("TBW102", 8)
@@ -100,6 +102,7 @@ def test_illegal_and_forbidden_topics_are_refused(topic: str) -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-38", "client:B-21", "client:B.7")
 def test_a_retryable_answer_goes_to_the_other_broker() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(2, remark="busy")
@@ -110,6 +113,7 @@ def test_a_retryable_answer_goes_to_the_other_broker() -> None:
     flow(test, brokers=2)
 
 
+@pytest.mark.proves("client:B.9")
 def test_all_tries_share_the_message_id() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         refused = iter([True, True, False])
@@ -128,6 +132,7 @@ def test_all_tries_share_the_message_id() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B.7", "client:B-43")
 def test_tries_end_and_the_last_error_tells_of_them() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(14, remark="closing")
@@ -140,6 +145,7 @@ def test_tries_end_and_the_last_error_tells_of_them() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-39", "client:B.8")
 def test_a_final_answer_is_not_repeated() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(13, remark="illegal")
@@ -150,6 +156,7 @@ def test_a_final_answer_is_not_repeated() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B.7-8")
 @pytest.mark.parametrize("status", [10, 11, 12])
 def test_stored_but_not_flushed_is_a_result(status: int) -> None:
     def stored(conn: Connection, command: Command) -> Command:
@@ -169,6 +176,7 @@ def test_stored_but_not_flushed_is_a_result(status: int) -> None:
     flow(again, retry_not_stored_ok=True)
 
 
+@pytest.mark.proves("client:B-39")
 def test_a_later_failure_does_not_hide_that_the_message_is_stored() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         answers = iter(
@@ -180,6 +188,7 @@ def test_a_later_failure_does_not_hide_that_the_message_is_stored() -> None:
     flow(test, retry_not_stored_ok=True)
 
 
+@pytest.mark.proves("client:B-36")
 def test_a_lost_connection_is_tried_again() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         lost = iter([True, False, False])
@@ -208,6 +217,7 @@ def test_a_broker_that_is_gone_gives_a_connect_error_within_the_time() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-30", "MUST-52")
 def test_the_time_covers_all_tries() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         async def silent(conn: Connection, command: Command) -> Command:
@@ -297,6 +307,7 @@ def test_queues_that_do_not_exist_are_refused() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B.9", "MUST-55")
 def test_large_bodies_are_compressed_and_small_ones_not() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         for size in (4095, 4096, 300 * 1024):
@@ -361,6 +372,7 @@ def test_an_encoded_batch_is_sent_unchanged() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-33")
 def test_oneway_sends_expect_no_answer() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         queue = MessageQueue("T", "broker-a", 1)
@@ -374,6 +386,7 @@ def test_oneway_sends_expect_no_answer() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-24", "client:B-26")
 def test_submitted_sends_need_no_task_and_call_back() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         outcomes: list[tuple[SendResult | None, BaseException | None]] = []
@@ -392,6 +405,7 @@ def test_submitted_sends_need_no_task_and_call_back() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-27")
 def test_submitted_sends_are_tried_again_or_fail() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         outcomes: list[tuple[SendResult | None, BaseException | None]] = []
@@ -409,6 +423,7 @@ def test_submitted_sends_are_tried_again_or_fail() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-24")
 def test_the_bound_on_sends_in_flight_makes_callers_wait() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         await producer.send(Message("T", b"warm"))
@@ -434,6 +449,7 @@ def test_the_bound_on_sends_in_flight_makes_callers_wait() -> None:
     flow(test, in_flight_max=2)
 
 
+@pytest.mark.proves("client:B-40")
 def test_a_cancelled_send_gives_its_room_back() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         await producer.send(Message("T", b"warm"))
@@ -447,6 +463,7 @@ def test_a_cancelled_send_gives_its_room_back() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-16", "client:A-45")
 def test_new_routes_are_taken_and_the_turn_goes_on() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         await producer.send(Message("T", b"x"))

@@ -43,6 +43,7 @@ def sent(data: bytes) -> Command:
     return decode(kind, header, body)
 
 
+@pytest.mark.proves("client:B.9", "MUST-55")
 def test_a_send_request_has_every_field_of_the_short_header() -> None:
     message = Message("TopicTest", b"hello", tags="TagA", keys=["k1", "k2"], flag=7)
     outgoing = outgoing_single(message, "ID1", 1_700_000_000_000, MAX)
@@ -125,6 +126,7 @@ def test_properties_may_fill_the_limit_exactly() -> None:
     assert len(property_text(exact, "ID").encode()) == 32767
 
 
+@pytest.mark.proves("client:B-45")
 def test_a_batch_is_one_request_with_an_id_for_each_and_one_for_all() -> None:
     messages = [Message("T", b"%d" % number, tags=f"t{number}", flag=number) for number in range(3)]
     outgoing = outgoing_batch(messages, ["A", "B", "C"], "ALL", 5, MAX)
@@ -177,6 +179,7 @@ def stored(code: int = 0, **changes: str | None) -> Command:
     return Command(code, flag=FLAG_RESPONSE, ext={k: v for k, v in ext.items() if v is not None})
 
 
+@pytest.mark.proves("client:B-42", "client:B-44")
 @pytest.mark.parametrize("status", list(SendStatus))
 def test_four_codes_mean_stored(status: SendStatus) -> None:
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
@@ -186,6 +189,7 @@ def test_four_codes_mean_stored(status: SendStatus) -> None:
     assert (result.queue, result.queue_offset, result.transaction_id) == (QUEUE, 17, "TX")
 
 
+@pytest.mark.proves("client:B-44")
 def test_the_broker_may_have_chosen_another_queue() -> None:
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
     result = send_result(stored(queueId="5", transactionId=None), outgoing, target())
@@ -199,6 +203,7 @@ def test_an_inner_batch_has_one_id() -> None:
     assert send_result(stored(batchUniqId="ONE"), outgoing, target()).message_id == "ONE"
 
 
+@pytest.mark.proves("client:B-42")
 def test_other_codes_are_errors_with_code_address_and_remark() -> None:
     outgoing = outgoing_single(Message("T", b"x"), "ID", 5, MAX)
     refusal = Command(13, flag=FLAG_RESPONSE, remark="too large")

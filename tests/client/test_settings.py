@@ -14,6 +14,7 @@ from sparrowmq.client.settings import (
 from sparrowmq.core.errors import SettingsError
 
 
+@pytest.mark.proves("client:D.1", "client:D-01", "client:D-31", "client:A-41")
 def test_the_defaults_are_rocketmqs() -> None:
     producer, consumer = ProducerSettings(), ConsumerSettings()
     assert (producer.send_timeout, producer.retries, producer.compress_over) == (3.0, 2, 4096)
@@ -24,10 +25,12 @@ def test_the_defaults_are_rocketmqs() -> None:
     assert (consumer.queue_messages_max, consumer.queue_span_max) == (1000, 2000)
     assert consumer.queue_bytes_max == 100 * 1024 * 1024
     assert (consumer.pull_hold, consumer.pull_timeout, consumer.rebalance_interval) == (15.0, 30.0, 20.0)
-    assert consumer.consume_timeout == 900
+    assert (consumer.consume_timeout, consumer.error_delay, consumer.persist_interval) == (900, 1.0, 5.0)
+    assert (ClientSettings().request_timeout, ClientSettings().connect_timeout) == (3.0, 3.0)
     assert ClientSettings().heartbeat_interval == ClientSettings().route_interval == 30.0
 
 
+@pytest.mark.proves("client:D.1", "MUST-05")
 @pytest.mark.parametrize(
     ("kind", "values"),
     [

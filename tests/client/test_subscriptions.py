@@ -16,6 +16,7 @@ class At(SystemClock):
         return self.time_ms
 
 
+@pytest.mark.proves("client:D-05", "client:D-106")
 def test_a_group_always_subscribes_its_retry_topic() -> None:
     subscriptions = Subscriptions("g", At())
     assert subscriptions.topics == ("%RETRY%g",)
@@ -25,6 +26,7 @@ def test_a_group_always_subscribes_its_retry_topic() -> None:
     assert (retry.expression, retry.tags) == ("*", frozenset())
 
 
+@pytest.mark.proves("client:D-07")
 def test_subscribing_again_replaces_expression_handler_and_version() -> None:
     clock = At()
     subscriptions = Subscriptions("g", clock)

@@ -85,6 +85,7 @@ def test_a_task_may_close_the_group_it_belongs_to() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-96")
 def test_a_task_that_misses_its_cancellation_is_cancelled_again() -> None:
     async def main() -> None:
         group = TaskGroup(lambda name, error: None)

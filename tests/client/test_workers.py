@@ -73,6 +73,7 @@ def test_async_handlers_are_recognised(handler: Any, is_async: bool) -> None:
     assert TopicHandler(handler).is_async is is_async
 
 
+@pytest.mark.proves("client:D-47")
 def test_threads_run_jobs_at_once_up_to_their_number() -> None:
     async def main() -> None:
         outcomes = Outcomes()
@@ -118,6 +119,7 @@ def test_a_plain_handler_that_gives_a_coroutine_failed() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:D-84")
 def test_closing_threads_skips_what_waits_and_waits_for_what_runs() -> None:
     async def main() -> None:
         outcomes = Outcomes()
@@ -141,6 +143,7 @@ def test_closing_threads_skips_what_waits_and_waits_for_what_runs() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:C-53", "client:D.9")
 def test_threads_skip_jobs_of_dropped_queues() -> None:
     async def main() -> None:
         outcomes = Outcomes()

@@ -7,6 +7,7 @@ import pytest
 from sparrowmq.core.delay import DELAYS_MS, DelayLevels, delay_ms, level_after
 
 
+@pytest.mark.proves("client:D-100")
 @pytest.mark.parametrize(
     ("level", "delay"),
     [(1, 1000), (3, 10_000), (5, 60_000), (16, 1_800_000), (18, 7_200_000), (99, 7_200_000)],

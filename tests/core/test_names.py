@@ -67,6 +67,7 @@ def test_the_template_topic_is_reserved_but_may_be_sent_to() -> None:
     names.check_topic_for_send(names.TEMPLATE_TOPIC)
 
 
+@pytest.mark.proves("client:B-03", "client:D.2-1")
 @pytest.mark.parametrize("group", ["DEFAULT_PRODUCER", "DEFAULT_CONSUMER"])
 def test_placeholders_are_no_groups(group: str) -> None:
     with pytest.raises(InvalidNameError, match="placeholder"):

@@ -184,6 +184,7 @@ def _shares(first: Member, second: Member, queues: list[MessageQueue]) -> list[l
     return shares
 
 
+@pytest.mark.proves("client:C-14", "client:D-109", "client:C-11")
 @pytest.mark.parametrize("members", MEMBERS, ids=lambda members: members.replace(" ", "-"))
 def test_members_of_a_group_share_queues(request: pytest.FixtureRequest, members: str, name: str) -> None:
     servers, first_side, second_side = members.split()
