@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from sparrowmq.client.lifecycle import (
         State,
     )
+    from sparrowmq.client.outcomes import (
+        ConsumeResult,
+        Retry,
+    )
     from sparrowmq.client.publish import (
         select_by_hash,
         select_by_random,
@@ -142,6 +146,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeHook",
+    "ConsumeResult",
     "ConsumerSettings",
     "DeliveredMessage",
     "EndTransactionContext",
@@ -178,6 +183,7 @@ __all__ = [
     "ReceivedMessage",
     "ReplyTimeoutError",
     "RequestTimeoutError",
+    "Retry",
     "RoomResolver",
     "RpcHook",
     "SendContext",
@@ -214,6 +220,7 @@ _HOMES = {
     "sparrowmq.client.settings": "ClientSettings ConsumerSettings ProducerSettings PullSettings",
     "sparrowmq.client.pull_schedule": "PullContext",
     "sparrowmq.client.lifecycle": "State",
+    "sparrowmq.client.outcomes": "ConsumeResult Retry",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
     "sparrowmq.client.admin_types": "BrokerStatus GroupConnections GroupMemberInfo QueueProgress QueueStatus",
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",

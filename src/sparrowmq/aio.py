@@ -35,6 +35,10 @@ from sparrowmq.client.hooks import (
 from sparrowmq.client.lifecycle import (
     State,
 )
+from sparrowmq.client.outcomes import (
+    ConsumeResult,
+    Retry,
+)
 from sparrowmq.client.producer import (
     Producer,
 )
@@ -133,6 +137,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeHook",
+    "ConsumeResult",
     "ConsumerSettings",
     "DeliveredMessage",
     "EndTransactionContext",
@@ -169,6 +174,7 @@ __all__ = [
     "ReceivedMessage",
     "ReplyTimeoutError",
     "RequestTimeoutError",
+    "Retry",
     "RoomResolver",
     "RpcHook",
     "SendContext",

@@ -49,6 +49,9 @@ class FakeBroker:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: dict[str, dict[str, Connection]] = defaultdict(dict)
         self.heartbeats: list[bodies.HeartbeatData] = []
+        self.locks: dict[tuple[str, MessageQueue], str] = {}
+        self.takes_retries = False
+        """Whether sends to retry topics are stored."""
         self.arrived = asyncio.Event()
         self.physical = 0
         table: dict[int, Scripted] = {
@@ -66,6 +69,8 @@ class FakeBroker:
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
             RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: lambda _, c: answer(),
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
@@ -134,6 +139,8 @@ class FakeBroker:
 
     def send(self, conn: Connection, command: Command) -> Command:
         header = headers.send_from_v2(command.ext)
+        if header.topic.startswith("%RETRY%") and not self.takes_retries:
+            return answer(14, remark="no retries here")
         text = (header.properties or "").encode()
         items = list(iter_batch(command.body)) if header.batch else [(header.flag, command.body, text)]
         first = None
@@ -223,6 +230,22 @@ class FakeBroker:
 
     def send_back(self, conn: Connection, command: Command) -> Command:
         return answer(3, remark=" request type 36 not supported")
+
+    def lock(self, conn: Connection, command: Command) -> Command:
+        body = bodies.LockBatchRequestBody.decode(command.body)
+        owned = [
+            queue
+            for queue in body.queues
+            if self.locks.setdefault((body.consumer_group, queue), body.client_id) == body.client_id
+        ]
+        return answer(body=bodies.LockBatchResponseBody(bodies.wire_queues(owned)).encode())
+
+    def unlock(self, conn: Connection, command: Command) -> Command:
+        body = bodies.LockBatchRequestBody.decode(command.body)
+        for queue in body.queues:
+            if self.locks.get((body.consumer_group, queue)) == body.client_id:
+                del self.locks[body.consumer_group, queue]
+        return answer()
 
     # Administration
 

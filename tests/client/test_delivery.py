@@ -7,6 +7,7 @@ import pytest
 from tests.support import run, until
 
 from sparrowmq.client.delivery import DeliveredMessage, MessageStream, iterate
+from sparrowmq.client.outcomes import Retry
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.core.errors import ClientError, InvalidStateError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
@@ -32,8 +33,10 @@ class Settled:
         self.stream = MessageStream(self.settle)
         self.stream.put(self.held, self.messages)
 
-    def settle(self, held: ProcessQueue, message: ReceivedMessage, failed: bool) -> None:
-        self.settled.append((message.queue_offset, failed))
+    def settle(
+        self, held: ProcessQueue, message: ReceivedMessage, retry: Retry | None, seconds: float
+    ) -> None:
+        self.settled.append((message.queue_offset, retry is not None))
         held.remove([message])
 
 
@@ -209,8 +212,8 @@ def test_settling_from_another_thread() -> None:
 
         def settle() -> None:
             for message in taken:
-                outcomes.append(s.stream.settle_from_thread(message, failed=False))
-                outcomes.append(s.stream.settle_from_thread(message, failed=True))
+                outcomes.append(s.stream.settle_from_thread(message))
+                outcomes.append(s.stream.settle_from_thread(message, Retry()))
 
         thread = threading.Thread(target=settle)
         thread.start()
@@ -227,9 +230,9 @@ def test_settling_from_a_thread_after_the_queue_was_dropped_does_nothing() -> No
     async def main() -> None:
         s = Settled(2)
         first, second = await s.stream.take(2)
-        assert s.stream.settle_from_thread(first, failed=False)
+        assert s.stream.settle_from_thread(first)
         s.held.drop()
-        assert not s.stream.settle_from_thread(second, failed=False)
+        assert not s.stream.settle_from_thread(second)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert s.settled == []
@@ -246,8 +249,8 @@ def test_settling_in_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) 
             with pytest.raises(
                 InvalidStateError, match=r"T/b/0 was handed out by another process.*this is 7"
             ):
-                s.stream.settle_from_thread(message, failed=False)
-        assert s.stream.settle_from_thread(message, failed=False)
+                s.stream.settle_from_thread(message)
+        assert s.stream.settle_from_thread(message)
 
     run(main())
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.delivery import HandedMessage, MessageStream
-from sparrowmq.client.instance import ClientInstance
-from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.offset_store import OffsetStore
 from sparrowmq.client.outcomes import BROKER_CHOOSES, Outcome, Retry, outcome_of
 from sparrowmq.client.process_queue import ProcessQueue
-from sparrowmq.client.requests import need_address
+from sparrowmq.client.send_back import SendBack
 from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.statistics import ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers
-from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
 
-_SEND_BACKS_MAX: Final = 64
-"""Messages on their way back to brokers at once."""
 _EXPIRED_LEVEL: Final = 3
 """Delay level of a message that took too long: 10 s by default (client:D-44)."""
 _EXPIRED_ROUND_MAX: Final = 16
@@ -42,22 +40,29 @@ class ConsumeService:
         self,
         group: str,
         settings: ConsumerSettings,
-        instance: ClientInstance,
-        store: BrokerOffsetStore,
+        store: OffsetStore,
         subscriptions: Subscriptions,
         tasks: TaskGroup,
+        send_back: SendBack,
+        statistics: ConsumeStatistics,
+        hooks: ConsumeHooks,
+        now_ms: Callable[[], int],
     ) -> None:
         self._group = group
         self._settings = settings
-        self._instance = instance
         self._store = store
         self._subscriptions = subscriptions
         self._tasks = tasks
+        self._send_back = send_back
+        self._statistics = statistics
+        self._now_ms = now_ms
+        self._is_broadcasting = settings.model == "broadcasting"
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadWorkers(settings.threads, f"sparrowmq-{group}", self._finish)
-        self._coroutines = TaskWorkers(settings.threads, self._finish, tasks.start)
+        self._hooks = hooks
+        begin = self._before if hooks.any else None
+        self._threads = ThreadWorkers(settings.threads, f"sparrowmq-{group}", self._finish, begin)
+        self._coroutines = TaskWorkers(settings.threads, self._finish, tasks.start, begin)
         self._timers: set[asyncio.TimerHandle] = set()
-        self._send_backs = asyncio.Semaphore(_SEND_BACKS_MAX)
         self._retries: set[asyncio.Task[None]] = set()
         self._occasional = OccasionalLog(log)
         self._ended: list[Job] = []
@@ -71,8 +76,10 @@ class ConsumeService:
         waiting = self._threads.pending + self._coroutines.pending
         return f"<ConsumeService done={self.done} failed={self.failed} waiting={waiting} {self.stream!r}>"
 
-    def submit(self, process_queue: ProcessQueue, messages: Sequence[HandedMessage]) -> None:
-        """Have messages of `process_queue`, which are in it, handled."""
+    def submit(
+        self, process_queue: ProcessQueue, messages: Sequence[HandedMessage], dispatch: bool = True
+    ) -> None:
+        """Have messages of `process_queue`, which are in it, handled (client:D-48, D-49)."""
         if self._closing:
             return
         topic = messages[0].topic
@@ -107,7 +114,7 @@ class ConsumeService:
         """Send messages that are in hand longer than `consume_timeout` back (client:D-44)."""
         timeout = self._settings.consume_timeout
         self.stream.expire(timeout)
-        limit_ms = self._instance.clock.now_ms() - int(timeout * 1000)
+        limit_ms = self._now_ms() - int(timeout * 1000)
         for process_queue in process_queues:
             for _ in range(min(_EXPIRED_ROUND_MAX, len(process_queue))):
                 message = process_queue.first
@@ -116,7 +123,7 @@ class ConsumeService:
                 assert isinstance(message, HandedMessage)
                 if not message.started_ms or message.started_ms > limit_ms:
                     break
-                if not await self._send_back(message, _EXPIRED_LEVEL):
+                if not self._is_broadcasting and not await self._send_back.send(message, _EXPIRED_LEVEL):
                     break
                 if process_queue.first is message:
                     self._advance(process_queue, (message,))
@@ -161,6 +168,9 @@ class ConsumeService:
 
     # Outcomes
 
+    def _before(self, job: Job) -> None:
+        job.context = self._hooks.before(job.process_queue.queue, job.messages)
+
     def _finish(self, job: Job) -> None:
         """Note what a handler did; offsets are worked out once for all that ended in this turn."""
         self._ended.append(job)
@@ -173,14 +183,16 @@ class ConsumeService:
         finished: dict[ProcessQueue, list[ReceivedMessage]] = {}
         for job in self._ended:
             process_queue, messages = job.process_queue, job.messages
+            if job.context is not None:
+                self._hooks.after(job.context, job.result, job.error, job.seconds)
             if process_queue.dropped:
                 continue  # the queue has another owner, who gets the messages again (client:C-53)
-            if job.error is None and job.result is None:
-                done = len(messages)
-            else:
-                outcome = outcome_of(len(messages), job.result, job.error)
+            count = done = len(messages)
+            if job.error is not None or job.result is not None:
+                outcome = outcome_of(count, job.result, job.error)
                 done = outcome.done
                 self._failed(job, outcome)
+            self._statistics.consumed(messages[0].topic, done, count - done, job.seconds)
             if done:
                 self.done += done
                 finished.setdefault(process_queue, []).extend(messages[:done])
@@ -199,17 +211,21 @@ class ConsumeService:
                 logging.WARNING,
                 f"{type(error).__name__} {first.topic}",
                 f"the handler of {first.topic} in group {self._group} failed for message {first.message_id} "
-                f"({first.queue} at offset {first.queue_offset}); it goes to retry",
+                f"({first.queue} at offset {first.queue_offset}); "
+                + ("broadcasting drops it" if self._is_broadcasting else "it goes to retry"),
                 error=error if isinstance(error, BaseException) else None,
             )
         for message in failed:
             self._fail(job.process_queue, message, outcome.level)
 
     def _settled(
-        self, process_queue: ProcessQueue, message: ReceivedMessage, failed: bool, level: int = BROKER_CHOOSES
+        self, process_queue: ProcessQueue, message: ReceivedMessage, retry: Retry | None, seconds: float
     ) -> None:
-        if failed:
-            self._fail(process_queue, message, level)
+        self._statistics.consumed(message.topic, int(retry is None), int(retry is not None), seconds)
+        if self._hooks.any:
+            self._hooks.after(self._hooks.before(process_queue.queue, [message]), None, retry, seconds)
+        if retry is not None:
+            self._fail(process_queue, message, retry.level)
             return
         self.done += 1
         self._advance(process_queue, (message,))
@@ -223,6 +239,9 @@ class ConsumeService:
         self, process_queue: ProcessQueue, message: ReceivedMessage, level: int = BROKER_CHOOSES
     ) -> None:
         self.failed += 1
+        if self._is_broadcasting:  # retrying is left to the application (client:D-52)
+            self._advance(process_queue, (message,))
+            return
         task = self._tasks.start(self._retry(process_queue, message, level), "retry")
         self._retries.add(task)
         task.add_done_callback(self._retries.discard)
@@ -230,7 +249,7 @@ class ConsumeService:
     async def _retry(self, process_queue: ProcessQueue, message: ReceivedMessage, level: int) -> None:
         if process_queue.dropped or message.queue_offset not in process_queue:
             return  # sent back already because it took too long (client:G-38)
-        taken = await self._send_back(message, level)
+        taken = await self._send_back.send(message, level)
         if process_queue.dropped:
             return
         if taken:
@@ -248,26 +267,3 @@ class ConsumeService:
 
         timer = self._loop.call_later(self._settings.redeliver_delay, again)
         self._timers.add(timer)
-
-    async def _send_back(self, message: ReceivedMessage, level: int) -> bool:
-        """Have the broker that stored the message deliver it again later; whether it took it."""
-        queue = message.queue
-        try:
-            async with self._send_backs:
-                address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
-                await self._instance.brokers.send_back(
-                    address,
-                    self._group,
-                    message,
-                    delay_level=level,
-                    max_reconsume_times=self._settings.max_reconsume_times,
-                )
-        except SparrowError as error:
-            self._occasional.write(
-                logging.WARNING,
-                f"send-back {queue.broker_name}",
-                f"a failed message of group {self._group} could not be sent back and is handled again here "
-                f"in {self._settings.redeliver_delay:g} s: {error}",
-            )
-            return False
-        return True

@@ -7,8 +7,10 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from sparrowmq.client.handed import LazyMessage
+from sparrowmq.client.outcomes import Retry
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.message import ReceivedMessage
@@ -38,15 +40,21 @@ class DeliveredMessage(HandedMessage):
 
     async def ack(self) -> bool:
         """The message is done. False when it was settled before, or went back because it took too long."""
-        return self.stream_of_this().settle(self, failed=False)
+        return self.stream_of_this().settle(self)
 
-    async def retry(self) -> bool:
-        """The message failed: the broker delivers it again later. False as with `ack`."""
-        return self.stream_of_this().settle(self, failed=True)
+    async def retry(self, after: float | None = None, *, dead: bool = False) -> bool:
+        """The message failed: it comes again later, or goes to the dead letters. False as with `ack`.
+
+        `after` is in seconds and means what it means for `Retry`.
+        """
+        return self.stream_of_this().settle(self, Retry(after=after, dead=dead))
 
 
-Settle = Callable[[ProcessQueue, ReceivedMessage, bool], None]
-"""(process queue, message, failed): the message left the user's hands."""
+Settle = Callable[[ProcessQueue, ReceivedMessage, Retry | None, float], None]
+"""(process queue, message, how to try again if it failed, seconds in hand): it left the user's hands."""
+
+_EXPIRED_AFTER: Final = 10.0
+"""Until a message comes again that was in hand too long (client:D-44)."""
 
 
 class MessageStream:
@@ -59,7 +67,7 @@ class MessageStream:
         self._settle = settle
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
-        self._settled_elsewhere: deque[tuple[ProcessQueue, HandedMessage, bool]] = deque()
+        self._settled_elsewhere: deque[tuple[ProcessQueue, HandedMessage, Retry | None, float]] = deque()
         self._announced = False
         self._waiting: deque[tuple[ProcessQueue, HandedMessage]] = deque()
         self._in_hand: dict[int, tuple[ProcessQueue, HandedMessage, float]] = {}
@@ -82,15 +90,15 @@ class MessageStream:
             self._waiting.append((process_queue, message))
         self._wake()
 
-    def settle(self, message: HandedMessage, *, failed: bool) -> bool:
+    def settle(self, message: HandedMessage, retry: Retry | None = None) -> bool:
         """The user is done with a message; whether it still was in hand."""
         entry = self._in_hand.pop(id(message), None)
         if entry is None or entry[0].dropped:
             return False
-        self._settle(entry[0], message, failed)
+        self._settle(entry[0], message, retry, self._loop.time() - entry[2])
         return True
 
-    def settle_from_thread(self, message: HandedMessage, *, failed: bool) -> bool:
+    def settle_from_thread(self, message: HandedMessage, retry: Retry | None = None) -> bool:
         """`settle` for any thread: it counts at once, the rest is done on the loop soon after.
 
         Raises `InvalidStateError` in a forked child, which has no loop that could do it.
@@ -103,7 +111,7 @@ class MessageStream:
         entry = self._in_hand.pop(id(message), None)
         if entry is None or entry[0].dropped:
             return False
-        self._settled_elsewhere.append((entry[0], message, failed))
+        self._settled_elsewhere.append((entry[0], message, retry, self._loop.time() - entry[2]))
         if not self._announced:
             self._announced = True
             self._loop.call_soon_threadsafe(self._collect)
@@ -116,16 +124,16 @@ class MessageStream:
     def _collect(self) -> None:
         self._announced = False
         for _ in range(len(self._settled_elsewhere)):
-            process_queue, message, failed = self._settled_elsewhere.popleft()
+            process_queue, message, retry, seconds = self._settled_elsewhere.popleft()
             if not process_queue.dropped:
-                self._settle(process_queue, message, failed)
+                self._settle(process_queue, message, retry, seconds)
 
     def expire(self, timeout: float) -> int:
         """Send what was in hand longer than `timeout` seconds to retry; how many."""
         limit = self._loop.time() - timeout
         expired = [message for _, message, since in list(self._in_hand.values()) if since <= limit]
         for message in expired:
-            self.settle(message, failed=True)
+            self.settle(message, Retry(after=_EXPIRED_AFTER))
         return len(expired)
 
     def forget_given_up(self) -> None:

@@ -34,7 +34,7 @@ from sparrowmq.client.settings import ClientSettings
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.client.transaction_checks import TransactionChecks
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import ClientError, InvalidStateError, SparrowError
+from sparrowmq.core.errors import GroupTakenError, InvalidStateError, SparrowError
 from sparrowmq.core.ids import UniqueIds
 from sparrowmq.core.names import TEMPLATE_TOPIC
 from sparrowmq.core.route import QueueData, TopicRoute
@@ -221,6 +221,11 @@ class ClientInstance:
         """Take a consumer into heartbeats and route refreshes. Raises `ClientError` for a group it has."""
         _register(self._consumers, "consumer", group, member, self.client_id)
 
+    def forget_consumer(self, group: str, member: ConsumerMember) -> None:
+        """Take a consumer out without telling brokers; one that was not taken in is none of them."""
+        if self._consumers.get(group) is member:
+            del self._consumers[group]
+
     def consumer(self, group: str) -> ConsumerMember | None:
         """The consumer of `group`, if this client has one."""
         return self._consumers.get(group)
@@ -355,7 +360,7 @@ class ClientInstance:
 def _register(table: dict[str, M], kind: str, group: str, member: M, client: str) -> None:
     """Put a member into its table; a group has one of a kind in a client (client:A-17, A-18, A-31)."""
     if group in table:
-        raise ClientError(
+        raise GroupTakenError(
             f"the client {client} has a {kind} of group {group!r} already; choose another group name, or "
             "give this one another instance_name"
         )

@@ -1,40 +1,57 @@
-"""A member of a consumer group: which queues it has, and the parts that pull, handle and commit them.
-
-Queues that are given up are replaced, never reused: what is in flight keeps its old process queue, finds it
-dropped and stops (client:C.6, C.7).
-"""
+"""A member of a consumer group: which queues it has, and the parts that pull, handle and commit them."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Final
 
+from sparrowmq.client import control
 from sparrowmq.client.consume import ConsumeService
+from sparrowmq.client.consume_hooks import ConsumeHooks
+from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.instances import shared_instance
-from sparrowmq.client.offset_store import BrokerOffsetStore
-from sparrowmq.client.process_queue import Limits, ProcessQueue
+from sparrowmq.client.locks import QueueLocks
+from sparrowmq.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore, local_path
+from sparrowmq.client.ordered import OrderedService
+from sparrowmq.client.outcomes import ConsumeResult, Retry
+from sparrowmq.client.owned_queues import OwnedQueues
+from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.pulling import Puller
 from sparrowmq.client.rebalance import Rebalancer
+from sparrowmq.client.requests import need_address
+from sparrowmq.client.send_back import SendBack
 from sparrowmq.client.settings import ConsumerSettings
-from sparrowmq.client.start_offset import start_offset
+from sparrowmq.client.statistics import SAMPLE_SECONDS, ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
-from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumerData
+from sparrowmq.protocol import bodies
+from sparrowmq.protocol.codes import VERSION
 
 log = logging.getLogger("sparrowmq.client")
 
-_HANDLER_SHARE = 0.7
+HANDLER_SHARE: Final = 0.7
 """Part of the time for closing that running handlers get; the rest is for commits and goodbyes."""
+LOCK_FIRST_SECONDS: Final = 1.0
+"""When locks are renewed for the first time (client:C-30)."""
+LOCK_SOON_SECONDS: Final = 0.1
+"""Until a lock is asked for that a run of ordered consumption misses; then the run is tried again."""
+LOCK_AGAIN_SECONDS: Final = 3.0
+RESET_SECONDS: Final = 10.0
+"""How long a reset waits for running handlers (client:D-81)."""
 
 
-class GroupMember:
+class GroupMember(control.ControlledMember):
     """One consumer's membership, between `start` and `close`. Lives on one event loop."""
 
     def __init__(
@@ -48,12 +65,21 @@ class GroupMember:
         self.group = group
         self._settings = settings
         self._subscriptions = subscriptions
-        self._limits = Limits(settings.queue_messages_max, settings.queue_bytes_max, settings.queue_span_max)
+        self._message_type = message_type
+        self._is_broadcasting = settings.model == "broadcasting"
         self.instance = shared_instance(settings)
-        self._store = BrokerOffsetStore(self.instance, group)
+        self._store = self._offset_store()
         self._tasks = TaskGroup(on_death)
-        self.service = ConsumeService(group, settings, self.instance, self._store, subscriptions, self._tasks)
-        self.puller = Puller(
+        self.statistics = ConsumeStatistics(group, self.instance.clock.monotonic)
+        self._send_back = SendBack(
+            self.instance, group, settings.max_reconsume_times, settings.request_timeout
+        )
+        self.service: ConsumeService | OrderedService = self._consume_service()
+        locks = QueueLocks(self.instance, group) if settings.ordered else None
+        self.queues = OwnedQueues(
+            group, settings, self.instance, self._store, self._tasks, locks, again=self._again
+        )
+        self.puller = self.queues.puller = Puller(
             group,
             settings,
             self.instance,
@@ -61,46 +87,85 @@ class GroupMember:
             message_type=message_type,
             find_subscription=subscriptions.find,
             submit=self.service.submit,
-            illegal_offset=self._go_on_from,
+            illegal_offset=self.queues.go_on_from,
+            statistics=self.statistics,
         )
-        self._rebalancer = Rebalancer(group, settings, self.instance, settings.allocate, self)
-        self._queues: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
+        self._rebalancer = Rebalancer(
+            group,
+            settings,
+            self.instance,
+            settings.allocate,
+            self,
+            is_broadcasting=self._is_broadcasting,
+            asks_broker=settings.server_assignment,
+            on_change=self._changed,
+        )
         self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
+        self._started_ms = self.instance.clock.now_ms()
+        self._locking: set[ProcessQueue] = set()
         self._closing = False
         self._ending: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"queues={len(self._queues)} {self.service!r}"
+        return f"queues={len(self.queues)} {self.service!r}"
+
+    def _offset_store(self) -> OffsetStore:
+        """The user's own, else what fits the model (client:D.2-7)."""
+        if self._settings.offset_store is not None:
+            return self._settings.offset_store
+        if self._is_broadcasting:
+            path = local_path(self._settings.offset_dir, self.instance.client_id, self.group)
+            return LocalOffsetStore(path)
+        return BrokerOffsetStore(self.instance, self.group)
+
+    def _consume_service(self) -> ConsumeService | OrderedService:
+        settings = self._settings
+        hooks = ConsumeHooks(
+            self.instance.hooks, self.group, settings.consume_timeout, ordered=settings.ordered
+        )
+        common = (self._store, self._subscriptions, self._tasks, self._send_back, self.statistics, hooks)
+        if settings.ordered:
+            return OrderedService(self.group, settings, *common, self._lock_soon)
+        return ConsumeService(self.group, settings, *common, self.instance.clock.now_ms)
+
+    # Life
 
     async def start(self) -> None:
-        """Learn the routes, say hello to the brokers, begin to share queues (client:D.2)."""
+        """Load offsets, learn routes, say hello to the brokers, begin to share queues (client:D.2)."""
+        await self._store.load()
+        self.instance.register_consumer(self.group, self)
+        control.serve(self.instance)
+        self.instance.start()
         for topic in self._subscriptions.topics:
             await self.instance.update_route(topic)
-        self.instance.register_consumer(self.group, self)
-        self.instance.start()
         await self.announce()
-        self._tasks.start(self._rebalancer.run(), "rebalance")
         settings = self._settings
-        self._tasks.start(
-            run_every(settings.persist_interval, self._persist, name="committing offsets"), "commit"
+        self._tasks.start(self._rebalancer.run(), "rebalance")
+        self._every(settings.persist_interval, self._persist, "committing offsets")
+        self._every(
+            min(30.0, settings.consume_timeout / 4), self._expire, "looking for messages in hand too long"
         )
-        check = min(30.0, settings.consume_timeout / 4)
-        self._tasks.start(
-            run_every(check, self._expire, name="looking for messages in hand too long"), "expire"
-        )
-        if self._subscriptions.data[1:]:
+        self._every(SAMPLE_SECONDS, self._sample, "sampling statistics")
+        if settings.ordered:
+            first = min(LOCK_FIRST_SECONDS, settings.lock_interval)
+            self._every(settings.lock_interval, self.queues.renew_locks, "renewing locks", first)
+        if not self._subscriptions.is_empty:
             self._rebalancer.wake()
 
+    def _every(self, seconds: float, work: Callable[[], Any], name: str, first: float | None = None) -> None:
+        self._tasks.start(run_every(seconds, work, first=first, name=name), name)
+
     async def close(self) -> None:
-        """Let handlers end, commit, tell the brokers, close; bounded by `close_timeout`."""
+        """Let handlers end, commit, tell the brokers, close; bounded by `close_timeout` (client:D.14)."""
         self._closing = True
         timeout = self._settings.close_timeout
         try:
-            for _, pull in self._queues.values():
-                pull.cancel()
-            await self.service.close(timeout * _HANDLER_SHARE)
-            async with asyncio.timeout(max(0.1, timeout * (1 - _HANDLER_SHARE))):
-                await self._store.persist(self._queues, confirmed=True)
+            self._rebalancer.paused = True
+            self.queues.stop()
+            await self.service.close(timeout * HANDLER_SHARE)
+            async with asyncio.timeout(max(0.1, timeout * (1 - HANDLER_SHARE))):
+                await self._store.persist(self.queues.committable(), confirmed=True)
+                await self.queues.unlock_all()
                 await self.instance.unregister(consumer=self.group)
         except TimeoutError:
             log.warning(
@@ -112,11 +177,10 @@ class GroupMember:
     async def abort(self) -> None:
         """Close at once, without committing."""
         self._closing = True
-        for process_queue, _ in self._queues.values():
-            process_queue.drop()
-        self._queues.clear()
+        self.queues.clear()
         await self.service.close(0)
         await self._tasks.close()
+        self.instance.forget_consumer(self.group, self)
         await self.instance.close()
 
     def stop(self, error: BaseException) -> None:
@@ -126,18 +190,135 @@ class GroupMember:
         self.service.stream.end(error)
         self._ending = asyncio.get_running_loop().create_task(self.abort())
 
+    # What users ask
+
     def lag(self) -> dict[MessageQueue, int]:
         """Messages per own queue that wait to be consumed, as of the last pull."""
         found = {}
-        for queue, (process_queue, _) in sorted(self._queues.items()):
-            committed = self._store.get(queue)
-            consumed = process_queue.next_offset if committed is None else committed
-            found[queue] = max(0, process_queue.broker_max_offset - consumed)
+        for held in sorted(self.queues.process_queues(), key=lambda held: held.queue):
+            committed = self._store.get(held.queue)
+            consumed = held.next_offset if committed is None else committed
+            found[held.queue] = max(0, held.broker_max_offset - consumed)
         return found
+
+    def pause(self) -> None:
+        """Pull nothing and keep the queues; what was pulled is consumed (client:D-80)."""
+        self.puller.paused = self._rebalancer.paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self.puller.paused = self._rebalancer.paused = False
+        self._rebalancer.wake()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it rests."""
+        return self.puller.paused
 
     def subscriptions_changed(self) -> None:
         """Share anew; the round that follows tells the brokers first."""
         self._rebalancer.wake()
+
+    async def find_offsets(self, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Where each own queue of subscribed topics stood at a time (client:D-82). Raises `SparrowError`."""
+        found = {}
+        for queue in self.queues.queues():
+            if not queue.topic.startswith(RETRY_PREFIX):
+                address = need_address(self.instance.routes.master(queue.broker_name), queue, "master")
+                found[queue] = await self.instance.brokers.search_offset(address, queue, timestamp_ms)
+        return found
+
+    # What brokers ask
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from these offsets: rest, drop what is in hand, commit, take the queues anew (client:D-81).
+
+        Broadcasting consumers cannot be reset (client:D-83); a message says so in the log.
+        """
+        if self._is_broadcasting:
+            log.warning("group %s is broadcasting and cannot be reset from outside", self.group)
+            return
+        was_paused = self.is_paused
+        self.pause()
+        try:
+            done = await self.queues.set_offsets(dict(offsets), RESET_SECONDS)
+            self.service.forget_given_up()
+            log.info("group %s goes on from new offsets in %s", self.group, ", ".join(map(str, done)))
+        finally:
+            if not was_paused:
+                self.resume()
+
+    def offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Offsets in memory of the queues of `topic` (221)."""
+        pairs = ((queue, self._store.get(queue)) for queue in self.queues.queues() if queue.topic == topic)
+        return {queue: offset for queue, offset in pairs if offset is not None}
+
+    def running_info(self) -> bodies.ConsumerRunningInfo:
+        """What it does, as tools show it (client:D-86)."""
+        clock = self.instance.clock
+        now, now_ms = clock.monotonic(), clock.now_ms()
+        data = self._subscriptions.data
+        return bodies.ConsumerRunningInfo(
+            properties=self._properties(),
+            subscriptions=data,
+            queues={
+                held.queue: control.queue_info(held, self._store.get(held.queue), now, now_ms)
+                for held in sorted(self.queues.process_queues(), key=lambda held: held.queue)
+            },
+            statuses={one.topic: self.statistics.status(one.topic) for one in data},
+        )
+
+    def _properties(self) -> dict[str, str]:
+        hidden = ("offset_store", "queue_listener", "hooks", "allocate", "secret_key", "security_token")
+        shown = {
+            field.name: str(getattr(self._settings, field.name))
+            for field in fields(self._settings)
+            if field.name not in hidden
+        }
+        return {
+            **shown,
+            "consumerGroup": self.group,
+            "messageModel": self._settings.model.upper(),
+            "allocateMessageQueueStrategy": self._settings.allocate.name,
+            "PROP_CONSUMEORDERLY": str(self._settings.ordered).lower(),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._settings.threads),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_NAMESERVER_ADDR": ";".join(self.instance.name_servers.addresses),
+            "PROP_CONSUME_TYPE": bodies.ConsumeType.CONSUME_PASSIVELY.value,
+            "PROP_CLIENT_VERSION": f"V{VERSION}",
+        }
+
+    async def consume_directly(self, body: bytes, broker_name: str) -> bodies.ConsumeMessageDirectlyResult:
+        """Have the handler take one stored message, outside of all queues (client:D-88)."""
+        found = decode_messages(body, MessageQueue("", broker_name, 0), self._message_type)
+        message = control.one_message(list(found))
+        topic = message.properties.get("RETRY_TOPIC", message.topic)
+        message.topic = topic
+        handler = self._subscriptions.handler(topic)
+        if handler is None:
+            raise ClientError(f"group {self.group} has no handler of topic {topic}")
+        assert isinstance(message, HandedMessage)
+        message.begin(self.instance.clock.now_ms())
+        argument: Any = [message] if self._settings.batch > 1 else message
+        start, result = time.perf_counter(), "CR_SUCCESS"
+        error: BaseException | None = None
+        try:
+            if handler.is_async:
+                said = await handler.call(argument)
+            else:
+                said = await asyncio.to_thread(handler.call, argument)
+            if isinstance(said, Retry) or said is ConsumeResult.LATER:
+                result = "CR_LATER"
+            elif said in (ConsumeResult.COMMIT, ConsumeResult.ROLLBACK):
+                result = f"CR_{said.name}"
+        except Retry as raised:
+            error, result = raised, "CR_LATER"
+        except Exception as raised:
+            error, result = raised, "CR_THROW_EXCEPTION"
+        settings = self._settings
+        return control.direct_result(
+            error, result, ordered=settings.ordered, auto_commit=settings.auto_commit, start=start
+        )
 
     # What the instance asks
 
@@ -147,17 +328,19 @@ class GroupMember:
 
     def route_changed(self, topic: str, route: TopicRoute) -> None:
         """New queues are shared at the next round; one that has no queue yet is looked at soon."""
-        if topic.startswith(RETRY_PREFIX) and not any(q.topic == topic for q in self._queues):
+        if topic.startswith(RETRY_PREFIX) and not any(q.topic == topic for q in self.queues.queues()):
             self._rebalancer.wake()
 
-    def heartbeat_data(self) -> ConsumerData:
+    def heartbeat_data(self) -> bodies.ConsumerData:
         """Group, model and subscriptions."""
-        return ConsumerData(
+        return bodies.ConsumerData(
             self.group,
+            message_model=bodies.MessageModel(self._settings.model.upper()),
             consume_from_where=_WHERE.get(
-                str(self._settings.consume_from), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+                str(self._settings.consume_from), bodies.ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
             ),
             subscriptions=self._subscriptions.data,
+            unit_mode=self._settings.unit_mode,
         )
 
     def wake_rebalance(self) -> None:
@@ -168,63 +351,83 @@ class GroupMember:
 
     async def announce(self) -> None:
         """Tell brokers of subscriptions, and new brokers of us, before they are asked about the group."""
+        await self.queues.tidy()
         known = (self._subscriptions.data, frozenset(self.instance.routes.all_addresses()))
         if known != self._announced and await self.instance.heartbeat():
             self._announced = known
 
     def owned(self) -> Collection[MessageQueue]:
         """The queues this member reads now."""
-        return list(self._queues)
+        return self.queues.queues()
 
     async def give_up(self, queues: Collection[MessageQueue]) -> None:
-        """Drop queues first, then commit what was consumed of them (client:C-19, C-23)."""
-        for queue in queues:
-            process_queue, pull = self._queues.pop(queue)
-            process_queue.drop()
-            pull.cancel()
+        """Stop reading queues and commit what was consumed of them."""
+        await self.queues.give_up(queues)
         if queues:
-            await self._store.persist(queues, confirmed=True)
-            for queue in queues:
-                self._store.forget(queue)
+            self.service.forget_given_up()
 
     async def take(self, queue: MessageQueue) -> bool:
         """Begin to read a queue where the group stands."""
-        self._store.forget(queue)
+        return not self._closing and await self.queues.take(queue)
+
+    async def _changed(self, topics: Collection[str]) -> None:
+        """Own queues changed: new limits and versions, heartbeat, listener (client:C-39)."""
+        self.queues.share_limits()
+        for topic in topics:
+            self._subscriptions.touch(topic)
+        await self.instance.heartbeat()
+        listener = self._settings.queue_listener
+        if listener is None:
+            return
+        for topic in sorted(topics):
+            route = self.instance.routes.get(topic)
+            every = [] if route is None or self._settings.server_assignment else route.subscribe_queues(topic)
+            mine = [queue for queue in self.queues.queues() if queue.topic == topic]
+            try:
+                if inspect.iscoroutinefunction(listener):
+                    await listener(topic, every, mine)
+                else:
+                    await asyncio.to_thread(listener, topic, every, mine)
+            except Exception:
+                log.exception("the queue listener of group %s failed for %s", self.group, topic)
+
+    def _again(self) -> None:
+        """Something waits for the next round."""
+        self.service.forget_given_up()
+        if not self._closing:
+            self._rebalancer.wake()
+
+    # Ordered runs
+
+    def _lock_soon(self, process_queue: ProcessQueue) -> None:
+        """A run has no lock: ask for it and run again soon, or later when it is not granted (client:D.11)."""
+        if process_queue not in self._locking:
+            self._locking.add(process_queue)
+            self._tasks.start(self._lock_and_run(process_queue), f"lock {process_queue.queue}")
+
+    async def _lock_and_run(self, process_queue: ProcessQueue) -> None:
         try:
-            offset = await start_offset(self.instance, self._store, queue, self._settings.consume_from)
-        except SparrowError as error:
-            log.warning("group %s cannot start with %s yet: %s", self.group, queue, error)
-            return False
-        if self._closing or offset < 0:
-            return False
-        self._store.set(queue, offset)  # committed soon, so that another owner does not start further on
-        process_queue = ProcessQueue(queue, offset, self._limits)
-        pull = self._tasks.start(self.puller.run(process_queue), f"pull {queue}")
-        self._queues[queue] = (process_queue, pull)
-        return True
+            await asyncio.sleep(LOCK_SOON_SECONDS)
+            await self.queues.renew_locks([process_queue])
+        finally:
+            self._locking.discard(process_queue)
+        assert isinstance(self.service, OrderedService)
+        is_locked = process_queue.may_consume_in_order(self.instance.clock.monotonic())
+        self.service.again(process_queue, 0.01 if is_locked else LOCK_AGAIN_SECONDS)
 
     # Scheduled work
 
-    async def _go_on_from(self, process_queue: ProcessQueue, offset: int) -> None:
-        """The broker has no such offset: commit the one it named and take the queue anew (client:D.7)."""
-        queue = process_queue.queue
-        if self._queues.get(queue, (None,))[0] is not process_queue:
-            return
-        del self._queues[queue]
-        process_queue.drop()
-        self._store.set(queue, offset)
-        await self._store.persist([queue], confirmed=True)
-        self._store.forget(queue)
-        self._rebalancer.wake()
-
     async def _persist(self) -> None:
-        await self._store.persist(list(self._queues))
+        await self._store.persist_all(self.queues.committable())
 
     async def _expire(self) -> None:
-        await self.service.expire([process_queue for process_queue, _ in self._queues.values()])
+        await self.service.expire(self.queues.process_queues())
+
+    async def _sample(self) -> None:
+        self.statistics.sample()
 
 
 _WHERE = {
-    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "last": bodies.ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    "first": bodies.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
 }

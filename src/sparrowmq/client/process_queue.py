@@ -112,6 +112,11 @@ class ProcessQueue:
         return self._messages[self._order[0]] if self._messages else None
 
     @property
+    def waiting_offsets(self) -> list[int]:
+        """Offsets in hand that were not taken, in order."""
+        return sorted(self._messages)
+
+    @property
     def backlog(self) -> int:
         """Messages the broker has beyond those that were pulled, as of the last pull (client:D-32)."""
         return max(0, self.broker_max_offset - self.next_offset)

@@ -9,11 +9,13 @@ from typing import Final
 
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
+from sparrowmq.client.hooks import FilterMessageContext
 from sparrowmq.client.instance import ClientInstance
-from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.offset_store import OffsetStore
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.requests import (
     PULL_COMMIT,
+    PULL_SUBSCRIPTION,
     PULL_SUSPEND,
     PullAnswer,
     decode_pull,
@@ -21,7 +23,9 @@ from sparrowmq.client.requests import (
     pull_request,
 )
 from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.statistics import ConsumeStatistics
 from sparrowmq.core.errors import BrokerError, SparrowError, TransportError
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus
 from sparrowmq.core.route import MASTER_ID
 from sparrowmq.core.subscription import SubscriptionData
@@ -32,6 +36,9 @@ log = logging.getLogger("sparrowmq.client")
 
 _FLOW_CONTROL_DELAY: Final = 0.02
 """Seconds until a pull that the broker refused under load is repeated (client:D-28)."""
+_PAUSED_SECONDS: Final = 1.0
+"""Steps in which a paused queue looks whether it goes on (client:D-80)."""
+_ROOM_SECONDS: Final = 30.0
 _UNKNOWN_MEMBER: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -43,7 +50,8 @@ _UNKNOWN_MEMBER: Final = frozenset(
 )
 """Answers of a broker that has not had our heartbeat."""
 
-Submit = Callable[[ProcessQueue, Sequence[HandedMessage]], None]
+Submit = Callable[[ProcessQueue, Sequence[HandedMessage], bool], None]
+"""(process queue, messages, whether an ordered run should start): messages came."""
 Illegal = Callable[[ProcessQueue, int], Awaitable[None]]
 """(process queue, offset to go on from): the broker has no such offset."""
 
@@ -65,12 +73,13 @@ class Puller:
         group: str,
         settings: ConsumerSettings,
         instance: ClientInstance,
-        store: BrokerOffsetStore,
+        store: OffsetStore,
         *,
         message_type: type[HandedMessage],
         find_subscription: Callable[[str], SubscriptionData | None],
         submit: Submit,
         illegal_offset: Illegal,
+        statistics: ConsumeStatistics,
     ) -> None:
         self._group = group
         self._settings = settings
@@ -80,6 +89,11 @@ class Puller:
         self._find_subscription = find_subscription
         self._submit = submit
         self._illegal_offset = illegal_offset
+        self._statistics = statistics
+        self._is_broadcasting = settings.model == "broadcasting"
+        self._hooks = instance.hooks
+        self.paused = False
+        """Whether queues rest; what was pulled is still consumed (client:D-80)."""
         self._occasional = OccasionalLog(log)
         self.last_success_ms = 0
         """Epoch milliseconds of the last pull any queue got an answer to; 0 before the first."""
@@ -88,18 +102,25 @@ class Puller:
 
     async def run(self, process_queue: ProcessQueue) -> None:
         """Pull until the queue is dropped or this is cancelled."""
-        broker_id = MASTER_ID
-        settings = self._settings
-        while not process_queue.dropped:
+        broker_id, settings = MASTER_ID, self._settings
+        monotonic = self._instance.clock.monotonic
+        while not process_queue.leaving:
+            start = process_queue.last_pull = monotonic()
+            if self.paused:
+                await asyncio.sleep(_PAUSED_SECONDS)
+                continue
             if process_queue.is_full:
-                await process_queue.room()
+                await self._wait_for_room(process_queue)
+                continue
+            if settings.ordered and not process_queue.locked:
+                await asyncio.sleep(settings.error_delay)
                 continue
             try:
                 answer = await self._pull(process_queue, broker_id)
-                if process_queue.dropped:
+                if process_queue.leaving:
                     return
                 broker_id = answer.suggested_broker_id
-                await self._take(process_queue, answer)
+                await self._take(process_queue, answer, start)
             except SparrowError as error:
                 broker_id = MASTER_ID
                 await asyncio.sleep(await self._failed(process_queue, error))
@@ -109,6 +130,14 @@ class Puller:
             if settings.pull_interval:
                 await asyncio.sleep(settings.pull_interval)
 
+    async def _wait_for_room(self, process_queue: ProcessQueue) -> None:
+        """Wait until there is room, but not so long that the queue looks forgotten."""
+        try:
+            async with asyncio.timeout(_ROOM_SECONDS):
+                await process_queue.room()
+        except TimeoutError:
+            pass
+
     async def _pull(self, process_queue: ProcessQueue, broker_id: int) -> PullAnswer:
         queue, routes = process_queue.queue, self._instance.routes
         address = routes.readable(queue.broker_name, broker_id)
@@ -117,8 +146,10 @@ class Puller:
             address = routes.readable(queue.broker_name, broker_id)
         address = need_address(address, queue, "broker")
         subscription = self._find_subscription(queue.topic) or SubscriptionData(queue.topic)
-        commit_offset = self._store.get(queue) or 0
+        commit_offset = 0 if self._is_broadcasting else self._store.get(queue) or 0
         sys_flag = PULL_SUSPEND
+        if self._settings.post_subscription:
+            sys_flag |= PULL_SUBSCRIPTION
         if commit_offset > 0 and not routes.is_slave(queue.broker_name, address):
             sys_flag |= PULL_COMMIT  # a slave takes no commits (client:D-21)
         settings = self._settings
@@ -138,7 +169,7 @@ class Puller:
         answer = await self._instance.remoting.call(address, request, settings.pull_timeout)
         return decode_pull(answer, address, queue)
 
-    async def _take(self, process_queue: ProcessQueue, answer: PullAnswer) -> None:
+    async def _take(self, process_queue: ProcessQueue, answer: PullAnswer, start: float) -> None:
         queue = process_queue.queue
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
@@ -162,13 +193,24 @@ class Puller:
                 answer.min_offset,
                 answer.max_offset,
             )
+            seconds = self._instance.clock.monotonic() - start
+            self._statistics.pulled(queue.topic, len(messages), seconds)
+            if self._hooks.filter_message and messages:
+                messages = self._filtered(queue, messages)
         process_queue.next_offset = answer.next_offset
         process_queue.broker_max_offset = answer.max_offset
         if messages:
-            process_queue.put(messages)
-            self._submit(process_queue, messages)
+            self._submit(process_queue, messages, process_queue.put(messages))
         elif not len(process_queue):
             self._store.advance(queue, answer.next_offset)
+
+    def _filtered(self, queue: MessageQueue, messages: list[HandedMessage]) -> list[HandedMessage]:
+        """What the filter hooks leave (client:D-90)."""
+        context = FilterMessageContext(
+            group=self._group, queue=queue, messages=messages, unit_mode=self._settings.unit_mode
+        )
+        self._hooks.filter(context)
+        return list(context.messages)
 
     async def _failed(self, process_queue: ProcessQueue, error: SparrowError) -> float:
         """Note a failed pull and say how many seconds the queue rests."""

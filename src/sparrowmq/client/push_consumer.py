@@ -6,21 +6,26 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from sparrowmq.client.delivery import DeliveredMessage, HandedMessage, MessageStream, iterate
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.member import GroupMember
-from sparrowmq.client.settings import ConsumeFrom, ConsumerSettings
+from sparrowmq.client.settings import ConsumeFrom, ConsumerSettings, Model, check_range
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.workers import Handler
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import ClientError
+from sparrowmq.core.errors import ClientError, GroupTakenError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
+from sparrowmq.protocol.bodies import ConsumerRunningInfo
 
 log = logging.getLogger("sparrowmq.client")
+
+BROADCASTING_INSTANCE: Final = "DEFAULT"
+"""Instance name of broadcasting consumers that are given none (client:A-06)."""
 
 
 class PushConsumer:
@@ -33,8 +38,8 @@ class PushConsumer:
                 await message.ack()
 
     Or give `subscribe` a handler: an `async def` runs on the loop, a plain function in one of `threads`
-    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again
-    after a crash, a rebalance or a retry.
+    threads. Returning means done, raising means retry (`Retry` says more). Delivery is at
+    least once: a message may come again after a crash, a rebalance or a retry.
     """
 
     message_type: type[HandedMessage] = DeliveredMessage
@@ -48,13 +53,16 @@ class PushConsumer:
         consume_from: ConsumeFrom | None = None,
         threads: int | None = None,
         batch: int | None = None,
+        model: Model | None = None,
+        ordered: bool | None = None,
         settings: ConsumerSettings | None = None,
     ) -> None:
         """A consumer of `group`; arguments override `settings` (see `ConsumerSettings` for the rest).
 
         `consume_from` says where a group without stored offsets starts: "last" (default), "first" or a
         datetime. `threads` is how many handlers run at once (20), `batch` how many messages a handler gets
-        (1); above 1 it gets a list. Raises `InvalidNameError` or `SettingsError`.
+        (1); above 1 it gets a list. `model="broadcasting"` gives every member all messages, `ordered=True`
+        handles those of each queue one after the other. Raises `InvalidNameError` or `SettingsError`.
         """
         check_group(group)
         given: dict[str, Any] = {
@@ -62,14 +70,20 @@ class PushConsumer:
             "consume_from": consume_from,
             "threads": threads,
             "batch": batch,
+            "model": model,
+            "ordered": ordered,
         }
         self.group = group
         self.settings = replace(
             settings or ConsumerSettings(),
             **{name: value for name, value in given.items() if value is not None},
         )
+        is_broadcasting = self.settings.model == "broadcasting"
+        if is_broadcasting and self.settings.instance_name is None:
+            # The same after a restart: the path of the offsets depends on it (client:A-06, D-70).
+            self.settings = replace(self.settings, instance_name=BROADCASTING_INSTANCE)
         self._life = Lifecycle(f"consumer {group!r}")
-        self._subscriptions = Subscriptions(group, SystemClock())
+        self._subscriptions = Subscriptions(group, SystemClock(), has_retry=not is_broadcasting)
         self._member: GroupMember | None = None
         self._failure: ClientError | None = None
         self._failure_shown = False
@@ -143,14 +157,45 @@ class PushConsumer:
                 self.group, self.settings, self._subscriptions, self._task_died, self.message_type
             )
             await self._member.start()
-        except BaseException:
+        except BaseException as error:
             if self.state is State.STARTING:  # else a background task died and said so
-                self._life.to(State.FAILED)
+                self._life.to(State.CREATED if isinstance(error, GroupTakenError) else State.FAILED)
             if self._member is not None:
                 await self._member.abort()
             raise
         if self.state is State.STARTING:
             self._life.to(State.RUNNING)
+
+    def pause(self) -> None:
+        """Pull no more until `resume`; queues stay, and what was pulled is still consumed (client:D-80)."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._running().resume()
+
+    @property
+    def paused(self) -> bool:
+        """Whether it rests after `pause`, or while offsets are being reset."""
+        return self._member is not None and self._member.is_paused
+
+    async def reset(self, to: datetime) -> None:
+        """Go back or forward to the messages stored at or after a time, in the queues this member has.
+
+        What is in hand is dropped; running handlers may end first, for up to 10 s (client:D-82). Every member
+        does this for its own queues. Raises `SparrowError` when a broker cannot be asked.
+        """
+        member = self._running()
+        await member.reset_offsets(await member.find_offsets(round(to.timestamp() * 1000)))
+
+    def set_threads(self, threads: int) -> None:
+        """Run up to so many handlers at once from now on (1 to 1000, client:D-93)."""
+        check_range("threads", threads, 1, 1000)
+        self._running().service.resize(threads)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What brokers and their tools are told about this member (client:D-86)."""
+        return self._running().running_info()
 
     async def close(self) -> None:
         """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.core.allocation import AllocateStrategy, queue_key, utf16_key
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import AllocationError, ClientError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.transport.occasional import OccasionalLog
@@ -70,6 +70,10 @@ class RebalanceSettings(Protocol):
         """Between any two rounds."""
 
 
+OnChange = Callable[[Collection[str]], Awaitable[object]]
+"""Told the topics whose own queues changed in a round."""
+
+
 class Rebalancer:
     """The rebalance loop of one consumer."""
 
@@ -80,12 +84,25 @@ class Rebalancer:
         instance: ClientInstance,
         strategy: AllocateStrategy,
         owner: QueueOwner,
+        *,
+        is_broadcasting: bool = False,
+        asks_broker: bool = False,
+        on_change: OnChange | None = None,
     ) -> None:
+        """In broadcasting every member has all queues. With `asks_broker` a broker divides them (C.12).
+
+        `on_change` is called with what changed in a round; without it brokers get a heartbeat then.
+        """
         self._group = group
         self._settings = settings
         self._instance = instance
         self._strategy = strategy
         self._owner = owner
+        self._is_broadcasting = is_broadcasting
+        self._asks_broker = asks_broker
+        self._on_change = on_change
+        self.paused = False
+        """Whether rounds are skipped (client:C.2)."""
         self._wanted = asyncio.Event()
         self._retry_rounds = 0
         self._occasional = OccasionalLog(log)
@@ -114,11 +131,14 @@ class Rebalancer:
 
     async def round(self) -> bool:
         """Bring every topic's queues up to date; whether all are as they should be."""
+        if self.paused:
+            return False
         topics = list(self._owner.topics())
+        changed: set[str] = set()
         stale = [queue for queue in self._owner.owned() if queue.topic not in topics]
-        changed = bool(stale)
         if stale:
             await self._owner.give_up(stale)
+            changed |= {queue.topic for queue in stale}
         settled = await self._learn_routes(topics)
         await self._owner.announce()
         for topic in topics:
@@ -130,9 +150,10 @@ class Rebalancer:
                 text = f"the queues of {topic} for group {self._group} stay as they are: {error}"
                 self._occasional.write(level, f"round {topic}", text)
             settled &= topic_settled
-            changed |= topic_changed
+            if topic_changed:
+                changed.add(topic)
         if changed:
-            await self._instance.heartbeat()
+            await (self._instance.heartbeat() if self._on_change is None else self._on_change(changed))
         return settled
 
     async def _learn_routes(self, topics: Iterable[str]) -> bool:
@@ -150,30 +171,71 @@ class Rebalancer:
 
     async def _topic_round(self, topic: str) -> tuple[bool, bool]:
         """(settled, changed) of one topic."""
-        instance = self._instance
-        route = instance.routes.get(topic)
+        route = self._instance.routes.get(topic)
         if route is None:
             return True, False  # said by `_learn_routes`
         if topic.startswith(RETRY_PREFIX):
             self._retry_rounds = 0
         queues = sorted(route.subscribe_queues(topic), key=queue_key)
-        address = instance.routes.any_broker(topic, instance.rng)
-        if not queues or address is None:
+        wanted, is_member = await self._share(topic, queues)
+        if wanted is None:
             return False, False
-        members = await instance.brokers.consumer_ids(address, self._group, instance.settings.request_timeout)
-        if not members:
-            return False, False
-        # A client with two connections is in it twice, and stays so: Java's members count it twice.
-        members = sorted(members, key=utf16_key)
-        wanted = self._strategy.allocate(self._group, instance.client_id, queues, members)
-        if instance.client_id not in members:
-            log.info("%s does not know %s in group %s yet", address, instance.client_id, self._group)
-            await instance.heartbeat()
         change = plan_change(topic, self._owner.owned(), wanted)
         await self._owner.give_up(change.leaving)
         taken = await asyncio.gather(*(self._owner.take(queue) for queue in change.joining))
-        settled = all(taken) and instance.client_id in members
-        return settled, bool(change.leaving or any(taken))
+        return all(taken) and is_member, bool(change.leaving or any(taken))
+
+    async def _share(
+        self, topic: str, queues: list[MessageQueue]
+    ) -> tuple[Collection[MessageQueue] | None, bool]:
+        """(what this member should have, whether it is known as one); None: that is not known."""
+        if not queues:
+            text = f"topic {topic}, which group {self._group} subscribes to, has no queue that may be read"
+            self._occasional.write(logging.WARNING, f"queues {topic}", text)
+            return None, False
+        if self._is_broadcasting:
+            return queues, True
+        instance = self._instance
+        address = instance.routes.any_broker(topic, instance.rng)
+        if address is None:
+            return None, False
+        if self._asks_broker:
+            wanted = await self._ask_broker(topic, address)
+            return wanted, True
+        members = await instance.brokers.consumer_ids(address, self._group, instance.settings.request_timeout)
+        if not members:
+            return None, False
+        # A client with two connections is in it twice, and stays so: Java's members count it twice.
+        members = sorted(members, key=utf16_key)
+        try:
+            wanted = self._strategy.allocate(self._group, instance.client_id, queues, members)
+        except Exception as error:
+            if isinstance(error, SparrowError):
+                raise
+            raise AllocationError(f"{self._strategy.name} failed: {type(error).__name__}: {error}") from error
+        is_member = instance.client_id in members
+        if not is_member:
+            log.info("%s does not know %s in group %s yet", address, instance.client_id, self._group)
+            await instance.heartbeat()
+        return wanted, is_member
+
+    async def _ask_broker(self, topic: str, address: str) -> Collection[MessageQueue] | None:
+        """What a broker assigns to this member (client:C-44). Raises `ClientError` for queues to pop."""
+        found = await self._instance.brokers.query_assignment(
+            address,
+            topic,
+            self._group,
+            self._instance.client_id,
+            self._strategy.name,
+            self._instance.settings.request_timeout,
+        )
+        popped = [queue for queue, mode in found or () if mode != "PULL"]
+        if popped:
+            raise ClientError(
+                f"{address} wants {popped[0]} to be popped, which this client does not do; set the group's "
+                "mode to PULL (mqadmin setConsumeMode) or leave server_assignment out"
+            )
+        return None if found is None else [queue for queue, _ in found]
 
     def _without_route(self, topic: str) -> bool:
         """Whether a topic nobody serves counts as settled: only a retry topic that stays away."""

@@ -222,6 +222,14 @@ class BrokerRequests:
         answer = await self.ask(address, code, header, timeout=timeout)
         return bodies.ConsumerList.decode(answer.body).consumer_id_list
 
+    async def query_assignment(
+        self, address: str, topic: str, group: str, client_id: str, strategy: str, timeout: float
+    ) -> list[tuple[MessageQueue, str]] | None:
+        """(queue, `PULL` or `POP`) that the broker assigns to a member; None: keep what you have (5.x)."""
+        body = bodies.AssignmentRequest(client_id, group, strategy, topic).encode()
+        answer = await self.ask(address, RequestCode.QUERY_ASSIGNMENT, body=body, timeout=timeout)
+        return bodies.Assignments.decode(answer.body).pairs
+
     async def heartbeat(self, address: str, body: bytes, timeout: float) -> int:
         """Tell a broker who is here; the broker's version code."""
         return (await self.ask(address, RequestCode.HEART_BEAT, body=body, timeout=timeout)).version

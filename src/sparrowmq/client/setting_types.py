@@ -49,6 +49,8 @@ def _check(hint: Any) -> Check:
         return lambda value: (
             isinstance(value, kind) and not isinstance(value, str | bytes) and all(map(element, value))
         )
+    if origin is Callable:
+        return callable
     if hint is float:
         return lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
@@ -65,6 +67,8 @@ def _words(hint: Any) -> str:
         return " or ".join(dict.fromkeys(map(_words, arguments)))
     if origin is Literal:
         return "one of " + ", ".join(map(repr, arguments))
+    if origin is Callable:
+        return "a function"
     if isinstance(origin, type) and arguments:
         return f"a {origin.__name__.lower()} of {_words(arguments[0])}"
     named = {float: "a number", int: "a whole number", str: "a text", bool: "True or False"}

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sparrowmq.client.hooks import Hook
+from sparrowmq.client.offsets import OffsetStore
 from sparrowmq.client.setting_types import check_types
 from sparrowmq.core.allocation import AllocateStrategy, Averagely
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.core.message import BODY_BYTES_MAX
+from sparrowmq.core.message import BODY_BYTES_MAX, MessageQueue
 from sparrowmq.core.names import check_namespace, check_topic
 from sparrowmq.protocol.trace import TRACE_TOPIC
 from sparrowmq.transport.signing import Credentials
@@ -29,6 +30,8 @@ ConsumeFrom = Literal["last", "first"] | datetime
 Compression = Literal["zlib", "lz4", "zstd"]
 Model = Literal["clustering", "broadcasting"]
 """Whether the members of a group share the messages or each gets all of them (client:D.12)."""
+QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Any]
+"""Called with a topic, all its queues and the member's own; may be `async def` (client:E-46)."""
 
 Compat = Literal["5.x", "4.9"]
 """Whose ways to follow where RocketMQ's clients 4.9 and 5.x differ (client:G)."""
@@ -250,6 +253,10 @@ class ProducerSettings(ClientSettings):
 class ConsumerSettings(ClientSettings):
     """Settings of a push consumer (client:D.1)."""
 
+    model: Model = "clustering"
+    """`clustering`: the members of the group share the messages; `broadcasting`: each gets all of them."""
+    ordered: bool = False
+    """Handle the messages of each queue one after the other, in order (client:D.11)."""
     consume_from: ConsumeFrom = "last"
     threads: int = 20
     """Handlers at work at once: threads for plain functions, tasks for async ones (`consumeThreadMax`)."""
@@ -272,10 +279,18 @@ class ConsumerSettings(ClientSettings):
     queue_span_max: int = 2000
     """Distance between smallest and largest offset in hand above which pulling pauses
     (`consumeConcurrentlyMaxSpan`)."""
-    max_reconsume_times: int = 16
-    """Retries before a message becomes a dead letter."""
+    topic_messages_max: int | None = None
+    """The same over all own queues: each gets its share of it (`pullThresholdForTopic`)."""
+    topic_bytes_max: int | None = None
+    """As above, for bytes (`pullThresholdSizeForTopic`)."""
+    max_reconsume_times: int = -1
+    """Retries before a message becomes a dead letter; -1: 16, and without end in ordered consumption."""
+    suspend_time: float = 1.0
+    """Seconds an ordered queue rests after a failure (`suspendCurrentQueueTimeMillis`); 0.01 to 30."""
+    auto_commit: bool = True
+    """False: ordered handlers commit by themselves, by returning `ConsumeResult.COMMIT` (client:D-66)."""
     consume_timeout: float = 15 * 60.0
-    """Seconds a message may stay in hand before it goes to retry."""
+    """Seconds a message may stay in hand before it goes to retry; an async handler is cancelled then."""
     redeliver_delay: float = 5.0
     """Seconds until a message that could not be sent back is delivered again here (client:D-54)."""
     persist_interval: float = 5.0
@@ -287,9 +302,22 @@ class ConsumerSettings(ClientSettings):
     """Seconds a queue rests after a failed pull (`pullTimeDelayMillsWhenException`)."""
     allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - frozen
     """Who reads which queue; all members of a group must have the same (`allocateMessageQueueStrategy`)."""
+    lock_interval: float = 20.0
+    """Seconds between renewals of the locks of ordered queues (`rocketmq.client.rebalance.lockInterval`)."""
+    post_subscription: bool = False
+    """Send the expression with every pull (`postSubscriptionWhenPull`)."""
+    offset_store: OffsetStore | None = None
+    """Where offsets are kept; by default at the brokers, in broadcasting in a file below `offset_dir`."""
+    offset_dir: Path | str | None = None
+    """Directory of broadcasting's files; `~/.rocketmq_offsets`, as RocketMQ's Java client has it."""
+    queue_listener: QueueListener | None = None
+    """Called with (topic, all its queues, own queues) when the own ones changed (`messageQueueListener`)."""
+    server_assignment: bool = False
+    """Ask the broker which queues to read (`clientRebalance` = false); needs Apache's 5.x brokers."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
+        self._check_model()
         if isinstance(self.consume_from, str) and self.consume_from not in ("last", "first"):
             raise SettingsError(
                 f"consume_from={self.consume_from!r} is unknown; give 'last', 'first' or a datetime"
@@ -305,11 +333,38 @@ class ConsumerSettings(ClientSettings):
         check_range("queue_messages_max", self.queue_messages_max, 1, 65535)
         check_range("queue_bytes_max", self.queue_bytes_max, 1, 1024 * MIB, "bytes")
         check_range("queue_span_max", self.queue_span_max, 1, 65535)
-        check_range("max_reconsume_times", self.max_reconsume_times, 0, 2**31 - 1)
-        for name in ("consume_timeout", "redeliver_delay", "persist_interval", "rebalance_interval"):
+        if self.topic_messages_max is not None:
+            check_range("topic_messages_max", self.topic_messages_max, 1, 6553500)
+        if self.topic_bytes_max is not None:
+            check_range("topic_bytes_max", self.topic_bytes_max, 1, 102400 * MIB, "bytes")
+        check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
+        check_range("suspend_time", self.suspend_time, 0.01, 30, "seconds")
+        for name in (
+            "consume_timeout",
+            "redeliver_delay",
+            "persist_interval",
+            "rebalance_interval",
+            "lock_interval",
+        ):
             check_range(name, getattr(self, name), 0.001, 86400, "seconds")
         check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
         check_range("error_delay", self.error_delay, 0.001, 3600, "seconds")
+
+    def _check_model(self) -> None:
+        """Model and order go together."""
+        if self.model not in ("clustering", "broadcasting"):
+            raise SettingsError(f"model={self.model!r} is unknown; give 'clustering' or 'broadcasting'")
+        if self.model == "broadcasting" and self.ordered:
+            raise SettingsError(
+                "ordered=True does not go with model='broadcasting': order needs queues that are locked for "
+                "one member, broadcasting gives every queue to all; leave one of the two"
+            )
+        if self.model == "broadcasting" and self.server_assignment:
+            raise SettingsError("server_assignment=True does not go with model='broadcasting'; leave it out")
+        if self.ordered and self.server_assignment:
+            raise SettingsError("server_assignment=True does not go with ordered=True; leave it out")
+        if not self.auto_commit and not self.ordered:
+            raise SettingsError("auto_commit=False is for ordered consumption; set ordered=True as well")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

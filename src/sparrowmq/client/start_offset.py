@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparrowmq.client.instance import ClientInstance
-from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.offset_store import OffsetStore
 from sparrowmq.client.requests import need_address
 from sparrowmq.client.settings import ConsumeFrom
 from sparrowmq.core.message import MessageQueue
@@ -11,7 +11,7 @@ from sparrowmq.core.names import RETRY_PREFIX
 
 
 async def start_offset(
-    instance: ClientInstance, store: BrokerOffsetStore, queue: MessageQueue, consume_from: ConsumeFrom
+    instance: ClientInstance, store: OffsetStore, queue: MessageQueue, consume_from: ConsumeFrom
 ) -> int:
     """The stored offset; without one, what `consume_from` says.
 

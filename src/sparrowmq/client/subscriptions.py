@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sparrowmq.client.workers import Handler, TopicHandler
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.names import check_topic, retry_topic
@@ -10,14 +12,16 @@ from sparrowmq.protocol.filter import parse_tags
 
 
 class Subscriptions:
-    """Subscriptions of one group, its retry topic included (client:D-05)."""
+    """Subscriptions of one group, its retry topic included unless it has none (client:D-05, D-06)."""
 
-    def __init__(self, group: str, clock: Clock) -> None:
+    def __init__(self, group: str, clock: Clock, *, has_retry: bool = True) -> None:
         self._clock = clock
         self._handlers: dict[str, TopicHandler | None] = {}
         retry = retry_topic(group)
         self._retry = retry
-        self._data = {retry: SubscriptionData(retry, version=clock.now_ms())}
+        self._data: dict[str, SubscriptionData] = {}
+        if has_retry:
+            self._data[retry] = SubscriptionData(retry, version=clock.now_ms())
 
     def __repr__(self) -> str:
         return f"<Subscriptions {', '.join(self.topics)}>"
@@ -25,7 +29,8 @@ class Subscriptions:
     @property
     def topics(self) -> tuple[str, ...]:
         """All topics, the retry topic last."""
-        return (*(topic for topic in self._data if topic != self._retry), self._retry)
+        retry = (self._retry,) if self._retry in self._data else ()
+        return (*(topic for topic in self._data if topic != self._retry), *retry)
 
     @property
     def data(self) -> tuple[SubscriptionData, ...]:
@@ -43,6 +48,17 @@ class Subscriptions:
         if topic != self._retry:
             self._data.pop(topic, None)
             self._handlers.pop(topic, None)
+
+    def touch(self, topic: str) -> None:
+        """Give a subscription a new version: this member's queues of the topic changed (client:C-39)."""
+        data = self._data.get(topic)
+        if data is not None:
+            self._data[topic] = replace(data, version=max(self._clock.now_ms(), data.version + 1))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no topic but the retry topic is subscribed."""
+        return not any(topic != self._retry for topic in self._data)
 
     def find(self, topic: str) -> SubscriptionData | None:
         """The subscription of `topic`."""

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller, prepare_exit
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import SendMode
+from sparrowmq.client.outcomes import Retry
 from sparrowmq.client.producer import Producer as AsyncProducer
 from sparrowmq.client.pull_schedule import PullSchedule as AsyncPullSchedule
 from sparrowmq.client.push_consumer import PushConsumer as AsyncPushConsumer
@@ -203,11 +204,14 @@ class DeliveredMessage(HandedMessage):
 
     def ack(self) -> bool:
         """The message is done. False when it was settled before, or went back because it took too long."""
-        return self.stream_of_this().settle_from_thread(self, failed=False)
+        return self.stream_of_this().settle_from_thread(self)
 
-    def retry(self) -> bool:
-        """The message failed: the broker delivers it again later. False as with `ack`."""
-        return self.stream_of_this().settle_from_thread(self, failed=True)
+    def retry(self, after: float | None = None, *, dead: bool = False) -> bool:
+        """The message failed: it comes again later, or goes to the dead letters. False as with `ack`.
+
+        `after` is in seconds and means what it means for `Retry`.
+        """
+        return self.stream_of_this().settle_from_thread(self, Retry(after=after, dead=dead))
 
 
 class PushConsumerFacade(Facade[AsyncPushConsumer]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from sparrowmq.client.admin import PERM_READ_WRITE
@@ -17,7 +18,7 @@ from sparrowmq.client.pull_plan import QueueListener
 from sparrowmq.client.pull_schedule import PullCallback
 from sparrowmq.client.pull_schedule import PullSchedule as _PullSchedule
 from sparrowmq.client.push_consumer import PushConsumer as _PushConsumer
-from sparrowmq.client.settings import ClientSettings, ConsumeFrom, ConsumerSettings, ProducerSettings
+from sparrowmq.client.settings import ClientSettings, ConsumeFrom, ConsumerSettings, Model, ProducerSettings
 from sparrowmq.client.sync_base import Facade, ProducerFacade, PullScheduleFacade, PushConsumerFacade
 from sparrowmq.client.topic_watch import TopicListener
 from sparrowmq.client.transaction import TransactionListener, TransactionResult
@@ -27,6 +28,7 @@ from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import PullResult, RawBatch, SendResult
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.protocol import bodies
+from sparrowmq.protocol.bodies import ConsumerRunningInfo
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 
 __all__ = ["Admin", "Producer", "PullConsumer", "PullSchedule", "PushConsumer"]
@@ -267,8 +269,8 @@ class PushConsumer(PushConsumerFacade):
                 message.ack()
 
     Or give `subscribe` a handler: an `async def` runs on the loop, a plain function in one of `threads`
-    threads. Returning means done, raising means retry. Delivery is at least once: a message may come again
-    after a crash, a rebalance or a retry.
+    threads. Returning means done, raising means retry (`Retry` says more). Delivery is at
+    least once: a message may come again after a crash, a rebalance or a retry.
     """
 
     def __init__(
@@ -279,13 +281,16 @@ class PushConsumer(PushConsumerFacade):
         consume_from: ConsumeFrom | None = None,
         threads: int | None = None,
         batch: int | None = None,
+        model: Model | None = None,
+        ordered: bool | None = None,
         settings: ConsumerSettings | None = None,
     ) -> None:
         """A consumer of `group`; arguments override `settings` (see `ConsumerSettings` for the rest).
 
         `consume_from` says where a group without stored offsets starts: "last" (default), "first" or a
         datetime. `threads` is how many handlers run at once (20), `batch` how many messages a handler gets
-        (1); above 1 it gets a list. Raises `InvalidNameError` or `SettingsError`.
+        (1); above 1 it gets a list. `model="broadcasting"` gives every member all messages, `ordered=True`
+        handles those of each queue one after the other. Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(
             _PushConsumer(
@@ -294,6 +299,8 @@ class PushConsumer(PushConsumerFacade):
                 consume_from=consume_from,
                 threads=threads,
                 batch=batch,
+                model=model,
+                ordered=ordered,
                 settings=settings,
             )
         )
@@ -352,6 +359,35 @@ class PushConsumer(PushConsumerFacade):
         Raises `NoNameServerError`, `TransportError` when no name server answers, or `InvalidStateError`.
         """
         self._run(self._inner.start)
+
+    def pause(self) -> None:
+        """Pull no more until `resume`; queues stay, and what was pulled is still consumed (client:D-80)."""
+        self._call(lambda: self._inner.pause())
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._call(lambda: self._inner.resume())
+
+    @property
+    def paused(self) -> bool:
+        """Whether it rests after `pause`, or while offsets are being reset."""
+        return self._call(lambda: self._inner.paused)
+
+    def reset(self, to: datetime) -> None:
+        """Go back or forward to the messages stored at or after a time, in the queues this member has.
+
+        What is in hand is dropped; running handlers may end first, for up to 10 s (client:D-82). Every member
+        does this for its own queues. Raises `SparrowError` when a broker cannot be asked.
+        """
+        self._run(self._inner.reset, to)
+
+    def set_threads(self, threads: int) -> None:
+        """Run up to so many handlers at once from now on (1 to 1000, client:D-93)."""
+        self._call(lambda: self._inner.set_threads(threads))
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What brokers and their tools are told about this member (client:D-86)."""
+        return self._call(lambda: self._inner.running_info())
 
     def close(self) -> None:
         """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.

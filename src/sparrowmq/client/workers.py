@@ -31,6 +31,7 @@ class Job:
     """Messages of one queue that are handled by one call, and how that ended."""
 
     __slots__ = (
+        "context",
         "error",
         "handler",
         "messages",
@@ -59,6 +60,8 @@ class Job:
         self.seconds = 0.0
         """How long the handler took."""
         self.timed_out = False
+        self.context: Any = None
+        """What hooks were told before."""
 
     def argument(self) -> Any:
         """What the handler gets; notes the time at which it got it (client:D-44)."""
@@ -70,6 +73,8 @@ class Job:
 
 Finish = Callable[[Job], None]
 """Called on the loop for every job that ran. Not called for those that were skipped."""
+Begin = Callable[[Job], None]
+"""Called on the loop for every job before it runs."""
 
 
 class TopicHandler:
@@ -148,10 +153,11 @@ class Waiting:
 class ThreadWorkers:
     """Up to `count` daemon threads, started when first needed."""
 
-    def __init__(self, count: int, name: str, finish: Finish) -> None:
+    def __init__(self, count: int, name: str, finish: Finish, begin: Begin | None = None) -> None:
         self._count = count
         self._name = name
         self._finish = finish
+        self._begin = begin
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -213,6 +219,8 @@ class ThreadWorkers:
         while self._handed < limit and (job := self._waiting.take()) is not None:
             self._handed += 1
             job.process_queue.began(now)
+            if self._begin is not None:
+                self._begin(job)
             if self._threads < min(self._count, self._handed):
                 self._start_thread()
             self._jobs.put(job)
@@ -260,6 +268,63 @@ class ThreadWorkers:
             self._idle.set()
 
 
+class CallThreads:
+    """Up to `count` daemon threads that make calls for coroutines which wait for them."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[tuple[Callable[[], None], asyncio.Future[None]] | None]
+        self._calls = queue.SimpleQueue()
+        self._ended: deque[asyncio.Future[None]] = deque()
+        self._announced = False
+        self._threads = 0
+        self._busy = 0
+
+    def call(self, function: Callable[[], None]) -> asyncio.Future[None]:
+        """Call `function`, which must not raise, in a thread; the future is done when it returned."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._busy += 1
+        if self._threads < min(self._count, self._busy):
+            self._threads += 1
+            name = f"{self._name}-{self._threads}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._calls.put((function, future))
+        return future
+
+    def resize(self, count: int) -> None:
+        """Have `count` threads from now on."""
+        for _ in range(self._threads - count):
+            self._calls.put(None)
+        self._threads = min(self._threads, count)
+        self._count = count
+
+    def close(self) -> None:
+        """End the threads when they are done with what they do."""
+        self.resize(0)
+
+    def _work(self) -> None:
+        while (entry := self._calls.get()) is not None:
+            function, future = entry
+            function()
+            self._ended.append(future)
+            if not self._announced:
+                self._announced = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:
+                    return  # the loop is closed: nobody waits
+
+    def _collect(self) -> None:
+        self._announced = False
+        for _ in range(len(self._ended)):
+            future = self._ended.popleft()
+            self._busy -= 1
+            if not future.done():
+                future.set_result(None)
+
+
 class NotRun(Exception):
     """Marks a job that was skipped because its queue was given up or the consumer closes."""
 
@@ -267,10 +332,17 @@ class NotRun(Exception):
 class TaskWorkers:
     """Up to `count` handlers at once on the loop; a worker lives while there are jobs."""
 
-    def __init__(self, count: int, finish: Finish, start: Callable[[Any, str], object]) -> None:
+    def __init__(
+        self,
+        count: int,
+        finish: Finish,
+        start: Callable[[Any, str], object],
+        begin: Begin | None = None,
+    ) -> None:
         """`start(coroutine, name)` runs a worker in the background."""
         self._count = count
         self._finish = finish
+        self._begin = begin
         self._start = start
         self._waiting = Waiting()
         self._workers = 0
@@ -340,6 +412,8 @@ class TaskWorkers:
                     self._add_worker()  # runs when this handler waits for something
                 job.process_queue.began(started)
                 running[me] = job
+                if self._begin is not None:
+                    self._begin(job)
                 try:
                     job.result = await job.handler(job.argument())
                 except Exception as raised:

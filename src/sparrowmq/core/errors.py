@@ -2,7 +2,8 @@
 
 SparrowError
 ├── ClientError           the caller or the local client is at fault, or gave up waiting
-│   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError
+│   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError,
+│   │   GroupTakenError
 │   ├── NoRouteError, NoNameServerError, AllocationError
 │   └── TooManyRequestsError, ReplyTimeoutError
 ├── TransportError        bytes could not be exchanged; `retryable`
@@ -62,6 +63,10 @@ class AllocationError(ClientError):
 
 class InvalidStateError(ClientError):
     """The object was not started, was started twice or is closed."""
+
+
+class GroupTakenError(ClientError):
+    """The client has a producer or consumer of this group already; choose another name (client:A-31)."""
 
 
 class NoNameServerError(ClientError):

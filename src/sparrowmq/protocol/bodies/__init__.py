@@ -25,6 +25,8 @@ from sparrowmq.protocol.bodies.calls import (
     time_span,
 )
 from sparrowmq.protocol.bodies.clients import (
+    AssignmentRequest,
+    Assignments,
     Connection,
     ConsumeFromWhere,
     ConsumerConnection,
@@ -54,6 +56,8 @@ from sparrowmq.protocol.bodies.tables import (
 )
 
 __all__ = [
+    "AssignmentRequest",
+    "Assignments",
     "BrokerConsumeStats",
     "ClusterInfo",
     "Connection",

@@ -276,3 +276,32 @@ class LockBatchResponseBody(Body, frozen=True):
 def wire_queues(queues: list[MessageQueue]) -> list[WireQueue]:
     """Queues as the lock bodies hold them."""
     return [wire_queue(queue) for queue in queues]
+
+
+class AssignmentRequest(Body, frozen=True):
+    """Asks a broker which queues of a topic a member reads (400)."""
+
+    client_id: str
+    consumer_group: str
+    strategy_name: str
+    topic: str
+    message_model: str = MessageModel.CLUSTERING.value
+
+
+class _WireAssignment(Body, frozen=True):
+    message_queue: WireQueue | None = None
+    mode: str = "PULL"
+
+
+class Assignments(Body, frozen=True):
+    """The answer to 400; without a list the member keeps what it has."""
+
+    message_queue_assignments: list[_WireAssignment] | None = None
+
+    @property
+    def pairs(self) -> list[tuple[MessageQueue, str]] | None:
+        """Each queue with the mode in which it is read: `PULL` or `POP`."""
+        found = self.message_queue_assignments
+        if found is None:
+            return None
+        return [(one.message_queue.queue(), one.mode) for one in found if one.message_queue is not None]

@@ -1,0 +1,87 @@
+"""Locks of queues at their brokers: only who holds one consumes a queue in order (client:C.8).
+
+A lock is granted for 60 s by the broker and trusted for 30 s here, so it must be renewed; `OwnedQueues` says
+for which queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.requests import command, need_address
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, wire_queues
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.transport.occasional import OccasionalLog
+
+log = logging.getLogger("sparrowmq.client")
+
+LOCK_TIMEOUT: Final = 1.0
+"""Seconds for one request (client:C-26, C-29)."""
+
+
+class QueueLocks:
+    """Locks and unlocks queues for one member of `group`."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._occasional = OccasionalLog(log)
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """(granted, refused) of `queues`, one request to each master; renews what is held (client:C-28).
+
+        Queues of a broker that did not answer are in neither: what was known of them stays (client:C-31).
+        """
+        asked = list(_by_broker(queues).items())
+        answers = await asyncio.gather(*(self._lock_at(name, own) for name, own in asked))
+        granted: set[MessageQueue] = set()
+        refused: set[MessageQueue] = set()
+        for (_, own), answer in zip(asked, answers, strict=True):
+            if answer is not None:
+                granted |= answer & set(own)
+                refused |= set(own) - answer
+        return granted, refused
+
+    async def unlock(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> None:
+        """Let others have `queues`, one-way unless `confirmed` (client:C-29). Failures are logged."""
+        asked = _by_broker(queues).items()
+        await asyncio.gather(*(self._unlock_at(name, own, confirmed) for name, own in asked))
+
+    def _body(self, queues: Collection[MessageQueue]) -> bytes:
+        return LockBatchRequestBody(self._instance.client_id, self._group, wire_queues(list(queues))).encode()
+
+    async def _lock_at(self, name: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
+        try:
+            address = need_address(self._instance.routes.master(name), queues[0], "master")
+            code, body = RequestCode.LOCK_BATCH_MQ, self._body(queues)
+            answer = await self._instance.brokers.ask(address, code, body=body, timeout=LOCK_TIMEOUT)
+            return set(LockBatchResponseBody.decode(answer.body).queues)
+        except SparrowError as error:
+            text = f"group {self._group} could not lock {len(queues)} queues at {name}: {error}"
+            self._occasional.write(logging.WARNING, f"lock {name}", text)
+            return None
+
+    async def _unlock_at(self, name: str, queues: list[MessageQueue], confirmed: bool) -> None:
+        try:
+            address = need_address(self._instance.routes.master(name), queues[0], "master")
+            code, body = RequestCode.UNLOCK_BATCH_MQ, self._body(queues)
+            if confirmed:
+                await self._instance.brokers.ask(address, code, body=body, timeout=LOCK_TIMEOUT)
+            else:
+                await self._instance.remoting.notify(address, command(code, body=body), LOCK_TIMEOUT)
+        except SparrowError as error:
+            log.info("%s could not be told that %d queues are free: %s", name, len(queues), error)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        found[queue.broker_name].append(queue)
+    return found

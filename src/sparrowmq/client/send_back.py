@@ -1,0 +1,137 @@
+"""Failed messages on their way back to a broker, which delivers them again later (client:D-56 to D-58)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.requests import need_address
+from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
+from sparrowmq.core.message import (
+    PROPERTY_CONSUME_START_TIME,
+    PROPERTY_DELAY,
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
+    ReceivedMessage,
+)
+from sparrowmq.core.names import TEMPLATE_TOPIC, retry_topic
+from sparrowmq.core.results import SendStatus
+from sparrowmq.protocol import headers, properties
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.occasional import OccasionalLog
+
+log = logging.getLogger("sparrowmq.client")
+
+RETRIES_DEFAULT: Final = 16
+"""What -1 means for concurrent consumption (client:D-56)."""
+UNLIMITED: Final = 2**31 - 1
+"""What -1 means for ordered consumption (client:D-64)."""
+_FIRST_LEVEL: Final = 3
+_AT_ONCE: Final = 64
+"""Messages on their way back at once."""
+_STORED: Final = frozenset(int(status) for status in SendStatus)
+"""Answers to a send that stored the message, flushed and replicated in time or not."""
+_NOT_COPIED: Final = (
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_CONSUME_START_TIME,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+
+
+def retry_properties(message: ReceivedMessage, times: int, limit: int) -> dict[str, str]:
+    """Properties of the copy of `message` that goes to the retry topic by itself (client:D-58)."""
+    copy = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+    copy.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.message_id)
+    copy[PROPERTY_RETRY_TOPIC] = message.topic
+    copy[PROPERTY_RECONSUME_TIME] = str(times)
+    copy[PROPERTY_MAX_RECONSUME_TIMES] = str(limit)
+    copy[PROPERTY_DELAY] = str(_FIRST_LEVEL + message.reconsume_times)
+    return copy
+
+
+class SendBack:
+    """Sends failed messages of one group back. `max_reconsume_times` as the user set it, -1 for none."""
+
+    def __init__(
+        self, instance: ClientInstance, group: str, max_reconsume_times: int, timeout: float
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._given = max_reconsume_times
+        self._timeout = timeout
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._occasional = OccasionalLog(log)
+
+    async def send(self, message: ReceivedMessage, level: int) -> bool:
+        """Have the broker that stored the message deliver it again; whether that will happen.
+
+        `level` 0 lets the broker choose when, -1 makes it a dead letter. When the broker does not take it
+        back, a copy is sent to the group's retry topic.
+        """
+        queue = message.queue
+        limit = RETRIES_DEFAULT if self._given < 0 else self._given
+        async with self._room:
+            try:
+                address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+                await self._instance.brokers.send_back(
+                    address, self._group, message, delay_level=level, max_reconsume_times=limit
+                )
+                return True
+            except SparrowError as error:
+                log.info("%s did not take a message back, a copy is sent: %s", queue.broker_name, error)
+                first = error
+            return await self._copy(message, limit, first)
+
+    async def send_copy(self, message: ReceivedMessage) -> bool:
+        """Send a message with no retries left to the retry topic, whose broker buries it (client:D-64)."""
+        limit = UNLIMITED if self._given < 0 else self._given
+        async with self._room:
+            return await self._copy(message, limit, None)
+
+    async def _copy(self, message: ReceivedMessage, limit: int, first: SparrowError | None) -> bool:
+        topic, times = retry_topic(self._group), message.reconsume_times + 1
+        try:
+            route = await self._instance.find_route(topic)
+            queues = [] if route is None else route.publish_queues(topic)
+            if not queues:
+                raise NoRouteError(f"no broker serves {topic}")
+            queue = self._instance.rng.choice(queues)
+            address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+            header = headers.SendMessageRequest(
+                producer_group="CLIENT_INNER_PRODUCER",
+                topic=topic,
+                default_topic=TEMPLATE_TOPIC,
+                default_topic_queue_nums=1,
+                queue_id=queue.queue_id,
+                sys_flag=0,
+                born_timestamp=self._instance.clock.now_ms(),
+                flag=message.flag,
+                properties=properties.encode(retry_properties(message, times, limit)).decode(),
+                reconsume_times=times,
+                max_reconsume_times=limit,
+                broker_name=queue.broker_name,
+            )
+            request = Command(
+                RequestCode.SEND_MESSAGE_V2, ext=headers.send_v2_to_ext(header), body=message.body
+            )
+            answer = await self._instance.remoting.call(address, request, self._timeout)
+            if answer.code not in _STORED:
+                raise BrokerError(answer.code, answer.remark or "", address=address, request="a retry's send")
+        except SparrowError as error:
+            self._occasional.write(
+                logging.WARNING,
+                f"send-back {message.queue.broker_name}",
+                f"a failed message of group {self._group} could not be sent back and is kept here: "
+                f"{first or error}",
+            )
+            return False
+        return True

@@ -1,0 +1,142 @@
+"""What a consumer did of late: rates and times by topic, as running info tells them (client:D.17)."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Final
+
+from sparrowmq.protocol.bodies import ConsumeStatus
+
+log = logging.getLogger("sparrowmq.client")
+
+SAMPLE_SECONDS: Final = 10.0
+MINUTE_SAMPLES: Final = 7
+"""Samples that span one minute."""
+HOUR_SECONDS: Final = 600.0
+HOUR_SAMPLES: Final = 7
+DAY_SECONDS: Final = 3600.0
+DAY_SAMPLES: Final = 25
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums since the start. Times are in milliseconds, `calls` and `pulls` say what they are spread over."""
+
+    ok: int = 0
+    failed: int = 0
+    consume_ms: float = 0.0
+    calls: int = 0
+    pulled: int = 0
+    pull_ms: float = 0.0
+    pulls: int = 0
+
+    def copy(self) -> Totals:
+        """The sums of now."""
+        return Totals(*(getattr(self, field.name) for field in fields(self)))
+
+    def since(self, before: Totals) -> Totals:
+        """What came after `before`."""
+        return Totals(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
+
+
+class _Window:
+    """Samples of the sums, the oldest of which is as old as the window is long."""
+
+    def __init__(self, samples: int, now: float) -> None:
+        self._samples: deque[tuple[float, Totals]] = deque([(now, Totals())], maxlen=samples)
+
+    def sample(self, now: float, totals: Totals) -> None:
+        self._samples.append((now, totals.copy()))
+
+    def last(self) -> tuple[float, Totals]:
+        """(seconds, sums) between the oldest and the newest sample."""
+        (begin, before), (end, after) = self._samples[0], self._samples[-1]
+        return end - begin, after.since(before)
+
+
+class _Topic:
+    def __init__(self, now: float) -> None:
+        self.totals = Totals()
+        self.minute = _Window(MINUTE_SAMPLES, now)
+        self.hour = _Window(HOUR_SAMPLES, now)
+        self.day = _Window(DAY_SAMPLES, now)
+
+
+class ConsumeStatistics:
+    """The sums of one consumer by topic, and samples of them. `monotonic` gives seconds."""
+
+    def __init__(self, group: str, monotonic: Callable[[], float]) -> None:
+        self._group = group
+        self._monotonic = monotonic
+        self._topics: dict[str, _Topic] = {}
+        self._hour_due = self._day_due = monotonic()
+        self._hour_due += HOUR_SECONDS
+        self._day_due += DAY_SECONDS
+
+    def totals(self, topic: str) -> Totals:
+        """The sums of `topic`, to be added to."""
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = _Topic(self._monotonic())
+        return found.totals
+
+    def consumed(self, topic: str, ok: int, failed: int, seconds: float) -> None:
+        """Handlers took `seconds` for `ok` and `failed` messages."""
+        totals = self.totals(topic)
+        totals.ok += ok
+        totals.failed += failed
+        totals.consume_ms += seconds * 1000
+        totals.calls += 1
+
+    def pulled(self, topic: str, count: int, seconds: float) -> None:
+        """A pull took `seconds` and gave `count` messages."""
+        totals = self.totals(topic)
+        totals.pulled += count
+        totals.pull_ms += seconds * 1000
+        totals.pulls += 1
+
+    def sample(self) -> None:
+        """Called every `SAMPLE_SECONDS`."""
+        now = self._monotonic()
+        hour, day = now >= self._hour_due, now >= self._day_due
+        for name, topic in self._topics.items():
+            topic.minute.sample(now, topic.totals)
+            if hour:
+                topic.hour.sample(now, topic.totals)
+            if day:
+                topic.day.sample(now, topic.totals)
+                seconds, sums = topic.day.last()
+                log.debug("%s@%s: %s in the last %.0f s", name, self._group, sums, seconds)
+        if hour:
+            self._hour_due = now + HOUR_SECONDS
+        if day:
+            self._day_due = now + DAY_SECONDS
+
+    def status(self, topic: str) -> ConsumeStatus:
+        """The last minute of `topic`: times in ms a call, rates a second; failures of the last hour.
+
+        The time of a call is the last hour's when the minute is empty.
+        """
+        found = self._topics.get(topic)
+        if found is None:
+            return ConsumeStatus()
+        seconds, minute = found.minute.last()
+        _, hour = found.hour.last()
+        rate = 1 / seconds if seconds else 0.0
+        calls = minute if minute.calls else hour
+        return ConsumeStatus(
+            pull_rt=minute.pull_ms / minute.pulls if minute.pulls else 0.0,
+            pull_tps=minute.pulled * rate,
+            consume_rt=calls.consume_ms / calls.calls if calls.calls else 0.0,
+            consume_ok_tps=minute.ok * rate,
+            consume_failed_tps=minute.failed * rate,
+            consume_failed_msgs=hour.failed if hour.failed else minute.failed,
+        )
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics with sums."""
+        return tuple(self._topics)

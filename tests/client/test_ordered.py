@@ -1,0 +1,303 @@
+"""Ordered consumption: one handler per queue, in order, through failures, locks and rebalances."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from tests.client.consuming import SEND_BACK, committed, consumer_of, flow, numbers, put
+from tests.client.fake import FakeCluster, answer
+from tests.support import until
+
+from sparrowmq.client.outcomes import ConsumeResult, Retry
+from sparrowmq.client.push_consumer import PushConsumer
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from sparrowmq.protocol import headers
+from sparrowmq.protocol.codes import RequestCode
+
+ORDERED: dict[str, Any] = {"ordered": True, "suspend_time": 0.01, "lock_interval": 0.05}
+
+
+def offsets(messages: list[ReceivedMessage], queue_id: int = 0) -> list[int]:
+    return [m.queue_offset for m in messages if m.queue.queue_id == queue_id]
+
+
+def t_queues(consumer: PushConsumer) -> list[MessageQueue]:
+    return [queue for queue in consumer.assignment if queue.topic == "T"]
+
+
+@pytest.mark.proves("client:D-62", "MUST-40", "MUST-41")
+@pytest.mark.parametrize("kind", ["plain", "async", "iterating"])
+def test_each_queue_is_handled_in_order_one_at_a_time(kind: str) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        running: set[int] = set()
+        lock = threading.Lock()
+
+        def note(message: ReceivedMessage) -> None:
+            with lock:
+                assert message.queue.queue_id not in running, "two handlers at one queue"
+                running.add(message.queue.queue_id)
+                got.append(message)
+            with lock:
+                running.discard(message.queue.queue_id)
+
+        async def note_async(message: ReceivedMessage) -> None:
+            assert message.queue.queue_id not in running
+            running.add(message.queue.queue_id)
+            await asyncio.sleep(0)
+            got.append(message)
+            running.discard(message.queue.queue_id)
+
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            if kind == "iterating":
+                consumer.subscribe("T")
+                async for message in consumer:
+                    got.append(message)
+                    await message.ack()
+                    if len(got) == 200:
+                        break
+            else:
+                consumer.subscribe("T", handler=note if kind == "plain" else note_async)
+            await until(lambda: len(got) == 200)
+            assert offsets(got, 0) == offsets(got, 1) == list(range(100))
+        assert committed(cluster) == {0: 100, 1: 100}
+        assert cluster.broker.locks == {}, "unlocked when it left (client:D-68)"
+
+    flow(test, 200)
+
+
+@pytest.mark.proves("client:D-63", "client:D-64", "MUST-42")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_failure_stops_its_queue_until_it_succeeds(is_async: bool) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[tuple[int, int]] = []
+
+        def handle(message: ReceivedMessage) -> None:
+            got.append((message.queue_offset, message.reconsume_times))
+            if message.queue_offset == 3 and message.reconsume_times < 2:
+                raise ValueError("not yet")
+
+        async def handle_async(message: ReceivedMessage) -> None:
+            handle(message)
+
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle_async if is_async else handle)
+            await until(lambda: committed(cluster) == {0: 6})
+        assert got == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (4, 0), (5, 0)]
+        assert cluster.broker.requests(SEND_BACK) == []
+
+    flow(test, 6, queues=1)
+
+
+@pytest.mark.proves("client:D-50", "client:D-64")
+def test_a_batch_says_how_many_succeeded() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        calls: list[list[int]] = []
+
+        def handle(messages: list[ReceivedMessage]) -> None:
+            calls.append([m.queue_offset for m in messages])
+            if len(calls) == 1:
+                raise Retry(done=2, after=0.01)
+
+        async with consumer_of(cluster, batch=4, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: committed(cluster) == {0: 6})
+        assert calls == [[0, 1, 2, 3], [2, 3, 4, 5]]
+
+    flow(test, 6, queues=1)
+
+
+@pytest.mark.proves("client:D-64", "MUST-64")
+def test_what_failed_too_often_goes_to_the_retry_topic_and_is_passed() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.takes_retries = True
+        got: list[int] = []
+
+        def handle(message: ReceivedMessage) -> None:
+            got.append(message.queue_offset)
+            if message.queue_offset == 1 and message.topic == "T" and message.queue.topic == "T":
+                raise ValueError("never")
+
+        async with consumer_of(cluster, max_reconsume_times=2, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: committed(cluster) == {0: 3})
+        assert got[:5] == [0, 1, 1, 1, 2]
+        sends = [headers.send_from_v2(c.ext) for c in cluster.broker.requests(RequestCode.SEND_MESSAGE_V2)]
+        (sent,) = [header for header in sends if header.topic == "%RETRY%g"]
+        assert (sent.reconsume_times, sent.max_reconsume_times) == (3, 2)
+        assert "RETRY_TOPIC\x01T\x02" in (sent.properties or "")
+
+    flow(test, 3, queues=1)
+
+
+@pytest.mark.proves("client:D-66", "client:D-36", "MUST-42")
+def test_a_handler_may_commit_and_roll_back_by_itself() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[int] = []
+        rolled_back = False
+
+        def handle(message: ReceivedMessage) -> ConsumeResult | None:
+            nonlocal rolled_back
+            got.append(message.queue_offset)
+            if message.queue_offset == 2 and not rolled_back:
+                rolled_back = True
+                return ConsumeResult.ROLLBACK
+            return ConsumeResult.COMMIT if message.queue_offset in (0, 4) else None
+
+        async with consumer_of(cluster, auto_commit=False, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: len(got) == 8)
+            await until(lambda: committed(cluster) == {0: 5})
+            assert got == [0, 1, 2, 1, 2, 3, 4, 5]
+        assert committed(cluster) == {0: 5}, "the last one was not committed"
+
+    flow(test, 6, queues=1)
+
+
+@pytest.mark.proves("client:D-66")
+def test_with_auto_commit_these_results_are_successes() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=lambda m: ConsumeResult.ROLLBACK)
+            await until(lambda: committed(cluster) == {0: 4})
+
+    flow(test, 4, queues=1)
+
+
+@pytest.mark.proves("client:C-26", "client:D-67")
+def test_a_queue_that_is_locked_by_another_is_neither_pulled_nor_consumed() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        taken = MessageQueue("T", "broker-a", 1)
+        cluster.broker.locks["g", taken] = "somebody"
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 5)
+            assert t_queues(consumer) == [MessageQueue("T", "broker-a", 0)]
+            del cluster.broker.locks["g", taken]
+            await until(lambda: len(got) == 10)
+        assert offsets(got, 1) == list(range(5))
+
+    flow(test, 10)
+
+
+@pytest.mark.proves("client:C-27", "client:C-31")
+def test_a_lost_lock_stops_the_queue_and_it_goes_on_from_what_was_committed_since() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        queue = MessageQueue("T", "broker-a", 0)
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 3)
+            await until(lambda: committed(cluster) == {0: 3})
+            cluster.broker.locks["g", queue] = "somebody"
+            member = consumer._member
+            assert member is not None
+            held = member.queues.find(queue)
+            assert held is not None
+            await until(lambda: not held.locked)
+            for number in range(3, 8):
+                put(cluster, number, queues=1)
+            cluster.broker.offsets["g", "T", 0] = 6  # somebody consumed up to here
+            del cluster.broker.locks["g", queue]
+            await until(lambda: len(got) == 5)
+        assert offsets(got) == [0, 1, 2, 6, 7]
+        assert held.dropped, "what was in hand was stale"
+
+    flow(test, 3, queues=1)
+
+
+@pytest.mark.proves("client:C-20", "client:C-25", "MUST-22")
+def test_a_queue_is_not_given_away_while_its_handler_runs() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        begun, free = asyncio.Event(), asyncio.Event()
+        one_got: list[int] = []
+        two_got: list[int] = []
+
+        async def slow(message: ReceivedMessage) -> None:
+            begun.set()
+            await free.wait()
+            one_got.append(message.queue_offset)
+
+        async with consumer_of(cluster, **ORDERED) as one:
+            one.subscribe("T", handler=slow)
+            await begun.wait()
+            async with consumer_of(cluster, client_ip="0.0.0.0", **ORDERED) as two:  # sorts first
+                two.subscribe("T", handler=lambda m: two_got.append(m.queue_offset))
+                await until(
+                    lambda: one._member is not None and one._member.queues.process_queues()[-1].leaving
+                )
+                assert two_got == []
+                free.set()
+                await until(lambda: len(two_got) == 4)
+        assert one_got == [0], "the handler that ran was the last, and its work counts"
+        assert two_got == [1, 2, 3, 4]
+
+    flow(test, 5, queues=1)
+
+
+def test_messages_of_a_topic_that_is_not_subscribed_any_more_go_back() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        from sparrowmq.protocol import properties
+
+        cluster.add_topic("%RETRY%g", 1)
+        cluster.broker.store("%RETRY%g", 0, b"1", properties.encode({"RETRY_TOPIC": "Gone"}))
+        cluster.broker.store("%RETRY%g", 0, b"2", properties.encode({"RETRY_TOPIC": "T"}))
+        got: list[ReceivedMessage] = []
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: got)
+            (request,) = cluster.broker.requests(SEND_BACK)
+        assert request.ext["originTopic"] == "Gone"
+        assert numbers(got) == [2]
+
+    flow(test, 0, queues=1)
+
+
+def test_closing_waits_for_ordered_handlers_and_commits_their_work() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        begun, free = threading.Event(), threading.Event()
+
+        def slow(message: ReceivedMessage) -> None:
+            begun.set()
+            free.wait(20)
+
+        consumer = consumer_of(cluster, **ORDERED)
+        consumer.subscribe("T", handler=slow)
+        await consumer.start()
+        await until(begun.is_set)
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        free.set()
+        await closing
+        assert committed(cluster) == {0: 1}
+
+    flow(test, 5, queues=1)
+
+
+def test_at_most_so_many_queues_are_handled_at_once() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        at_once, most, done = 0, 0, 0
+
+        async def handle(message: ReceivedMessage) -> None:
+            nonlocal at_once, most, done
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0)
+            at_once -= 1
+            done += 1
+
+        async with consumer_of(cluster, threads=2, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: done == 40)
+            assert most == 2
+            consumer.set_threads(4)
+            for number in range(40):
+                put(cluster, number, queues=8)
+            await until(lambda: done == 80)
+
+    flow(test, 40, queues=8)
