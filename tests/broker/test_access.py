@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from tests.support import run, until
 
+from sparrowmq import aio
 from sparrowmq.broker.access import make_gate
+from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import BrokerError, SettingsError
+from sparrowmq.core.message import Message
 from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.protocol.bodies.access import (
     AclInfo,
@@ -79,6 +82,33 @@ class TestPlain:
         (tmp_path / "plain_acl.yml").write_text(FILE)
         with LocalCluster(acl_enable=True, acl_path=tmp_path) as cluster:
             yield cluster
+
+    @pytest.mark.proves("remoting:7.1", "remoting:7.2")
+    def test_each_may_do_what_it_is_there_for(self, cluster: LocalCluster) -> None:
+        async def main() -> None:
+            where = {"namesrv": cluster.namesrv}
+            admin = ClientSettings(**where, **keys("administrator", "12345678"))
+            async with aio.Admin(settings=admin) as administrator:
+                await administrator.create_topic("Orders", 2)
+                await administrator.create_topic("Other", 2)
+            consumer = ConsumerSettings(
+                **where, **keys("consumer", "ijklmnop"), consume_from="first", rebalance_interval=0.2
+            )
+            producer = ProducerSettings(**where, **keys("producer", "abcdefgh"), retries=0)
+            got: list[bytes] = []
+            async with aio.PushConsumer("billing", settings=consumer) as reader:
+                reader.subscribe("Orders", handler=lambda message: got.append(message.body))
+                async with aio.Producer("p", settings=producer) as sender:
+                    for n in range(5):
+                        await sender.send(Message("Orders", b"%d" % n))
+                    with pytest.raises(
+                        BrokerError, match=r"AclException: No default permission for topic:Oth"
+                    ):
+                        await sender.send(Message("Other", b"x"))
+                await until(lambda: len(got) == 5)
+            assert sorted(got) == [b"0", b"1", b"2", b"3", b"4"]
+
+        run(main())
 
     @pytest.mark.proves("remoting:7.2")
     def test_strangers_get_nothing(self, cluster: LocalCluster) -> None:
@@ -163,6 +193,39 @@ class TestAuth:
         assert (await ask(address, 3001, {"username": "alice"}, user.encode(), SUPER)).code == 0
         acl = AclInfo("User:alice", [PolicyInfo(None, list(entries))])
         assert (await ask(address, 3006, {"subject": "User:alice"}, acl.encode(), SUPER)).code == 0
+
+    @pytest.mark.proves("remoting:7.3", "client:G-29")
+    def test_users_do_what_policies_allow(self, cluster: LocalCluster) -> None:
+        async def main() -> None:
+            where = {"namesrv": cluster.namesrv}
+            await self.make_user(
+                cluster.broker_address,
+                PolicyEntryInfo("Topic:Orders", ["Pub", "Sub", "Get"], None, "Allow"),
+                PolicyEntryInfo("Group:bill*", ["Sub", "Get", "Update"], None, "Allow"),
+            )
+            async with aio.Admin(
+                settings=ClientSettings(**where, **keys("root", "toor1234"))
+            ) as administrator:
+                await administrator.create_topic("Orders", 2)
+                await administrator.create_topic("Other", 2)
+            alice = keys("alice", "secret12")
+            got: list[bytes] = []
+            consumer = ConsumerSettings(**where, **alice, consume_from="first", rebalance_interval=0.2)
+            async with aio.PushConsumer("billing", settings=consumer) as reader:
+                reader.subscribe("Orders", handler=lambda message: got.append(message.body))
+                async with aio.Producer(
+                    "p", settings=ProducerSettings(**where, **alice, retries=0)
+                ) as sender:
+                    await sender.send(Message("Orders", b"x"))
+                    with pytest.raises(BrokerError, match="has no permission to access Topic:Other") as error:
+                        await sender.send(Message("Other", b"x"))
+                    assert error.value.code == 16
+                await until(lambda: got == [b"x"])
+            with pytest.raises(BrokerError, match=r"access Cluster:DefaultCluster from 127\.0\.0\.1"):
+                async with aio.Admin(settings=ClientSettings(**where, **alice)) as administrator:
+                    await administrator.group_list()
+
+        run(main())
 
     @pytest.mark.proves("remoting:2.7", "remoting:7.3")
     def test_users_and_policies_by_command(self, cluster: LocalCluster) -> None:

@@ -67,7 +67,7 @@ def test_a_full_disk_keeps_new_groups_in_memory_and_refuses_changes(
     groups = table(tmp_path)
     groups.put(SubscriptionGroupConfig(group_name="kept"))
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -131,7 +131,7 @@ def test_a_retry_topic_that_cannot_be_made_is_tried_at_the_next_heartbeat(
     rig, client = members.rig, connection()
     rig.groups.get("g")
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

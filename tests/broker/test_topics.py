@@ -116,7 +116,7 @@ def test_a_table_that_cannot_be_saved_stays_as_it_was(rig: Rig, monkeypatch: pyt
     opened = rig.topics.get("A")
     before = dict(rig.topics.configs), rig.topics.version
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -129,7 +129,7 @@ def test_topics_cannot_be_made_on_a_full_disk_and_are_not_half_made(tmp_path: Pa
     with LocalCluster(tmp_path / "store") as cluster, pytest.MonkeyPatch.context() as patch:
         cluster.create_topic(TOPIC, queues=1)
 
-        def full(*_: object) -> None:
+        def full(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
         patch.setattr(store_disk, "replace", full)

@@ -132,7 +132,7 @@ def test_abort_that_cannot_be_written_stops_the_start(
 ) -> None:
     real = disk.replace
 
-    def full(path: Path, data: bytes, backup: Path | None = None) -> None:
+    def full(path: Path, data: bytes, backup: Path | None = None, *, mode: int = 0o644) -> None:
         if path.name == "abort":
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, data, backup)
