@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         GroupMemberInfo,
         QueueProgress,
         QueueStatus,
+        Rate,
+        Rates,
     )
     from sparrowmq.client.hooks import (
         CheckForbiddenContext,
@@ -179,6 +181,8 @@ __all__ = [
     "PushConsumer",
     "QueueProgress",
     "QueueStatus",
+    "Rate",
+    "Rates",
     "RawBatch",
     "ReceivedMessage",
     "ReplyTimeoutError",
@@ -222,7 +226,9 @@ _HOMES = {
     "sparrowmq.client.lifecycle": "State",
     "sparrowmq.client.outcomes": "ConsumeResult Retry",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
-    "sparrowmq.client.admin_types": "BrokerStatus GroupConnections GroupMemberInfo QueueProgress QueueStatus",
+    "sparrowmq.client.admin_types": (
+        "BrokerStatus GroupConnections GroupMemberInfo QueueProgress QueueStatus Rate Rates"
+    ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",
     "sparrowmq.core.errors": (

@@ -12,6 +12,8 @@ from sparrowmq.client.admin_types import (
     GroupMemberInfo,
     QueueProgress,
     QueueStatus,
+    Rate,
+    Rates,
 )
 from sparrowmq.client.delivery import (
     DeliveredMessage,
@@ -170,6 +172,8 @@ __all__ = [
     "PushConsumer",
     "QueueProgress",
     "QueueStatus",
+    "Rate",
+    "Rates",
     "RawBatch",
     "ReceivedMessage",
     "ReplyTimeoutError",

@@ -27,6 +27,8 @@ from sparrowmq.transport.server import Server
 Scripted = Callable[[Connection, Command], Command | Awaitable[Command | None] | None]
 BROKER = "broker-a"
 NOW_MS = 1_700_000_000_000
+SCRIPTED_ONLY = (12, 25, 26, 33, 306, 315, 316, 329)
+"""Request codes that have no answer of their own."""
 
 
 def answer(
@@ -81,6 +83,7 @@ class FakeBroker:
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.groups,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.topic_groups,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.connections,
+            **dict.fromkeys(SCRIPTED_ONLY, lambda _, c: answer(3, remark="not scripted")),
         }
         self._handlers = {int(code): self._wrap(code, fn) for code, fn in table.items()}
         self.server = Server(CommandHandler(self._handlers))

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sparrowmq.cli.brokers import rate
 from sparrowmq.cli.common import (
     AsJson,
     Namesrv,
@@ -22,7 +23,7 @@ group_app = typer.Typer(help="Consumer groups: list, progress.", no_args_is_help
 
 @cluster_app.command("list")
 def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
-    """Print clusters and their brokers."""
+    """Print clusters and their brokers, with versions and rates (messages a second, last 10 s)."""
 
     async def work() -> list[dict[str, Any]]:
         from sparrowmq import aio
@@ -35,6 +36,8 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
                     "id": found.broker_id,
                     "address": found.address,
                     "version": found.runtime.get("brokerVersionDesc", ""),
+                    "in": rate(found.runtime, "putTps"),
+                    "out": rate(found.runtime, "getTransferredTps"),
                     "error": found.error,
                 }
                 for found in await admin.broker_list()
@@ -46,9 +49,12 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
             print_json(row)
         return
     print_table(
-        ("cluster", "broker", "id", "address", "version"),
-        [(row["cluster"], row["broker"], row["id"], row["address"], row["version"] or "-") for row in rows],
-        right=("id",),
+        ("cluster", "broker", "id", "address", "version", "in/s", "out/s"),
+        [
+            [row[name] or "-" if name == "version" else row[name] for name in row if name != "error"]
+            for row in rows
+        ],
+        right=("id", "in/s", "out/s"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sparrowmq.cli import checks, clusters, demo, messages, servers, topics
+from sparrowmq.cli import brokers, checks, clusters, demo, message_query, messages, servers, topics
 from sparrowmq.cli.common import complain
 from sparrowmq.core.errors import SparrowError
 
@@ -60,9 +60,12 @@ def _options(
 
 app.command("up")(servers.up)
 app.command("nameserver")(servers.nameserver)
-app.command("broker")(servers.broker)
+broker_app = typer.Typer(invoke_without_command=True, callback=servers.broker)
+broker_app.command("status")(brokers.status)
+app.add_typer(broker_app, name="broker")
 app.command("send")(messages.send)
 app.command("consume")(messages.consume)
+app.add_typer(message_query.app, name="message")
 app.add_typer(topics.app, name="topic")
 app.add_typer(clusters.cluster_app, name="cluster")
 app.add_typer(clusters.group_app, name="group")

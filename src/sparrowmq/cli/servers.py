@@ -83,6 +83,7 @@ def nameserver(
 
 
 def broker(
+    context: typer.Context,
     config: Config = None,
     namesrv: Annotated[
         str | None,
@@ -93,7 +94,9 @@ def broker(
     data: Data = None,
     assignments: Assignments = None,
 ) -> None:
-    """Start a broker alone; it registers at the name servers given."""
+    """Start a broker alone; it registers at the name servers given. Or look at one: status."""
+    if context.invoked_subcommand is not None:
+        return
     from sparrowmq.runtime.configure import Sources, broker_settings
 
     found = os.environ.get("SPARROW_NAMESRV") or os.environ.get("NAMESRV_ADDR") or ""

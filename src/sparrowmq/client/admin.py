@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
+from sparrowmq.client import queries
 from sparrowmq.client.admin_types import (
     BrokerStatus,
     GroupConnections,
     GroupMemberInfo,
     QueueProgress,
     QueueStatus,
+    Rate,
+    Rates,
 )
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
@@ -28,8 +31,9 @@ from sparrowmq.core.errors import (
     NoRouteError,
     RequestTimeoutError,
     SparrowError,
+    TransportError,
 )
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -40,6 +44,7 @@ from sparrowmq.core.names import (
     retry_topic,
 )
 from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.settings_text import parse_properties
 from sparrowmq.protocol import bodies, headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
@@ -229,6 +234,102 @@ class Admin:
         except SparrowError as error:
             return replace(status, error=str(error))
 
+    async def broker_info(self, broker: str) -> dict[str, str]:
+        """What a broker tells about itself (code 28), by its name or `host:port`: rates, offsets, disk, …"""
+        address = await self._broker_address(broker)
+        return bodies.KVTable.decode(await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)).table
+
+    async def broker_stats(self, broker: str, name: str, key: str) -> Rates | None:
+        """Rates a broker counts (code 315), for example `TOPIC_PUT_NUMS` of a topic; None when it has none.
+
+        `GROUP_GET_NUMS` takes `topic@group`, `BROKER_PUT_NUMS` the name of the cluster.
+        """
+        header = headers.ViewBrokerStatsDataRequest(stats_name=name, stats_key=key)
+        code = RequestCode.VIEW_BROKER_STATS_DATA
+        try:
+            data = bodies.BrokerStatsData.decode(
+                await self._ask(await self._broker_address(broker), code, header)
+            )
+        except BrokerError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR and "not exist" in error.remark:
+                return None
+            raise
+        items = (data.stats_minute, data.stats_hour, data.stats_day)
+        return Rates(*(Rate(item.sum, item.tps, item.avgpt) for item in items))
+
+    async def broker_settings(self, broker: str) -> dict[str, str]:
+        """The settings a broker runs with (code 26), by name."""
+        body = await self._ask(await self._broker_address(broker), RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(body.decode("utf-8", "replace"))
+
+    async def change_broker_settings(self, broker: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker (code 25).
+
+        Ours takes those that can change while it runs, until it is stopped; `BrokerError` names the others.
+        """
+        body = "".join(f"{name}={_escaped(value)}\n" for name, value in changes.items()).encode()
+        address, code = await self._broker_address(broker), RequestCode.UPDATE_BROKER_CONFIG
+        await self._running().brokers.ask(address, code, body=body, timeout=TIMEOUT)
+
+    async def delete_expired_files(self, broker: str) -> None:
+        """Have a broker delete what is older than its `fileReservedTime` now (code 329)."""
+        await self._ask(await self._broker_address(broker), RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    async def clean_expired_queues(self, broker: str) -> None:
+        """Have a broker delete queues all of whose messages are gone (code 306)."""
+        await self._ask(await self._broker_address(broker), RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+    async def clean_unused_topics(self, broker: str) -> None:
+        """Have a broker delete queues of topics that no longer exist (code 316)."""
+        await self._ask(await self._broker_address(broker), RequestCode.CLEAN_UNUSED_TOPIC)
+
+    # Messages
+
+    async def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = queries.TIME_MAX,
+    ) -> list[ReceivedMessage]:
+        """Messages of `topic` that have `key` among their keys, oldest first; none is an empty list.
+
+        Each broker gives at most `count`, its newest ones, and no more than its `maxMsgsNumBatch` (64). Store
+        times from `begin_ms` to `end_ms`, epoch milliseconds, are looked through. Raises `NoRouteError`.
+        """
+        check_range("count", count, 1, queries.COUNT_MAX)
+        return await queries.query(
+            self._running(), topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms, unique=False
+        )
+
+    async def message_by_id(
+        self, topic: str, message_id: str, *, begin_ms: int = 0, end_ms: int = queries.TIME_MAX
+    ) -> ReceivedMessage | None:
+        """The message of `topic` with that id, None when there is none (any more).
+
+        The id is what a producer's result has: the unique id, or the offset id.
+        """
+        instance = self._running()
+        found = await queries.query(
+            instance, topic, message_id, count=32, begin_ms=begin_ms, end_ms=end_ms, unique=True
+        )
+        if found:
+            return found[-1]
+        try:
+            message = await queries.by_offset_id(instance, message_id, topic)
+        except (ClientError, TransportError):
+            return None  # a unique id may look like an offset id, of an address that nobody has
+        return message if message is not None and message.topic == topic else None
+
+    async def message_by_offset_id(self, offset_message_id: str) -> ReceivedMessage | None:
+        """The message an offset id names, asked of the broker whose address it holds; None when it is gone.
+
+        Raises `ClientError` for a text that is no offset id, `TransportError` when no broker is there.
+        """
+        return await queries.by_offset_id(self._running(), offset_message_id, "")
+
     # Groups
 
     async def group_list(self, *, system: bool = False) -> list[str]:
@@ -323,6 +424,15 @@ class Admin:
         answer = await name_servers.call(command(code), TIMEOUT)
         return check(answer, name_servers.current, code).body
 
+    async def _broker_address(self, broker: str) -> str:
+        """The address of a broker's master, given its name; an address is taken as it is."""
+        if ":" in broker:
+            return broker
+        found = (await self.cluster_info()).brokers.get(broker)
+        if found is None or found.master is None:
+            raise ClientError(f"there is no broker {broker!r}; see the names with `sparrow cluster list`")
+        return found.master
+
     async def _cluster_masters(self, cluster: str | None) -> dict[str, str]:
         """Broker name to master address, of one cluster or of all. Raises `ClientError` without any."""
         info = await self.cluster_info()
@@ -347,6 +457,11 @@ class Admin:
         if routes.master(queue.broker_name) is None:
             await self.topic_route(queue.topic)
         return need_address(routes.master(queue.broker_name), queue, "master")
+
+
+def _escaped(value: str) -> str:
+    """A value as Java properties hold it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _masters(route: TopicRoute) -> list[str]:

@@ -40,6 +40,24 @@ class BrokerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """What was counted in a time: the sum, how much a second, how much on average each time."""
+
+    total: int
+    per_second: float
+    average: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The same over the last minute, hour and day."""
+
+    minute: Rate
+    hour: Rate
+    day: Rate
+
+
+@dataclass(frozen=True, slots=True)
 class QueueProgress:
     """A group's place in one queue. `last_timestamp_ms` is the store time of the last consumed message."""
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from sparrowmq.client import queries
 from sparrowmq.client.admin import PERM_READ_WRITE
 from sparrowmq.client.admin import Admin as _Admin
-from sparrowmq.client.admin_types import BrokerStatus, GroupConnections, QueueProgress, QueueStatus
+from sparrowmq.client.admin_types import BrokerStatus, GroupConnections, QueueProgress, QueueStatus, Rates
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.producer import Producer as _Producer
 from sparrowmq.client.publish import QueueSelector
@@ -791,6 +792,68 @@ class Admin(Facade[_Admin]):
     def broker_list(self) -> list[BrokerStatus]:
         """Every broker of every cluster, with what it tells about itself."""
         return self._run(self._inner.broker_list)
+
+    def broker_info(self, broker: str) -> dict[str, str]:
+        """What a broker tells about itself (code 28), by its name or `host:port`: rates, offsets, disk, …"""
+        return self._run(self._inner.broker_info, broker)
+
+    def broker_stats(self, broker: str, name: str, key: str) -> Rates | None:
+        """Rates a broker counts (code 315), for example `TOPIC_PUT_NUMS` of a topic; None when it has none.
+
+        `GROUP_GET_NUMS` takes `topic@group`, `BROKER_PUT_NUMS` the name of the cluster.
+        """
+        return self._run(self._inner.broker_stats, broker, name, key)
+
+    def broker_settings(self, broker: str) -> dict[str, str]:
+        """The settings a broker runs with (code 26), by name."""
+        return self._run(self._inner.broker_settings, broker)
+
+    def change_broker_settings(self, broker: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker (code 25).
+
+        Ours takes those that can change while it runs, until it is stopped; `BrokerError` names the others.
+        """
+        self._run(self._inner.change_broker_settings, broker, changes)
+
+    def delete_expired_files(self, broker: str) -> None:
+        """Have a broker delete what is older than its `fileReservedTime` now (code 329)."""
+        self._run(self._inner.delete_expired_files, broker)
+
+    def clean_expired_queues(self, broker: str) -> None:
+        """Have a broker delete queues all of whose messages are gone (code 306)."""
+        self._run(self._inner.clean_expired_queues, broker)
+
+    def clean_unused_topics(self, broker: str) -> None:
+        """Have a broker delete queues of topics that no longer exist (code 316)."""
+        self._run(self._inner.clean_unused_topics, broker)
+
+    def query_messages(
+        self, topic: str, key: str, *, count: int = 32, begin_ms: int = 0, end_ms: int = queries.TIME_MAX
+    ) -> list[ReceivedMessage]:
+        """Messages of `topic` that have `key` among their keys, oldest first; none is an empty list.
+
+        Each broker gives at most `count`, its newest ones, and no more than its `maxMsgsNumBatch` (64). Store
+        times from `begin_ms` to `end_ms`, epoch milliseconds, are looked through. Raises `NoRouteError`.
+        """
+        return self._run(
+            self._inner.query_messages, topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms
+        )
+
+    def message_by_id(
+        self, topic: str, message_id: str, *, begin_ms: int = 0, end_ms: int = queries.TIME_MAX
+    ) -> ReceivedMessage | None:
+        """The message of `topic` with that id, None when there is none (any more).
+
+        The id is what a producer's result has: the unique id, or the offset id.
+        """
+        return self._run(self._inner.message_by_id, topic, message_id, begin_ms=begin_ms, end_ms=end_ms)
+
+    def message_by_offset_id(self, offset_message_id: str) -> ReceivedMessage | None:
+        """The message an offset id names, asked of the broker whose address it holds; None when it is gone.
+
+        Raises `ClientError` for a text that is no offset id, `TransportError` when no broker is there.
+        """
+        return self._run(self._inner.message_by_offset_id, offset_message_id)
 
     def group_list(self, *, system: bool = False) -> list[str]:
         """Names of all consumer groups that any broker knows, sorted; RocketMQ's own only with `system`."""

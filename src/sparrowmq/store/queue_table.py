@@ -95,21 +95,19 @@ class QueueTable:
 
     def delete(self, topic: str) -> int:
         """Delete the topic's queues with their files; how many there were. Raises `StoreError`."""
-        queues = self._topics.pop(topic, {})
-        for queue in queues.values():
-            queue.delete()
-        if queues:
-            with suppress(OSError):  # foreign files stay, and their directory with them
-                (self.directory / topic).rmdir()
+        queues = list(self._topics.get(topic, {}).values())
+        for queue in queues:
+            self.delete_one(queue)
         return len(queues)
 
     def delete_one(self, queue: ConsumeQueue) -> None:
-        """Delete one queue with its files. Raises `StoreError`."""
+        """Delete one queue with its files; the last one takes its topic along. Raises `StoreError`."""
         queues = self._topics.get(queue.topic, {})
         if queues.pop(queue.queue_id, None) is not None:
             queue.delete()
-        if not queues:
-            self.delete(queue.topic)
+        if not queues and self._topics.pop(queue.topic, None) is not None:
+            with suppress(OSError):  # foreign files stay, and their directory with them
+                (self.directory / queue.topic).rmdir()
 
     def close(self) -> None:
         """Close the files of all queues."""

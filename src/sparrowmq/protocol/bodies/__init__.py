@@ -42,7 +42,14 @@ from sparrowmq.protocol.bodies.clients import (
 )
 from sparrowmq.protocol.bodies.registration import RegisterBrokerBody, decode_register_body
 from sparrowmq.protocol.bodies.routes import ClusterInfo, member_group_to_json, route_from_json, route_to_json
-from sparrowmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
+from sparrowmq.protocol.bodies.stats import (
+    BrokerStatsData,
+    BrokerStatsItem,
+    ConsumeStats,
+    OffsetWrapper,
+    TopicOffset,
+    TopicStatsTable,
+)
 from sparrowmq.protocol.bodies.tables import (
     ConsumerList,
     DataVersion,
@@ -59,6 +66,8 @@ __all__ = [
     "AssignmentRequest",
     "Assignments",
     "BrokerConsumeStats",
+    "BrokerStatsData",
+    "BrokerStatsItem",
     "ClusterInfo",
     "Connection",
     "ConsumeFromWhere",
