@@ -176,9 +176,12 @@ def fault(arguments: list[str]) -> str | None:
     """What is wrong with the arguments of `sparrow`: a command or an option that does not exist."""
     command: Any = typer.main.get_command(app)
     words = ["sparrow"]
+    is_value = False
     for place, argument in enumerate(arguments):
         inner = getattr(command, "commands", None)
-        if inner is not None and not argument.startswith("-"):
+        if is_value:
+            is_value = False
+        elif inner is not None and not argument.startswith("-"):
             if argument not in inner:
                 return f"{' '.join(words)} has no command {argument!r}"
             command = inner[argument]
@@ -186,8 +189,10 @@ def fault(arguments: list[str]) -> str | None:
         elif argument == "--":
             break
         elif len(argument) > 1 and argument.startswith("-"):
-            options = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
-            if argument.partition("=")[0] not in options:
+            known = {name: parameter for parameter in command.params for name in parameter.opts}
+            name, equals, _ = argument.partition("=")
+            is_value = name in known and not equals and not known[name].is_flag
+            if name not in {*known, "--help", "-h"}:
                 return f"{' '.join(words)} has no option {argument!r} ({' '.join(arguments[: place + 1])})"
     return None
 
