@@ -154,4 +154,4 @@ def test_a_slot_fires_within_a_second_after_the_time_and_never_before(due: int) 
 
 def test_rules_come_from_the_settings() -> None:
     made = Rerouting.of(BrokerSettings(message_delay_level="3s", timer_max_delay_sec=9))
-    assert made == Rerouting(DelayLevels.parse("3s"), timer_enabled=False, timer_max_ms=9000)
+    assert made == Rerouting(DelayLevels.parse("3s"), timer_enabled=True, timer_max_ms=9000)

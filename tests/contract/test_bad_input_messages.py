@@ -412,6 +412,9 @@ def test_properties_end_at_32767_bytes_on_both_sides(cluster: LocalCluster) -> N
     ("name", "code", "text"),
     [
         ("DELAY", ResponseCode.SYSTEM_ERROR, "NumberFormatException"),
+        ("TIMER_DELIVER_MS", ResponseCode.MESSAGE_ILLEGAL, "timer message illegal"),
+        ("TIMER_DELAY_MS", ResponseCode.MESSAGE_ILLEGAL, "timer message illegal"),
+        ("TIMER_DELAY_SEC", ResponseCode.MESSAGE_ILLEGAL, "timer message illegal"),
     ],
 )
 @pytest.mark.parametrize("value", ["soon", "1e3", "9" * 30])

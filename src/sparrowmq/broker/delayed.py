@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from sparrowmq.broker.periodic import repeat
 from sparrowmq.broker.recall import Recalls
+from sparrowmq.broker.rerouting import PRECISION_MS
 from sparrowmq.broker.schedule import Schedule
 from sparrowmq.broker.send_back import DirectRetry, SendBack
+from sparrowmq.broker.timer import TimerService
 from sparrowmq.core.errors import StoreError
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.store.delay_offsets import DelayOffsets
+from sparrowmq.store.timers import Timers
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
@@ -60,6 +63,14 @@ class DelayedMessages:
         self.retries = DirectRetry(groups, is_locked=is_locked)
         self._send_back = SendBack(settings, inner, topics, groups, clock, topic_made=topic_made)
         self._recalls = Recalls(settings, inner, topics, clock)
+        self._store = store
+        self._timers: Timers | None = None
+        self.timer: TimerService | None = None
+        if settings.timer_wheel_enable:
+            root, file_bytes = settings.store_path_root_dir, settings.mapped_file_size_timer_log
+            self._timers = Timers.open(root, file_bytes, clock, clean=store.recovery.clean)
+            window = settings.timer_roll_window_slot * PRECISION_MS
+            self.timer = TimerService(inner, self._timers, clock, window_ms=window)
 
     def handlers(self) -> dict[int, Any]:
         """The request codes answered here."""
@@ -71,15 +82,31 @@ class DelayedMessages:
     def start(self) -> list[asyncio.Task[None]]:
         """Begin delivering; call on the loop. The tasks are the caller's to cancel."""
         saving = self._settings.flush_delay_offset_interval / 1000
-        return [
+        tasks = [
             asyncio.create_task(self.schedule.run()),
             asyncio.create_task(repeat(saving, self._save, "saving the levels' progress", self._occasional)),
         ]
+        if self.timer is not None:
+            flushing = self._settings.timer_flush_interval_ms / 1000
+            tasks += [
+                asyncio.create_task(self.timer.run()),
+                asyncio.create_task(repeat(flushing, self._save_timers, "saving timers", self._occasional)),
+            ]
+        return tasks
 
     async def _save(self) -> None:
         unsaved = self._offsets.unsaved()
         if unsaved is not None:
             await asyncio.get_running_loop().run_in_executor(self._pool, self._offsets.write, unsaved)
+
+    async def _save_timers(self) -> None:
+        assert self._timers is not None
+        loop, gone = asyncio.get_running_loop(), self._timers.log.drop_before(self._store.min_position)
+        check = self._timers.unsaved()
+        if check is not None:
+            await loop.run_in_executor(self._pool, self._timers.write, check)
+        for path in gone:
+            await loop.run_in_executor(self._pool, path.unlink)
 
     def close(self) -> None:
         """Keep the progress; call after the tasks ended. What cannot be written is logged."""
@@ -87,3 +114,8 @@ class DelayedMessages:
             self._offsets.save()
         except StoreError as error:
             log.error("the last progress of the delay levels is lost, messages will come again: %s", error)
+        try:
+            if self._timers is not None:
+                self._timers.close()
+        except StoreError as error:
+            log.error("the last progress of the timers is lost, messages will come again: %s", error)

@@ -72,7 +72,7 @@ class Rerouting:
     @classmethod
     def of(cls, settings: BrokerSettings) -> Rerouting:
         """The rules that a broker's settings ask for."""
-        return cls(settings.delay_levels, False, settings.timer_max_delay_sec * 1000)
+        return cls(settings.delay_levels, settings.timer_wheel_enable, settings.timer_max_delay_sec * 1000)
 
     def place(self, topic: str, queue_id: int, properties: bytes, sys_flag: int, now_ms: int) -> Placement:
         """Where a message for `topic` and `queue_id` is stored at `now_ms`.
