@@ -48,7 +48,7 @@ PULL_CODES = {
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
 }
-OF_LATER_RELEASES = ("TIMER_", "TRAN_MSG")
+OF_LATER_RELEASES = ("TIMER_DELIVER_MS", "TRAN_MSG")
 """Sends with these properties are refused in this release."""
 BODY_LEFT_OUT = "dropped"
 """What the note of a recording says whose answer's body was too large to keep."""
