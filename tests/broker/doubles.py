@@ -19,6 +19,8 @@ class FakeConnection:
         self.close_reason = ""
         self.written = b""
         self.notices: list[Command] = []
+        self.calls: list[Command] = []
+        self.answer: Command | Exception | None = None
 
     @property
     def unsent_bytes(self) -> int:
@@ -29,6 +31,16 @@ class FakeConnection:
 
     def send(self, command: Command) -> None:
         self.write(encode(command))
+
+    def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
+        """Keep the call; its answer is the one set before, and none if none was set."""
+        self.calls.append(command)
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        if isinstance(self.answer, Command):
+            future.set_result(self.answer)
+        elif self.answer is not None:
+            future.set_exception(self.answer)
+        return future
 
     def notify(self, command: Command) -> None:
         self.notices.append(command)

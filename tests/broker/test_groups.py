@@ -51,7 +51,7 @@ def test_changes_are_kept_and_counted(tmp_path: Path) -> None:
 
 
 def test_forbidden_topics_of_a_stored_table_hold(tmp_path: Path) -> None:
-    stored: dict[str, Any] = {"forbiddenTable": {"g": {"A": 1, "B": 0}}, "subscriptionGroupTable": {}}
+    stored: dict[str, Any] = {"forbiddenTable": {"g": {"A": 4, "B": 2}}, "subscriptionGroupTable": {}}
     ConfigFile(tmp_path / "subscriptionGroup.json").save(stored)
     groups = table(tmp_path)
     assert groups.is_forbidden("g", "A")

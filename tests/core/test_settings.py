@@ -24,6 +24,14 @@ from sparrowmq.core.settings import (
 from sparrowmq.core.settings_names import LATER
 
 ROCKETMQ_DEFAULTS = {
+    "transactionTimeOut": 6000,
+    "transactionCheckInterval": 30_000,
+    "transactionCheckMax": 15,
+    "rejectTransactionMessage": False,
+    "storeReplyMessageEnable": True,
+    "useServerSideResetOffset": True,
+    "slaveReadEnable": False,
+    "realTimeNotifyConsumerChange": True,
     "brokerClusterName": "DefaultCluster",
     "brokerId": 0,
     "listenPort": 10911,

@@ -65,10 +65,29 @@ class ClientTable:
     def __init__(self) -> None:
         self.producers: dict[str, dict[Connection, Member]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
+        self._producer_ids: dict[str, dict[Connection, int]] = {}
+        """Connections by the client id of their producers; in how many groups each is."""
 
     def add_producer(self, group: str, connection: Connection, member: Member) -> None:
         """Register or refresh a producer."""
-        self.producers.setdefault(group, {})[connection] = member
+        members = self.producers.setdefault(group, {})
+        before = members.get(connection)
+        members[connection] = member
+        if before is None or before.client_id != member.client_id:
+            connections = self._producer_ids.setdefault(member.client_id, {})
+            connections[connection] = connections.get(connection, 0) + 1
+            if before is not None:
+                self._uncount(before.client_id, connection)
+
+    def producer(self, client_id: str) -> Connection | None:
+        """The connection of the producer with a client id, the newest when it has several."""
+        return next(reversed(self._producer_ids.get(client_id, {})), None)
+
+    def consumer(self, group: str, client_id: str) -> Connection | None:
+        """The connection of a group's member with a client id, the newest when it has several."""
+        members = self.consumers[group].members if group in self.consumers else {}
+        found = [connection for connection, member in members.items() if member.client_id == client_id]
+        return found[-1] if found else None
 
     def add_consumer(
         self,
@@ -125,9 +144,20 @@ class ClientTable:
 
     def _remove_producer(self, name: str, connection: Connection) -> None:
         members = self.producers[name]
-        members.pop(connection, None)
+        gone = members.pop(connection, None)
         if not members:
             del self.producers[name]
+        if gone is not None:
+            self._uncount(gone.client_id, connection)
+
+    def _uncount(self, client_id: str, connection: Connection) -> None:
+        """One group fewer knows the connection under this id."""
+        connections = self._producer_ids[client_id]
+        connections[connection] -= 1
+        if not connections[connection]:
+            del connections[connection]
+            if not connections:
+                del self._producer_ids[client_id]
 
     def _remove_consumer(self, name: str, connection: Connection) -> ConsumerGroup | None:
         group = self.consumers.get(name)

@@ -6,7 +6,7 @@ Kept in `config/subscriptionGroup.json`, saved on every change.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sparrowmq.store.config_file import ConfigFile
 
 log = logging.getLogger("sparrowmq.broker")
+FORBIDDEN_TO_READ: Final = 4
+"""The bit of a forbidden table's entry that stops pulls."""
 
 
 class GroupTable:
@@ -71,7 +73,22 @@ class GroupTable:
 
     def is_forbidden(self, name: str, topic: str) -> bool:
         """Whether the group may not pull the topic."""
-        return bool(self._forbidden.get(name, {}).get(topic, 0))
+        return bool(self._forbidden.get(name, {}).get(topic, 0) & FORBIDDEN_TO_READ)
+
+    def forbid(self, name: str, topic: str, *, forbidden: bool) -> None:
+        """Forbid or allow pulls of a topic. Raises `StoreError`, with all as it was, if not saved."""
+        topics = dict(self._forbidden.get(name, {}))
+        bits = topics.get(topic, 0) & ~FORBIDDEN_TO_READ | (FORBIDDEN_TO_READ if forbidden else 0)
+        topics[topic] = bits
+        kept = {other: value for other, value in topics.items() if value}
+        before, self._forbidden = self._forbidden, self._forbidden | {name: kept}
+        if not kept:
+            del self._forbidden[name]
+        try:
+            self._save(self.configs)
+        except StoreError:
+            self._forbidden = before
+            raise
 
     def put(self, config: SubscriptionGroupConfig) -> None:
         """Create or change a group. Raises `StoreError`, with the table as it was, if it cannot be saved."""

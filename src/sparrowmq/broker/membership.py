@@ -41,11 +41,14 @@ class Membership:
         topics: TopicTable,
         *,
         topic_made: Callable[[], None],
+        at_once: bool = True,
     ) -> None:
         self._clients = clients
         self._groups = groups
         self._topics = topics
         self._topic_made = topic_made
+        self._at_once = at_once
+        self._changed: dict[str, None] = {}
         self._occasional = OccasionalLog(log)
 
     def heartbeat(self, connection: Connection, command: Command) -> Command:
@@ -70,7 +73,7 @@ class Membership:
             changed = self._clients.add_consumer(
                 incoming, connection, member, keep_subscriptions=data.without_sub
             )
-            if changed and config.notify_consumer_ids_changed_enable:
+            if changed:
                 self._notify([self._clients.consumers[consumer.group]])
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
         return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, ext)
@@ -120,8 +123,21 @@ class Membership:
             return False
 
     def _notify(self, groups: Iterable[ConsumerGroup]) -> None:
+        if self._at_once:
+            self._tell(groups)
+        else:
+            self._changed.update(dict.fromkeys(group.name for group in groups))
+
+    def tell_changes(self) -> None:
+        """Tell of the changes that were gathered; called every 15 s (`realTimeNotifyConsumerChange`)."""
+        changed, self._changed = self._changed, {}
+        self._tell(group for name in changed if (group := self._clients.consumers.get(name)) is not None)
+
+    def _tell(self, groups: Iterable[ConsumerGroup]) -> None:
         for group in groups:
-            if group.message_model == MessageModel.BROADCASTING:
+            config = self._groups.configs.get(group.name)
+            wanted = config is None or config.notify_consumer_ids_changed_enable
+            if group.message_model == MessageModel.BROADCASTING or not wanted:
                 continue
             ext = to_ext(NotifyConsumerIdsChangedRequest(consumer_group=group.name))
             for connection in list(group.members):

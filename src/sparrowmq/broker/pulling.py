@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.holds import HeldPull, HoldTable
 from sparrowmq.broker.inquiry import Inquiry
+from sparrowmq.broker.progress import memory_bytes
 from sparrowmq.core.errors import InvalidExpressionError, StoreError
 from sparrowmq.core.route import PERM_READ
 from sparrowmq.core.subscription import TAG, SubscriptionData
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.offsets import ConsumerOffsets
+    from sparrowmq.store.reads import GetResult
     from sparrowmq.transport.connection import Connection
 
 log = logging.getLogger("sparrowmq.broker")
@@ -96,6 +98,7 @@ class PullPath:
         self._taken: dict[tuple[ConsumeQueue, str], list[int]] = {}
         self._count_max = settings.max_transfer_count_on_message_in_memory
         self._bytes_max = settings.max_transfer_bytes_on_message_in_memory
+        self._cached_bytes = memory_bytes() * settings.access_message_in_memory_max_ratio // 100
 
     def apply(self, settings: BrokerSettings) -> None:
         """Go on with changed settings."""
@@ -127,6 +130,8 @@ class PullPath:
             if refused.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
                 self._inquiry.ask(connection, fields.consumer_group)
             return
+        if self._offsets.resets and self._answer_reset(connection, frame, queue):
+            return
         if fields.sys_flag & COMMIT:
             self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
         self._answer(connection, frame, queue, codes, may_hold=bool(fields.sys_flag & SUSPEND))
@@ -138,6 +143,29 @@ class PullPath:
         for queue in queues:
             for held in self._holds.take(queue):
                 self._retry(held, expired=False)
+
+    def wake_reset(self, topic: str, group: str, queue_id: int) -> None:
+        """A group's offset of a queue was reset: its pulls that are held there are told."""
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None:
+            return
+        for held in self._holds.take(queue):
+            if held.connection.closed:
+                continue
+            its_own = held.frame.fields.consumer_group == group
+            if not (its_own and self._answer_reset(held.connection, held.frame, queue)):
+                self._holds.park(held)
+
+    def _answer_reset(self, connection: Connection, frame: PullFrame, queue: ConsumeQueue) -> bool:
+        """Answer a pull with the offset its group was reset to; False when it was not."""
+        fields = frame.fields
+        offset = self._offsets.take_reset(fields.topic, fields.consumer_group, fields.queue_id)
+        if offset is None:
+            return False
+        low, high = queue.min_offset, queue.max_offset
+        code = ResponseCode.PULL_OFFSET_MOVED
+        connection.write(pull_answer(code, frame.opaque, offset, low, high, b"OFFSET_RESET", 0))
+        return True
 
     def expire(self) -> None:
         """Answer the held pulls whose time is up; called about once a second."""
@@ -278,6 +306,7 @@ class PullPath:
             result.max_offset,
             _REMARKS[status],
             result.size,
+            self._suggested(fields, queue, result) if self._settings.slave_read_enable else 0,
         )
         if not result.size:
             connection.write(head)
@@ -291,6 +320,16 @@ class PullPath:
             taken[0] += result.count
             taken[1] += result.size
             taken[2] += 1
+
+    def _suggested(self, fields: PullFields, queue: ConsumeQueue, result: GetResult) -> int:
+        """The broker id to pull from next: a slave's when the group reads what is no longer cached (5.4)."""
+        group = self._groups.get(fields.consumer_group)
+        if group is None:
+            return 0
+        last = queue.physical_offset(result.next_offset - 1) if result.count else None
+        if last is not None and self._store.position - last > self._cached_bytes:
+            return group.which_broker_when_consume_slowly
+        return group.broker_id
 
     def _hold(
         self,

@@ -18,9 +18,11 @@ from sparrowmq.broker.admin import GroupAdmin, TopicAdmin
 from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.clients import ClientTable
 from sparrowmq.broker.delayed import DelayedMessages
+from sparrowmq.broker.exchange import Exchange
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
 from sparrowmq.broker.inner import InnerStore
+from sparrowmq.broker.locks import QueueLocks
 from sparrowmq.broker.membership import Membership
 from sparrowmq.broker.periodic import repeat
 from sparrowmq.broker.progress import Progress
@@ -144,6 +146,7 @@ class Broker:
                 repeat(saving, self._save_offsets, "saving consumer offsets", self._occasional)
             ),
             *self._delayed.start(),
+            *self._exchange.start(self._membership.tell_changes),
         ]
         try:
             await self._registration.start()
@@ -165,6 +168,7 @@ class Broker:
         for warning in self._offsets.clamp(store):
             log.warning("%s", warning)
         self._clients = ClientTable()
+        self._locks = QueueLocks(clock)
         self._flusher = Flusher(
             store,
             self._pool,
@@ -231,7 +235,25 @@ class Broker:
             occasional=self._occasional,
         )
         self._membership = Membership(
-            self._clients, self._groups, self._topics, topic_made=self._registration.changed_soon
+            self._clients,
+            self._groups,
+            self._topics,
+            topic_made=self._registration.changed_soon,
+            at_once=settings.real_time_notify_consumer_change,
+        )
+        self._exchange = Exchange(
+            settings,
+            store,
+            self._inner,
+            self._topics,
+            self._groups,
+            self._clients,
+            self._offsets,
+            self._pulling,
+            clock,
+            store_host=store_host,
+            address=self.address,
+            locks=self._locks,
         )
         self._general = CommandHandler(self._handlers(store))
         chunks = ChunkHandler(
@@ -296,6 +318,7 @@ class Broker:
             Code.QUERY_TOPICS_BY_CONSUMER: groups.topics_of_group,
             **self._upkeep.handlers(),
             **self._delayed.handlers(),
+            **self._exchange.handlers(),
         }
 
     def _pull(self, connection: Connection, command: Command) -> None:

@@ -242,6 +242,26 @@ class BrokerSettings:
     timer_flush_interval_ms: int = _row(1000, "ms between flushes of the timer files", low=10, high=60_000)
     mapped_file_size_timer_log: int = _row(100 * MIB, "bytes of one timer log file", low=4096, high=INT_MAX)
     recall_message_enable: bool = _row(False, "whether producers may take timed messages back")
+    transaction_time_out: int = _row(
+        6000, "ms before a half message without its own time is checked", low=0, high=86_400_000
+    )
+    transaction_check_interval: int = _row(
+        30_000, "ms between the checks of half messages", low=10, high=86_400_000
+    )
+    transaction_check_max: int = _row(
+        15, "checks of a half message before it is given up", low=1, high=100_000
+    )
+    reject_transaction_message: bool = _row(False, "whether half messages are refused")
+    store_reply_message_enable: bool = _row(True, "whether replies are kept in the reply topic")
+    use_server_side_reset_offset: bool = _row(
+        True, "whether a reset happens on the broker; false tells the clients, as RocketMQ 4.9"
+    )
+    slave_read_enable: bool = _row(
+        False, "whether groups that read what is no longer cached are sent to a slave"
+    )
+    real_time_notify_consumer_change: bool = _row(
+        True, "whether members are told of changes at once; false tells them every 15 s"
+    )
     long_polling_enable: bool = _row(True, "whether pulls are held; false holds them shortPollingTimeMills")
     short_polling_time_mills: int = _row(1000, "ms a pull is held without long polling", low=1, high=60_000)
     server_channel_max_idle_time_seconds: int = _row(

@@ -144,17 +144,27 @@ class SendAnswers:
 
 
 _PULL_ANSWER = (
-    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
+    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d",'
     b'"maxOffset":"%d","offsetDelta":"0","topicSysFlag":"0","groupSysFlag":"0"},"flag":1,'
     b'"language":"PYTHON","opaque":%d,"remark":"%b","serializeTypeCurrentRPC":' + _TAIL
 )
 
 
 def pull_answer(
-    code: int, opaque: int, next_offset: int, min_offset: int, max_offset: int, remark: bytes, body_bytes: int
+    code: int,
+    opaque: int,
+    next_offset: int,
+    min_offset: int,
+    max_offset: int,
+    remark: bytes,
+    body_bytes: int,
+    suggested: int = 0,
 ) -> bytes:
-    """Prefix and header of a pull's answer; `body_bytes` of records must follow it on the wire."""
-    header = _PULL_ANSWER % (code, next_offset, min_offset, max_offset, opaque, remark)
+    """Prefix and header of a pull's answer; `body_bytes` of records must follow it on the wire.
+
+    `suggested` is the id of the broker the client should pull from next, 0 for the master.
+    """
+    header = _PULL_ANSWER % (code, suggested, next_offset, min_offset, max_offset, opaque, remark)
     size = len(header)
     return _PREFIX.pack(size + 4 + body_bytes, size) + header
 

@@ -41,6 +41,8 @@ class ConsumerOffsets:
         self._commits = 0
         self._changes = 0
         self._saved = 0
+        self.resets: dict[tuple[str, str, int], int] = {}
+        """Offsets set from outside that no consumer was told yet; in memory only, as in the reference."""
 
     @classmethod
     def load(cls, file: ConfigFile, clock: Clock | None = None) -> ConsumerOffsets:
@@ -66,8 +68,10 @@ class ConsumerOffsets:
         return None if offsets is None else offsets.get(queue_id)
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Store an offset."""
+        """Store an offset; one that was reset stays until its consumer was told."""
         key = topic, group
+        if self.resets and (topic, group, queue_id) in self.resets:
+            return
         offsets = self._table.get(key)
         if offsets is None:
             offsets = self._table[key] = {}
@@ -79,6 +83,23 @@ class ConsumerOffsets:
             self._version["counter"] += 1
             if self._clock is not None:
                 self._version["timestamp"] = self._clock.now_ms()
+
+    def reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Set an offset from outside. It cannot be committed over until `take_reset` gave it away."""
+        self.resets.pop((topic, group, queue_id), None)
+        self.commit(topic, group, queue_id, offset)
+        self.resets[topic, group, queue_id] = offset
+
+    def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """An offset that was reset, for the consumer that is told it now; None without one."""
+        return self.resets.pop((topic, group, queue_id), None)
+
+    def clone(self, topic: str, source: str, target: str) -> None:
+        """Give a group the offsets that another has of a topic; what it had itself of it is forgotten."""
+        offsets = self._table.get((topic, source))
+        if offsets is not None:
+            self._table[topic, target] = dict(offsets)
+            self._changes += 1
 
     def items(self) -> Iterator[tuple[str, str, int, int]]:
         """All of it: topic, group, queue id, offset."""
@@ -97,6 +118,7 @@ class ConsumerOffsets:
     def forget_topic(self, topic: str) -> None:
         """Drop all offsets of a topic."""
         self._forget([key for key in self._table if key[0] == topic])
+        self.resets = {key: offset for key, offset in self.resets.items() if key[0] != topic}
 
     def forget_queue(self, topic: str, queue_id: int) -> None:
         """Drop all offsets of a queue."""
@@ -107,6 +129,7 @@ class ConsumerOffsets:
     def forget_group(self, group: str) -> None:
         """Drop all offsets of a group."""
         self._forget([key for key in self._table if key[1] == group])
+        self.resets = {key: offset for key, offset in self.resets.items() if key[1] != group}
 
     def _forget(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:

@@ -1,0 +1,307 @@
+"""Decisions about transactions: what is stored, what is open, what a check does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.broker.rig import STORE_HOST
+
+from sparrowmq.broker import transaction as rules
+from sparrowmq.broker.transaction import OpenHalves, Verdict
+from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.call_headers import EndTransactionRequest
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.record import StoredRecord, decode_record
+
+NOW = 1_700_000_100_000
+OWN = {
+    "TRAN_MSG": "true",
+    "PGROUP": "p",
+    "UNIQ_KEY": "AB12",
+    "REAL_TOPIC": "Orders",
+    "REAL_QID": "2",
+    "__transactionId__": "AB12",
+    "TAGS": "A",
+}
+
+
+def half(
+    offset: int = 7, *, born: int = NOW - 10_000, topic: str = HALF_TOPIC, **changes: Any
+) -> StoredRecord:
+    """A stored half message; keyword arguments change its properties, None takes one away."""
+    own = {name: value for name, value in (OWN | changes).items() if value is not None}
+    return StoredRecord(
+        size=0,
+        magic=0,
+        body_crc=0,
+        queue_id=0,
+        flag=5,
+        queue_offset=offset,
+        physical_offset=1000 + offset,
+        sys_flag=0x301,
+        born_timestamp=born,
+        born_host=STORE_HOST,
+        store_timestamp=born,
+        store_host=STORE_HOST,
+        reconsume_times=3,
+        prepared_offset=0,
+        body=b"body",
+        topic=topic,
+        properties=properties.encode(own),
+    )
+
+
+def ending(**changes: Any) -> EndTransactionRequest:
+    fields: dict[str, Any] = {
+        "producer_group": "p",
+        "tran_state_table_offset": 7,
+        "commit_log_offset": 1007,
+        "commit_or_rollback": rules.COMMIT,
+    }
+    return EndTransactionRequest(**(fields | changes))
+
+
+def refused(record: StoredRecord | None, **changes: Any) -> ResponseCode | None:
+    found = rules.end_refusal(ending(**changes), record, now_ms=NOW, timeout_ms=6000)
+    return None if found is None else found[0]
+
+
+@pytest.mark.proves("broker:9.1")
+def test_what_is_a_half_message() -> None:
+    def is_half(text: str | None, times: int = 0, level: int = 0) -> bool:
+        own = {} if text is None else {"TRAN_MSG": text}
+        return rules.is_half(own, reconsume_times=times, delay_level=level)
+
+    assert is_half("true") and is_half("TRUE") and is_half("true", 3, 0) and is_half("true", 0, 3)
+    assert not is_half("true", 1, 1)
+    assert not is_half("false") and not is_half(None) and not is_half("yes")
+
+
+@pytest.mark.proves("broker:9.1")
+def test_a_half_message_remembers_where_it_is_for() -> None:
+    own = rules.half_properties({"UNIQ_KEY": "AB12", "K": "v"}, "Orders", 2)
+    assert own == {
+        "UNIQ_KEY": "AB12",
+        "K": "v",
+        "REAL_TOPIC": "Orders",
+        "REAL_QID": "2",
+        "__transactionId__": "AB12",
+    }
+
+
+@pytest.mark.proves("broker:9.2", "client:B-103")
+def test_the_committed_message_is_the_half_message_in_its_real_queue() -> None:
+    message = rules.committed(half(TRAN_PREPARED_QUEUE_OFFSET="4", TRANSACTION_CHECK_TIMES="2"))
+    assert (message.topic, message.queue_id, message.body, message.flag) == ("Orders", 2, b"body", 5)
+    assert (message.born_timestamp, message.reconsume_times) == (NOW - 10_000, 3)
+    assert message.sys_flag == 0x301 | 8
+    assert message.prepared_offset == 1007
+    own = properties.decode(message.properties)
+    assert own == {
+        "TRAN_MSG": "true",
+        "PGROUP": "p",
+        "UNIQ_KEY": "AB12",
+        "__transactionId__": "AB12",
+        "TAGS": "A",
+        "TRANSACTION_CHECK_TIMES": "2",
+    }
+
+
+@pytest.mark.proves("broker:9.2")
+@pytest.mark.parametrize(
+    ("record", "changes", "code"),
+    [
+        (half(), {}, None),
+        (None, {}, ResponseCode.SYSTEM_ERROR),
+        (half(topic="Orders"), {}, ResponseCode.SYSTEM_ERROR),
+        (half(), {"producer_group": "other"}, ResponseCode.SYSTEM_ERROR),
+        (half(PGROUP=None), {}, ResponseCode.SYSTEM_ERROR),
+        (half(), {"tran_state_table_offset": 8}, ResponseCode.SYSTEM_ERROR),
+        (half(REAL_TOPIC=None), {}, ResponseCode.SYSTEM_ERROR),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="9"), {}, ResponseCode.ILLEGAL_OPERATION),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="9"), {"from_transaction_check": True}, None),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="10"), {}, None),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="1", born=NOW - 6000), {}, None),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="1", born=NOW - 6001), {}, ResponseCode.ILLEGAL_OPERATION),
+    ],
+)
+def test_who_may_end_what(
+    record: StoredRecord | None, changes: dict[str, Any], code: ResponseCode | None
+) -> None:
+    assert refused(record, **changes) == code
+
+
+@pytest.mark.proves("broker:9.3")
+def test_an_op_record_has_the_form_both_generations_read() -> None:
+    message = rules.op_message(12, now_ms=NOW, host=STORE_HOST)
+    assert (message.topic, message.queue_id, message.body) == (OP_HALF_TOPIC, 0, b"12")
+    assert properties.decode(message.properties) == {"TAGS": "d", "WAIT": "true"}
+
+
+@pytest.mark.proves("broker:9.3")
+@pytest.mark.parametrize(
+    ("body", "numbers"),
+    [(b"12", [12]), (b"12,13,15,", [12, 13, 15]), (b"", []), (b",x,-3,7", [7]), (b"9" * 30, [])],
+)
+def test_op_records_of_both_generations_are_read(body: bytes, numbers: list[int]) -> None:
+    assert rules.op_numbers(body) == numbers
+
+
+@pytest.mark.proves("broker:9.4")
+def test_a_copy_counts_and_names_the_first() -> None:
+    first = rules.renewed(half(7))
+    own = properties.decode(first.properties)
+    assert (first.topic, first.queue_id, first.sys_flag) == (HALF_TOPIC, 0, 0x301)
+    assert own == OWN | {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": "7"}
+    second = rules.renewed(half(20, TRANSACTION_CHECK_TIMES="1", TRAN_PREPARED_QUEUE_OFFSET="7"))
+    own = properties.decode(second.properties)
+    assert (own["TRANSACTION_CHECK_TIMES"], own["TRAN_PREPARED_QUEUE_OFFSET"]) == ("2", "7")
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "20", "21", "9" * 40])
+def test_a_first_offset_that_cannot_be_is_not_believed(text: str) -> None:
+    assert rules.first_offset(half(20, TRAN_PREPARED_QUEUE_OFFSET=text or None)) == 20
+
+
+@pytest.mark.proves("broker:9.5")
+def test_a_check_carries_the_message_with_its_real_topic_and_the_halves_offsets() -> None:
+    record = decode_record(rules.check_body(half(7)))
+    assert (record.topic, record.queue_id) == ("Orders", 2)
+    assert (record.queue_offset, record.physical_offset, record.body) == (7, 1007, b"body")
+    assert properties.decode(record.properties) == OWN
+
+
+def test_only_half_messages_that_were_given_up_are_resumed() -> None:
+    again = rules.resumed(half(20, TRANSACTION_CHECK_TIMES="15", TRAN_PREPARED_QUEUE_OFFSET="7"))
+    assert again is not None
+    assert properties.decode(again.properties) == OWN | {"TRANSACTION_CHECK_TIMES": "0"}
+    for name in ("REAL_TOPIC", "PGROUP", "TRAN_MSG"):
+        assert rules.resumed(half(20, **{name: None})) is None
+
+
+@pytest.mark.proves("broker:9.4", "client:B-103")
+@pytest.mark.parametrize(
+    ("record", "verdict"),
+    [
+        (half(born=NOW - 6001), Verdict.CHECK),
+        (half(born=NOW - 6000), Verdict.STOP),
+        (half(born=NOW + 5000), Verdict.STOP),
+        (half(TRANSACTION_CHECK_TIMES="14"), Verdict.CHECK),
+        (half(TRANSACTION_CHECK_TIMES="15"), Verdict.DISCARD),
+        (half(born=NOW - 72 * 3_600_000), Verdict.CHECK),
+        (half(born=NOW - 72 * 3_600_000 - 1), Verdict.DISCARD),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="10"), Verdict.KEEP),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="9"), Verdict.CHECK),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="-1"), Verdict.CHECK),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="-1", born=NOW - 6000), Verdict.KEEP),
+        (half(CHECK_IMMUNITY_TIME_IN_SECONDS="soon", born=NOW - 6000), Verdict.KEEP),
+    ],
+)
+def test_what_a_check_does(record: StoredRecord, verdict: Verdict) -> None:
+    found = rules.judge(record, now_ms=NOW, run_started_ms=NOW - 1, timeout_ms=6000, checks_max=15)
+    assert found is verdict
+
+
+@pytest.mark.proves("broker:9.4")
+def test_what_was_stored_since_the_run_began_waits_for_the_next() -> None:
+    record = half(born=NOW - 10_000)
+    found = rules.judge(record, now_ms=NOW, run_started_ms=NOW - 10_000, timeout_ms=6000, checks_max=15)
+    assert found is Verdict.STOP
+
+
+def test_a_producer_whose_clock_is_ahead_is_checked_once_its_message_is_old_enough() -> None:
+    stored = replace(half(born=NOW + 60_000), store_timestamp=NOW - 1000)
+    found = rules.judge(stored, now_ms=NOW, run_started_ms=NOW, timeout_ms=6000, checks_max=15)
+    assert found is Verdict.CHECK
+
+
+class TestOpenHalves:
+    """What is open: ended ones, copies, progress."""
+
+    @pytest.mark.proves("broker:9.4")
+    def test_an_ended_one_lets_the_queue_move_on(self) -> None:
+        halves = OpenHalves(0, 0)
+        halves.ended(0, op_offset=0)
+        halves.ended(1, op_offset=1)
+        assert [halves.is_done(n) for n in range(3)] == [True, True, False]
+        assert halves.skip(0, 100) == 2
+        assert halves.skip(0, 1) == 1
+        halves.advance(2)
+        assert (halves.first, halves.first_op) == (2, 2)
+        assert halves.latest(1) is None
+
+    def test_ops_of_what_lies_ahead_stay(self) -> None:
+        halves = OpenHalves(0, 0)
+        halves.ended(5, op_offset=0)
+        halves.ended(0, op_offset=1)
+        halves.advance(1)
+        assert halves.first_op == 0
+        halves.advance(6)
+        assert halves.first_op == 2
+
+    def test_only_the_latest_copy_is_open_and_any_name_ends_it(self) -> None:
+        halves = OpenHalves(0, 0)
+        halves.moved(0, 0, 4)
+        assert halves.is_done(0) and not halves.is_done(4)
+        assert halves.latest(0) == 4
+        halves.advance(1)
+        assert halves.latest(0) == 4
+        halves.moved(4, 0, 9)
+        assert (halves.latest(0), len(halves)) == (9, 1)
+        halves.ended(0, op_offset=0)
+        assert halves.latest(0) is None and halves.is_done(9) and len(halves) == 0
+
+    def test_a_start_that_never_saw_the_first_one_trusts_its_copy(self) -> None:
+        halves = OpenHalves(3, 0)
+        halves.load_half(3, 3)
+        halves.load_half(4, 0)
+        assert halves.latest(0) == 4
+        assert halves.latest(3) == 3
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
+    """Steps of a broker: sends, checks of the oldest open ones, ends."""
+    kinds = st.sampled_from(["send", "send", "check", "end", "save"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 30)), max_size=60))
+
+
+@pytest.mark.proves("broker:9.4", "broker:9.3")
+@given(histories())
+def test_a_start_after_any_history_finds_what_was_open(steps: list[tuple[str, int]]) -> None:
+    """The log holds halves and ops; saved progress may be old; both tables must agree."""
+    log: list[int] = []  # origin of each half message by offset
+    ops: list[bytes] = []
+    live = OpenHalves(0, 0)
+    saved = (0, 0)
+    for kind, pick in steps:
+        if kind == "send":
+            log.append(len(log))
+        elif kind == "end" and log:
+            origin = log[pick % len(log)]
+            latest = live.latest(origin)
+            if latest is not None:
+                ops.append(b"%d" % latest)
+                live.ended(origin, len(ops) - 1)
+        elif kind == "check":
+            offset = live.first
+            for offset in range(live.first, min(len(log), live.first + pick)):
+                if not live.is_done(offset):
+                    live.moved(offset, log[offset], len(log))
+                    log.append(log[offset])
+            live.advance(live.skip(min(offset + 1, len(log)) if pick and log else live.first, 100))
+        elif kind == "save":
+            saved = (live.first, live.first_op)
+    fresh = OpenHalves(*saved)
+    for number, body in enumerate(ops):
+        if number >= saved[1]:
+            fresh.load_op(number, body)
+    for offset in range(saved[0], len(log)):
+        fresh.load_half(offset, log[offset])
+    assert [fresh.latest(origin) for origin in log] == [live.latest(origin) for origin in log]
+    assert all(fresh.is_done(offset) == live.is_done(offset) for offset in range(live.first, len(log)))

@@ -1,0 +1,359 @@
+"""Ending, checking and giving up transactions, over a real store and across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.rig import STORE_HOST, Rig, connection
+from tests.support import run
+
+from sparrowmq.broker import transaction as rules
+from sparrowmq.broker.clients import Member
+from sparrowmq.broker.inner import InnerMessage, Placed
+from sparrowmq.broker.transactions import Transactions
+from sparrowmq.core.errors import StoreFullError
+from sparrowmq.core.ids import offset_message_id
+from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.call_headers import CheckTransactionStateRequest, EndTransactionRequest
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
+from sparrowmq.protocol.headers import from_ext, to_ext
+from sparrowmq.protocol.record import StoredRecord, decode_record
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+
+class Broker:
+    """A rig with transactions; `again` closes it and opens the same directory."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self._root, self._settings = root, settings
+        self._open()
+
+    def _open(self) -> None:
+        self.rig = Rig(self._root, **self._settings)
+        rig = self.rig
+        self.parts = Transactions(
+            rig.settings,
+            rig.store,
+            rig.inner,
+            rig.topics,
+            rig.clients,
+            rig.offsets,
+            rig.clock,
+            store_host=STORE_HOST,
+        )
+
+    def again(self, *, saved: bool = True) -> None:
+        """Start anew; without `saved` the progress of the checks is lost, as when the process is killed."""
+        now = self.rig.clock.ms
+        if saved:
+            self.rig.offsets.save()
+        self.rig.close()
+        self._open()
+        self.rig.clock.ms = now
+
+    def prepare(self, text: bytes = b"x", group: str = "p", **own: str) -> Placed:
+        all_own = {"TRAN_MSG": "true", "PGROUP": group, "UNIQ_KEY": "K" + text.decode(), **own}
+        half = rules.half_properties(all_own, "Orders", 1)
+        now = self.rig.clock.ms
+        (placed,) = self.rig.inner.put(
+            [InnerMessage(HALF_TOPIC, 0, text, properties.encode(half), 0, 0, now, STORE_HOST)]
+        )
+        return placed
+
+    def end(self, placed: Placed, state: int = COMMIT, **changes: Any) -> Command | None:
+        fields: dict[str, Any] = {
+            "producer_group": "p",
+            "tran_state_table_offset": placed.queue_offset,
+            "commit_log_offset": placed.physical_offset,
+            "commit_or_rollback": state,
+        }
+        request = EndTransactionRequest(**(fields | changes))
+        return self.parts.end(connection(), Command(RequestCode.END_TRANSACTION, 1, ext=to_ext(request)))
+
+    def stored(self, topic: str, queue_id: int = 0) -> list[StoredRecord]:
+        return self.rig.inner.scan(topic, queue_id, 0, 1000, 1 << 20).records
+
+    @property
+    def orders(self) -> list[bytes]:
+        return [record.body for record in self.stored("Orders", 1)]
+
+    def check(self, later_ms: int = 0) -> None:
+        self.rig.clock.ms += later_ms
+        run(self.parts.check())
+
+    def join(self, group: str = "p", client: Any = None) -> Any:
+        client = client or connection()
+        self.rig.clients.add_producer(group, client, Member(f"c{client.peer[1]}", "JAVA", 1, 0.0))
+        return client
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    made: list[Broker] = []
+
+    def _make(**settings: Any) -> Broker:
+        made.append(Broker(tmp_path / f"store{len(made)}", **settings))
+        return made[-1]
+
+    yield _make
+    for broker in made:
+        broker.rig.close()
+
+
+@pytest.fixture
+def broker(make: Callable[..., Broker]) -> Broker:
+    return make()
+
+
+def code(answer: Command | None) -> int | None:
+    return None if answer is None else answer.code
+
+
+@pytest.mark.proves("broker:9.2", "broker:9.3", "client:B-101")
+def test_a_commit_shows_the_message_and_writes_an_op(broker: Broker) -> None:
+    placed = broker.prepare(b"one")
+    assert broker.orders == []
+    assert code(broker.end(placed)) == ResponseCode.SUCCESS
+    (shown,) = broker.stored("Orders", 1)
+    assert (shown.body, shown.sys_flag, shown.prepared_offset) == (b"one", 8, placed.physical_offset)
+    assert [record.body for record in broker.stored(OP_HALF_TOPIC)] == [b"0"]
+
+
+@pytest.mark.proves("broker:9.2")
+def test_a_rollback_shows_nothing_and_writes_an_op(broker: Broker) -> None:
+    placed = broker.prepare()
+    assert code(broker.end(placed, ROLLBACK)) == ResponseCode.SUCCESS
+    assert broker.orders == []
+    assert [record.body for record in broker.stored(OP_HALF_TOPIC)] == [b"0"]
+
+
+@pytest.mark.proves("broker:9.2")
+@pytest.mark.parametrize("state", [UNKNOWN, 4, -1, 99])
+def test_unknown_is_not_answered_and_does_nothing(broker: Broker, state: int) -> None:
+    assert broker.end(broker.prepare(), state) is None
+    assert broker.orders == [] and broker.stored(OP_HALF_TOPIC) == []
+
+
+@pytest.mark.parametrize("states", [(COMMIT, COMMIT), (COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])
+def test_a_finished_transaction_cannot_be_ended_again(broker: Broker, states: tuple[int, int]) -> None:
+    placed = broker.prepare()
+    broker.end(placed, states[0])
+    answer = broker.end(placed, states[1], from_transaction_check=True)
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
+    assert "finished already" in (answer.remark or "")
+    assert len(broker.orders) == (1 if states[0] == COMMIT else 0)
+    broker.again()
+    assert code(broker.end(placed, states[1])) == ResponseCode.SYSTEM_ERROR
+    assert len(broker.orders) == (1 if states[0] == COMMIT else 0)
+
+
+@pytest.mark.proves("broker:9.2")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"commit_log_offset": 1 << 40},
+        {"commit_log_offset": -5},
+        {"commit_log_offset": 3},
+        {"tran_state_table_offset": 9},
+        {"producer_group": "stranger"},
+    ],
+)
+def test_ends_that_do_not_fit_are_refused(broker: Broker, changes: dict[str, Any]) -> None:
+    answer = broker.end(broker.prepare(), **changes)
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
+    assert broker.orders == []
+
+
+def test_a_message_that_is_no_half_is_not_committed(broker: Broker) -> None:
+    placed = broker.prepare()
+    broker.end(placed)
+    (shown,) = broker.stored("Orders", 1)
+    again = Placed(shown.physical_offset, shown.queue_offset)
+    assert code(broker.end(again)) == ResponseCode.SYSTEM_ERROR
+    assert len(broker.orders) == 1
+
+
+def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = broker.prepare()
+
+    def full(messages: object) -> None:
+        raise StoreFullError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.rig.inner, "put", full)
+        with pytest.raises(StoreFullError):
+            broker.end(placed)
+        broker.check(60_000)  # logged, tried again
+    assert code(broker.end(placed)) == ResponseCode.SUCCESS
+    assert broker.orders == [b"x"]
+
+
+@pytest.mark.proves("broker:9.4", "broker:9.5", "client:B-102")
+def test_an_old_half_message_is_copied_and_its_producer_asked(broker: Broker) -> None:
+    producer = broker.join()
+    placed = broker.prepare(b"one")
+    broker.check(6000)
+    assert producer.notices == []
+    broker.check(1)
+    (asked,) = producer.notices
+    copy = broker.stored(HALF_TOPIC)[1]
+    header = from_ext(CheckTransactionStateRequest, asked.ext)
+    assert asked.code == RequestCode.CHECK_TRANSACTION_STATE
+    assert (header.tran_state_table_offset, header.commit_log_offset) == (1, copy.physical_offset)
+    assert (header.msg_id, header.transaction_id, header.topic) == ("Kone", "Kone", HALF_TOPIC)
+    assert header.offset_msg_id == offset_message_id(STORE_HOST, copy.physical_offset)
+    assert header.broker_name == "broker-a"
+    record = decode_record(asked.body)
+    assert (record.topic, record.queue_id, record.body) == ("Orders", 1, b"one")
+    assert copy.born_timestamp == record.born_timestamp
+    answer = broker.end(Placed(header.commit_log_offset, 1), from_transaction_check=True)
+    assert code(answer) == ResponseCode.SUCCESS
+    assert broker.orders == [b"one"]
+    assert code(broker.end(placed)) == ResponseCode.SYSTEM_ERROR  # its first name is finished as well
+
+
+@pytest.mark.proves("broker:9.5")
+def test_a_late_answer_to_an_old_name_ends_the_latest_copy(broker: Broker) -> None:
+    producer = broker.join()
+    placed = broker.prepare(b"one")
+    broker.check(7000)
+    broker.check(1000)
+    assert len(producer.notices) == 2
+    assert code(broker.end(placed)) == ResponseCode.SUCCESS
+    broker.check(60_000)
+    assert len(producer.notices) == 2 and broker.orders == [b"one"]
+
+
+@pytest.mark.proves("broker:9.5")
+def test_producers_are_asked_in_turn_and_closed_ones_left_out(broker: Broker) -> None:
+    first, second, closed = (broker.join(client=connection(port)) for port in (1, 2, 3))
+    closed.closed = True
+    for number in range(6):
+        broker.prepare(b"%d" % number)
+    broker.check(7000)
+    assert len(first.notices) + len(second.notices) == 6
+    assert first.notices and second.notices and not closed.notices
+
+
+@pytest.mark.proves("broker:9.5", "broker:9.4")
+def test_without_a_producer_the_next_run_tries_again_until_too_often(make: Callable[..., Broker]) -> None:
+    broker = make(transaction_check_max=3)
+    broker.prepare(b"one")
+    for _ in range(3):
+        broker.check(7000)
+    producer = broker.join()
+    broker.check(7000)
+    assert producer.notices == []
+    (lost,) = broker.stored(rules.DISCARD_TOPIC)
+    own = properties.decode(lost.properties)
+    assert (lost.body, own["TRANSACTION_CHECK_TIMES"], own["REAL_TOPIC"]) == (b"one", "3", "Orders")
+    broker.check(7000)
+    assert len(broker.stored(rules.DISCARD_TOPIC)) == 1
+    copy = broker.stored(HALF_TOPIC)[-1]
+    assert code(broker.end(Placed(copy.physical_offset, copy.queue_offset))) == ResponseCode.SYSTEM_ERROR
+    resume = Command(
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        1,
+        ext={"msgId": offset_message_id(STORE_HOST, lost.physical_offset)},
+    )
+    assert broker.parts.resume(connection(), resume).code == ResponseCode.SUCCESS
+    broker.check(7000)
+    assert len(producer.notices) == 1
+
+
+@pytest.mark.parametrize("msg_id", ["", "x", "00" * 16, offset_message_id(STORE_HOST, 1 << 50)])
+def test_only_half_messages_can_be_resumed(broker: Broker, msg_id: str) -> None:
+    command = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, 1, ext={"msgId": msg_id})
+    broker.prepare()
+    answer = broker.parts.resume(connection(), command)
+    if msg_id == "00" * 16:  # the half message itself lies at 0: it is checked anew
+        assert answer.code == ResponseCode.SUCCESS
+    else:
+        assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
+
+
+@pytest.mark.proves("broker:9.4", "client:B-103")
+def test_a_message_with_its_own_time_is_put_back_until_then(broker: Broker) -> None:
+    producer = broker.join()
+    broker.prepare(b"slow", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    broker.prepare(b"quick")
+    broker.check(10_000)
+    assert [decode_record(one.body).body for one in producer.notices] == [b"quick"]
+    own = properties.decode(broker.stored(HALF_TOPIC)[2].properties)
+    assert (own["UNIQ_KEY"], own["TRAN_PREPARED_QUEUE_OFFSET"]) == ("Kslow", "0")
+    broker.check(60_000)
+    assert b"slow" in [decode_record(one.body).body for one in producer.notices]
+
+
+@pytest.mark.proves("broker:9.4")
+def test_progress_is_the_groups_offsets_and_survives(broker: Broker) -> None:
+    for number in range(5):
+        broker.end(broker.prepare(b"%d" % number), COMMIT if number % 2 else ROLLBACK)
+    open_one = broker.prepare(b"open")
+    broker.check(0)
+    offsets = broker.rig.offsets
+    assert offsets.query(HALF_TOPIC, rules.CHECK_GROUP, 0) == 5
+    assert offsets.query(OP_HALF_TOPIC, rules.CHECK_GROUP, 0) == 5
+    broker.again()
+    assert broker.orders == [b"1", b"3"]
+    assert code(broker.end(open_one)) == ResponseCode.SUCCESS
+    producer = broker.join()
+    broker.check(60_000)
+    assert producer.notices == [] and broker.orders == [b"1", b"3", b"open"]
+
+
+@pytest.mark.proves("broker:9.4")
+def test_lost_progress_checks_nothing_twice_that_was_ended(broker: Broker) -> None:
+    """After kill -9 the offsets are old: copies and ops in the log tell what is open."""
+    done, kept, rolled = broker.prepare(b"done"), broker.prepare(b"kept"), broker.prepare(b"rolled")
+    broker.check(7000)
+    broker.end(done)
+    broker.end(rolled, ROLLBACK)
+    broker.check(7000)
+    broker.again(saved=False)
+    producer = broker.join()
+    broker.check(7000)
+    assert [decode_record(one.body).body for one in producer.notices] == [b"kept"]
+    assert code(broker.end(done)) == ResponseCode.SYSTEM_ERROR
+    assert code(broker.end(kept)) == ResponseCode.SUCCESS
+    assert broker.orders == [b"done", b"kept"]
+
+
+def test_many_ended_ones_are_passed_without_reading_them(broker: Broker) -> None:
+    for number in range(300):
+        broker.end(broker.prepare(b"%d" % number))
+    broker.check(0)
+    assert broker.rig.offsets.query(HALF_TOPIC, rules.CHECK_GROUP, 0) == 300
+
+
+def test_the_op_records_of_5x_are_understood(broker: Broker) -> None:
+    for number in range(3):
+        broker.prepare(b"%d" % number)
+    op = rules.op_message(0, now_ms=1, host=STORE_HOST)
+    op.body = b"0,2,"
+    broker.rig.inner.put([op])
+    broker.again()
+    producer = broker.join()
+    broker.check(7000)
+    assert [decode_record(one.body).body for one in producer.notices] == [b"1"]
+
+
+def test_a_oneway_end_is_done_as_well(broker: Broker) -> None:
+    placed = broker.prepare()
+    request = EndTransactionRequest(
+        producer_group="p",
+        tran_state_table_offset=placed.queue_offset,
+        commit_log_offset=placed.physical_offset,
+        commit_or_rollback=COMMIT,
+    )
+    command = Command(RequestCode.END_TRANSACTION, 1, FLAG_ONEWAY, to_ext(request))
+    broker.parts.end(connection(), command)
+    assert broker.orders == [b"x"]
