@@ -19,6 +19,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.record import StoredRecord, decode_record
 
 NOW = 1_700_000_100_000
+KEPT = 72 * 3_600_000
 OWN = {
     "TRAN_MSG": "true",
     "PGROUP": "p",
@@ -193,8 +194,8 @@ def test_only_half_messages_that_were_given_up_are_resumed() -> None:
         (half(born=NOW + 5000), Verdict.STOP),
         (half(TRANSACTION_CHECK_TIMES="14"), Verdict.CHECK),
         (half(TRANSACTION_CHECK_TIMES="15"), Verdict.DISCARD),
-        (half(born=NOW - 72 * 3_600_000), Verdict.CHECK),
-        (half(born=NOW - 72 * 3_600_000 - 1), Verdict.DISCARD),
+        (half(born=NOW - KEPT), Verdict.CHECK),
+        (half(born=NOW - KEPT - 1), Verdict.DISCARD),
         (half(CHECK_IMMUNITY_TIME_IN_SECONDS="10"), Verdict.KEEP),
         (half(CHECK_IMMUNITY_TIME_IN_SECONDS="9"), Verdict.CHECK),
         (half(CHECK_IMMUNITY_TIME_IN_SECONDS="-1"), Verdict.CHECK),
@@ -203,20 +204,24 @@ def test_only_half_messages_that_were_given_up_are_resumed() -> None:
     ],
 )
 def test_what_a_check_does(record: StoredRecord, verdict: Verdict) -> None:
-    found = rules.judge(record, now_ms=NOW, run_started_ms=NOW - 1, timeout_ms=6000, checks_max=15)
+    found = rules.judge(
+        record, now_ms=NOW, run_started_ms=NOW - 1, timeout_ms=6000, checks_max=15, kept_ms=KEPT
+    )
     assert found is verdict
 
 
 @pytest.mark.proves("broker:9.4")
 def test_what_was_stored_since_the_run_began_waits_for_the_next() -> None:
     record = half(born=NOW - 10_000)
-    found = rules.judge(record, now_ms=NOW, run_started_ms=NOW - 10_000, timeout_ms=6000, checks_max=15)
+    found = rules.judge(
+        record, now_ms=NOW, run_started_ms=NOW - 10_000, timeout_ms=6000, checks_max=15, kept_ms=KEPT
+    )
     assert found is Verdict.STOP
 
 
 def test_a_producer_whose_clock_is_ahead_is_checked_once_its_message_is_old_enough() -> None:
     stored = replace(half(born=NOW + 60_000), store_timestamp=NOW - 1000)
-    found = rules.judge(stored, now_ms=NOW, run_started_ms=NOW, timeout_ms=6000, checks_max=15)
+    found = rules.judge(stored, now_ms=NOW, run_started_ms=NOW, timeout_ms=6000, checks_max=15, kept_ms=KEPT)
     assert found is Verdict.CHECK
 
 

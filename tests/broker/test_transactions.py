@@ -66,7 +66,7 @@ class Broker:
         )
         return placed
 
-    def end(self, placed: Placed, state: int = COMMIT, **changes: Any) -> Command | None:
+    def end(self, placed: Placed, state: int = COMMIT, **changes: Any) -> Command:
         fields: dict[str, Any] = {
             "producer_group": "p",
             "tran_state_table_offset": placed.queue_offset,
@@ -111,8 +111,8 @@ def broker(make: Callable[..., Broker]) -> Broker:
     return make()
 
 
-def code(answer: Command | None) -> int | None:
-    return None if answer is None else answer.code
+def code(answer: Command) -> int:
+    return answer.code
 
 
 @pytest.mark.proves("broker:9.2", "broker:9.3", "client:B-101")
@@ -134,9 +134,11 @@ def test_a_rollback_shows_nothing_and_writes_an_op(broker: Broker) -> None:
 
 
 @pytest.mark.proves("broker:9.2")
-@pytest.mark.parametrize("state", [UNKNOWN, 4, -1, 99])
-def test_unknown_is_not_answered_and_does_nothing(broker: Broker, state: int) -> None:
-    assert broker.end(broker.prepare(), state) is None
+@pytest.mark.parametrize(
+    ("state", "wanted"), [(UNKNOWN, 0), *((state, ResponseCode.INVALID_PARAMETER) for state in (4, -1, 99))]
+)
+def test_unknown_and_impossible_states_do_nothing(broker: Broker, state: int, wanted: int) -> None:
+    assert code(broker.end(broker.prepare(), state)) == wanted
     assert broker.orders == [] and broker.stored(OP_HALF_TOPIC) == []
 
 
@@ -145,7 +147,7 @@ def test_a_finished_transaction_cannot_be_ended_again(broker: Broker, states: tu
     placed = broker.prepare()
     broker.end(placed, states[0])
     answer = broker.end(placed, states[1], from_transaction_check=True)
-    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "finished already" in (answer.remark or "")
     assert len(broker.orders) == (1 if states[0] == COMMIT else 0)
     broker.again()
@@ -166,7 +168,7 @@ def test_a_finished_transaction_cannot_be_ended_again(broker: Broker, states: tu
 )
 def test_ends_that_do_not_fit_are_refused(broker: Broker, changes: dict[str, Any]) -> None:
     answer = broker.end(broker.prepare(), **changes)
-    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
+    assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
     assert broker.orders == []
 
 

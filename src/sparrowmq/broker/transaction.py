@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group whose consumer offsets of half and op topic are the progress of the checks."""
 DISCARD_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-HALF_KEPT_MS: Final = 72 * 3_600_000
-"""A half message older than this is given up, as its record may be deleted soon (`fileReservedTime`)."""
-
 COMMIT: Final = TRANSACTION_COMMIT
 ROLLBACK: Final = TRANSACTION_ROLLBACK
+UNKNOWN: Final = 0
 
 TRAN_MSG: Final = "TRAN_MSG"
 PRODUCER_GROUP: Final = "PGROUP"
@@ -200,11 +198,14 @@ class Verdict(Enum):
 
 
 def judge(
-    record: StoredRecord, *, now_ms: int, run_started_ms: int, timeout_ms: int, checks_max: int
+    record: StoredRecord, *, now_ms: int, run_started_ms: int, timeout_ms: int, checks_max: int, kept_ms: int
 ) -> Verdict:
-    """What to do with an open half message in a run that began at `run_started_ms` (broker:9.4)."""
+    """What to do with an open half message in a run that began at `run_started_ms` (broker:9.4).
+
+    One older than `kept_ms` is given up, as its record may be deleted soon.
+    """
     age = now_ms - record.born_timestamp
-    if check_times(record) >= checks_max or age > HALF_KEPT_MS:
+    if check_times(record) >= checks_max or age > kept_ms:
         return Verdict.DISCARD
     if record.store_timestamp >= run_started_ms:
         return Verdict.STOP

@@ -51,6 +51,7 @@ STEP_BYTES: Final = 1024 * 1024
 SKIP_COUNT: Final = 20_000
 """Ended half messages that are passed over before others have their turn."""
 CHANNEL_TRIES: Final = 3
+MS_PER_HOUR: Final = 3_600_000
 
 
 class Transactions:
@@ -105,11 +106,17 @@ class Transactions:
 
     # Ending
 
-    def end(self, connection: Connection, command: Command) -> Command | None:
-        """37: commit or roll back; anything else than these two is not answered, as in the reference."""
+    def end(self, connection: Connection, command: Command) -> Command:
+        """37: commit or roll back; any other state does nothing (the reference then does not answer)."""
         request = from_ext(EndTransactionRequest, command.ext)
+        if request.commit_or_rollback == rules.UNKNOWN:
+            return answer(command)
         if request.commit_or_rollback not in (rules.COMMIT, rules.ROLLBACK):
-            return None
+            remark = (
+                f"commitOrRollback={request.commit_or_rollback}: it is {rules.COMMIT} to commit, "
+                f"{rules.ROLLBACK} to roll back, {rules.UNKNOWN} to be asked later"
+            )
+            return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
         now = self._clock.now_ms()
         record = self._inner.read(request.commit_log_offset)
         timeout = self._settings.transaction_time_out
@@ -188,6 +195,7 @@ class Transactions:
                 run_started_ms=started,
                 timeout_ms=self._settings.transaction_time_out,
                 checks_max=self._settings.transaction_check_max,
+                kept_ms=self._settings.file_reserved_time * MS_PER_HOUR,
             )
             if verdict is Verdict.STOP:
                 return record.queue_offset
