@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.rig import Rig, connection, hot_send, pull_ext, send_command, send_header
+from tests.broker.rig import STORE_HOST, Rig, connection, hot_send, pull_ext, send_command, send_header
 from tests.support import run, until
 
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.hashing import java_hash
-from sparrowmq.core.ids import parse_offset_message_id
+from sparrowmq.core.ids import offset_message_id, parse_offset_message_id
 from sparrowmq.core.message import BODY_BYTES_MAX
+from sparrowmq.core.names import HALF_TOPIC
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import encode_batch
+from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
 from sparrowmq.protocol.headers import to_ext
@@ -371,3 +373,44 @@ def test_the_loop_is_needed_only_for_sync_flush(rig: Rig) -> None:
         asyncio.get_running_loop()
     rig.sending.store_chunk(connection(), [hot_send(send_command())])
     assert rig.store.position > 0
+
+
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01AB12\x02TAGS\x01A\x02"
+
+
+@pytest.mark.proves("broker:9.1")
+@pytest.mark.parametrize("sys_flag", [4, 4 | 0x301, 0])
+def test_a_half_message_is_stored_out_of_sight(rig: Rig, sys_flag: int) -> None:
+    rig.topics.put(TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4))
+    client = connection()
+    for opaque in (1, 2):
+        command = send_command(b"half", opaque=opaque, queue_id=2, sys_flag=sys_flag, properties=HALF)
+        assert rig.sending.store_chunk(client, [hot_send(command)]) == [hot_send(command)]
+        assert rig.sending.handle(client, command) is None
+    for number, answer in enumerate(client.answers()):
+        assert answer.code == ResponseCode.SUCCESS
+        assert (answer.ext["queueId"], answer.ext["queueOffset"]) == ("2", str(number))
+        assert answer.ext["transactionId"] == "AB12"
+    first, second = rig.inner.scan(HALF_TOPIC, 0, 0, 10, 1 << 20).records
+    own = properties.decode(first.properties)
+    added = {"REAL_TOPIC": "TopicTest", "REAL_QID": "2", "__transactionId__": "AB12"}
+    assert added.items() <= own.items() and own["CLUSTER"] == "DefaultCluster"
+    assert (first.sys_flag, second.queue_offset, first.body) == (sys_flag & ~4, 1, b"half")
+    assert answer.ext["msgId"] == offset_message_id(STORE_HOST, second.physical_offset)
+    assert rig.inner.scan("TopicTest", 2, 0, 10, 1 << 20).records == []
+
+
+@pytest.mark.proves("broker:9.1")
+def test_a_delayed_retry_is_no_half_message(rig: Rig) -> None:
+    rig.topics.put(TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4))
+    command = send_command(b"x", reconsume_times=1, properties=HALF + "DELAY\x011\x02")
+    assert rig.sending.handle(connection(), command) is None
+    assert rig.inner.scan(HALF_TOPIC, 0, 0, 10, 1 << 20).records == []
+
+
+@pytest.mark.proves("broker:9.1")
+def test_half_messages_are_refused_where_they_are_not_wanted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "other", reject_transaction_message=True)
+    answer = rig.sending.handle(connection(), send_command(b"x", sys_flag=4, properties=HALF))
+    assert isinstance(answer, Command) and answer.code == ResponseCode.NO_PERMISSION
+    rig.close()

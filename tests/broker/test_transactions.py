@@ -41,7 +41,6 @@ class Broker:
             rig.settings,
             rig.store,
             rig.inner,
-            rig.topics,
             rig.clients,
             rig.offsets,
             rig.clock,

@@ -59,7 +59,7 @@ class Exchange:
         self._occasional = OccasionalLog(log)
         self.locks = locks
         self.transactions = Transactions(
-            settings, store, inner, topics, clients, offsets, clock, store_host=store_host
+            settings, store, inner, clients, offsets, clock, store_host=store_host
         )
         self._replies = Replies(settings, inner, topics, clients, clock, store_host=store_host)
         self._calls = ClientCalls(settings, store, topics, groups, clients, offsets, wake=pulling.wake_reset)

@@ -20,6 +20,7 @@ from sparrowmq.broker.recall import recall_handle
 from sparrowmq.broker.rerouting import TIMER_PROPERTIES, RerouteRefused, Rerouting, delay_level
 from sparrowmq.broker.send_back import DLQ_QUEUES
 from sparrowmq.broker.send_back import Refused as RetryRefused
+from sparrowmq.broker.transaction import half_properties, is_half, may_be_half
 from sparrowmq.core.errors import (
     InvalidMessageError,
     InvalidNameError,
@@ -30,7 +31,7 @@ from sparrowmq.core.errors import (
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.ids import UniqueIds, offset_message_id, unpack_host
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
-from sparrowmq.core.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, check_topic, dlq_topic
+from sparrowmq.core.names import HALF_TOPIC, RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, check_topic, dlq_topic
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, iter_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -185,6 +186,7 @@ class SendPath:
                 or b"DELAY\x01" in text
                 or b"TIMER_D" in text
                 or b"POP_CK" in text
+                or b"TRAN_MSG" in text
             ):
                 others.append(send)
                 continue
@@ -343,10 +345,11 @@ class SendPath:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{request.topic}] is RocketMQ's own; clients may not send to it",
             )
-        if request.sys_flag & TRANSACTION_MASK:
+        if request.sys_flag & TRANSACTION_MASK and (request.batch or not may_be_half(request.properties)):
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                "the broker does not take transactional messages in this release",
+                f"the message is illegal: sysFlag {request.sys_flag} says it is transactional, but it is a "
+                "batch or has no property TRAN_MSG=true",
             )
 
     def _retried(self, request: SendMessageRequest, version: int) -> tuple[SendMessageRequest, bool]:
@@ -428,7 +431,10 @@ class SendPath:
         flag, body, text, code = item
         now, wanted = self._clock.now_ms(), request.topic
         try:
-            place = self._rerouting.place(wanted, queue.queue_id, text, request.sys_flag, now)
+            if b"TRAN_MSG" in text and (half := self._half(request, queue.queue_id, text)) is not None:
+                return self._store.queue(HALF_TOPIC, 0), (flag, body, half, code), b""
+            sys_flag = request.sys_flag & ~TRANSACTION_MASK
+            place = self._rerouting.place(wanted, queue.queue_id, text, sys_flag, now)
         except RerouteRefused as refused:
             raise Refused(refused.code, refused.remark) from None
         except InvalidMessageError as error:
@@ -442,6 +448,16 @@ class SendPath:
             key = unique_key.decode("utf-8", "replace")
             recall = recall_handle(wanted, self._settings.broker_name, place.timer_out, key)
         return self._store.queue(place.topic, place.queue_id), (flag, body, place.properties, code), recall
+
+    def _half(self, request: SendMessageRequest, queue_id: int, text: bytes) -> bytes | None:
+        """The properties of a half message; None for a message that is none."""
+        own = properties.decode(text)
+        if not is_half(own, reconsume_times=request.reconsume_times, delay_level=delay_level(own)):
+            return None
+        if self._settings.reject_transaction_message:
+            remark = f"the broker[{self._settings.broker_ip1}] sending transaction message is forbidden"
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
+        return properties.encode(half_properties(own, request.topic, queue_id))
 
     def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[ChunkItem]:
         """The messages of a request, checked against every limit before any is stored."""
@@ -521,7 +537,7 @@ class SendPath:
             queue,
             items,
             self._added,
-            sys_flag=request.sys_flag | topic.sys_flag,
+            sys_flag=request.sys_flag & ~TRANSACTION_MASK | topic.sys_flag,
             born_timestamp=request.born_timestamp,
             born_host=connection.born_host,
             reconsume_times=request.reconsume_times,

@@ -210,7 +210,7 @@ class Broker:
             clock,
             self._pool,
             topic_made=self._registration.changed_soon,
-            is_locked=lambda group: False,
+            is_locked=self._locks.is_ordered,
         )
         self._sending = SendPath(
             settings,

@@ -51,6 +51,11 @@ def is_half(properties: Mapping[str, str], *, reconsume_times: int, delay_level:
     return not (reconsume_times > 0 and delay_level > 0)
 
 
+def may_be_half(properties: str | None) -> bool:
+    """Whether a send's property string may be that of a half message."""
+    return properties is not None and TRAN_MSG in properties
+
+
 def half_properties(properties: Mapping[str, str], topic: str, queue_id: int) -> dict[str, str]:
     """The properties of a send to `topic` as its half message is stored."""
     half = {**properties, REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
@@ -106,13 +111,13 @@ def end_refusal(
     return None
 
 
-def committed(record: StoredRecord, *, topic_sys_flag: int = 0) -> InnerMessage:
+def committed(record: StoredRecord) -> InnerMessage:
     """The message that consumers of the real topic see once a half message is committed."""
     found = property_string.decode(record.properties)
     message = InnerMessage.copy_of(record, found.pop(REAL_TOPIC), max(0, _number(found.pop(REAL_QUEUE), 0)))
     found.pop(FIRST_OFFSET, None)
     message.properties = property_string.encode(found)
-    message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | COMMIT | topic_sys_flag
+    message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | COMMIT
     message.prepared_offset = record.physical_offset
     return message
 

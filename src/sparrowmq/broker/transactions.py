@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.broker import transaction as rules
 from sparrowmq.broker.inner import InnerMessage
 from sparrowmq.broker.progress import answer, refusal
+from sparrowmq.broker.rerouting import RerouteRefused, Rerouting
 from sparrowmq.broker.transaction import OpenHalves, Verdict
 from sparrowmq.core.errors import RecordError, StoreError
 from sparrowmq.core.ids import offset_message_id, parse_offset_message_id
@@ -33,7 +34,6 @@ from sparrowmq.transport.occasional import OccasionalLog
 if TYPE_CHECKING:
     from sparrowmq.broker.clients import ClientTable
     from sparrowmq.broker.inner import InnerStore
-    from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.protocol.record import StoredRecord
@@ -62,7 +62,6 @@ class Transactions:
         settings: BrokerSettings,
         store: MessageStore,
         inner: InnerStore,
-        topics: TopicTable,
         clients: ClientTable,
         offsets: ConsumerOffsets,
         clock: Clock,
@@ -72,13 +71,13 @@ class Transactions:
         self._settings = settings
         self._store = store
         self._inner = inner
-        self._topics = topics
         self._clients = clients
         self._offsets = offsets
         self._clock = clock
         self._host = store_host
         self._turn = 0
         self._occasional = OccasionalLog(log)
+        self._rerouting = Rerouting.of(settings)
         self._halves = OpenHalves(self._start(HALF_TOPIC), self._start(OP_HALF_TOPIC))
         self._load()
 
@@ -130,15 +129,26 @@ class Transactions:
             remark = f"the transaction of half message {record.queue_offset} is finished already"
             return refusal(command, ResponseCode.SYSTEM_ERROR, remark)
         op = rules.op_message(latest, now_ms=now, host=self._host)
-        messages = [op] if request.commit_or_rollback == rules.ROLLBACK else [self._committed(record), op]
+        messages = [op]
+        if request.commit_or_rollback == rules.COMMIT:
+            try:
+                messages.insert(0, self._committed(record, now))
+            except RerouteRefused as refused_delay:
+                return refusal(command, refused_delay.code, refused_delay.remark)
         placed = self._inner.put(messages)
         self._halves.ended(origin, placed[-1].queue_offset)
         return answer(command)
 
-    def _committed(self, record: StoredRecord) -> InnerMessage:
-        name = property_string.find(record.properties, rules.REAL_TOPIC.encode()) or b""
-        topic = self._topics.get(name.decode("utf-8", "replace"))
-        return rules.committed(record, topic_sys_flag=0 if topic is None else topic.sys_flag)
+    def _committed(self, record: StoredRecord, now_ms: int) -> InnerMessage:
+        """The message that becomes visible, or waits where its delay or time says (broker:9.2)."""
+        message = rules.committed(record)
+        place = self._rerouting.place(
+            message.topic, message.queue_id, message.properties, message.sys_flag, now_ms
+        )
+        message.topic, message.queue_id, message.properties = place.topic, place.queue_id, place.properties
+        if place.delay_ms is not None:
+            message.tags_code = self._inner.store_time(now_ms) + place.delay_ms
+        return message
 
     def resume(self, connection: Connection, command: Command) -> Command:
         """323: put a half message that was given up back, so that it is checked again."""
