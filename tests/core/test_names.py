@@ -99,3 +99,70 @@ def test_topics_of_groups() -> None:
     assert names.retry_topic("g") == "%RETRY%g"
     assert names.dlq_topic("g") == "%DLQ%g"
     assert len(names.retry_topic("g" * names.GROUP_CHARS_MAX)) == names.TOPIC_CHARS_MAX
+
+
+@pytest.mark.proves("client:B-121", "client:B-122", "client:B-123")
+@pytest.mark.parametrize(
+    ("name", "wrapped"),
+    [
+        ("T", "ns%T"),
+        ("%RETRY%g", "%RETRY%ns%g"),
+        ("%DLQ%g", "%DLQ%ns%g"),
+        ("other%T", "ns%other%T"),
+        ("nsT", "ns%nsT"),
+        ("", ""),
+        *((name, name) for name in sorted(names.SYSTEM_TOPICS)),
+        ("rmq_sys_x", "rmq_sys_x"),
+        ("CID_RMQ_SYS_x", "CID_RMQ_SYS_x"),
+        ("%RETRY%CID_RMQ_SYS_x", "%RETRY%CID_RMQ_SYS_x"),
+    ],
+)
+def test_names_in_a_name_space(name: str, wrapped: str) -> None:
+    assert names.with_namespace("ns", name) == wrapped
+    assert names.with_namespace("ns", wrapped) == wrapped
+    assert names.without_namespace("ns", wrapped) == name
+    for none in (None, ""):
+        assert names.with_namespace(none, name) == name
+        assert names.without_namespace(none, wrapped) == wrapped
+
+
+@given(st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True))
+def test_wrapping_can_be_undone(name: str) -> None:
+    for each in (name, f"%RETRY%{name}", f"%DLQ%{name}"):
+        assert names.without_namespace("ns", names.with_namespace("ns", each)) == each
+
+
+@pytest.mark.proves("client:B-123")
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        ("ns%T", "ns"),
+        ("%RETRY%ns%g", "ns"),
+        ("%DLQ%ns%g%x", "ns"),
+        ("T", None),
+        ("%T", None),
+        ("TBW102", None),
+    ],
+)
+def test_the_name_space_of_a_name(name: str, space: str | None) -> None:
+    assert names.namespace_of(name) == space
+
+
+@pytest.mark.proves("client:B-125")
+@pytest.mark.parametrize(
+    ("address", "space"),
+    [
+        ("http://MQ_INST_12_abc.mq.example:80", "MQ_INST_12_abc"),
+        ("MQ_INST_12_abc.mq.example:80", "MQ_INST_12_abc"),
+        ("127.0.0.1:9876", None),
+        ("http://mq.example/MQ_INST_1", None),
+    ],
+)
+def test_the_name_space_of_an_end_point(address: str, space: str | None) -> None:
+    assert names.namespace_of_endpoint(address) == space
+
+
+@pytest.mark.parametrize("space", ["", "a%b", "a b", "x" * 128])
+def test_illegal_name_spaces(space: str) -> None:
+    with pytest.raises(InvalidNameError):
+        names.check_namespace(space)

@@ -26,6 +26,7 @@ from sparrowmq.client.addresses import (
 )
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.nameservers import FOLLOW_FIRST_SECONDS, FOLLOW_SECONDS, NameServers
+from sparrowmq.client.namespaces import NamespacedHandlers, namespace_in
 from sparrowmq.client.request_reply import PendingReplies
 from sparrowmq.client.requests import BrokerRequests, command, decode_route
 from sparrowmq.client.routes import RouteTable
@@ -119,8 +120,10 @@ class ClientInstance:
         self.client_address = address
         self.state = InstanceState.CREATED
         self.hooks = Hooks(request_hooks(settings))
+        self.namespace = namespace_in(settings)
+        """The name space that names on the wire are in (client:B.23)."""
         self.replies = PendingReplies(self.clock)
-        self.checks = TransactionChecks()
+        self.checks = TransactionChecks(self.namespace)
         self.on_request: dict[int, Handler[str]] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.receive,
@@ -134,7 +137,9 @@ class ClientInstance:
         self.unique_ids = UniqueIds(address)
         self.remoting = RemotingClient(
             connect_timeout=settings.connect_timeout,
-            on_request=self.on_request,
+            on_request=NamespacedHandlers(self.on_request, self.namespace)
+            if self.namespace
+            else self.on_request,
             on_connected=self._connected,
             hooks=self.hooks.rpc,
             tls=tls_context(settings),

@@ -15,6 +15,7 @@ from typing import Final
 
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.pull_plan import PullPlan
@@ -317,6 +318,7 @@ class LitePull:
         messages = decode_messages(
             answer.body, queue, ReceivedMessage, tags, answer.min_offset, answer.max_offset
         )
+        unwrap_messages(self._instance.namespace, messages)
         if messages:
             process_queue.put(messages)
             self._waiting.append((held, process_queue, messages))

@@ -32,7 +32,7 @@ from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.names import RETRY_PREFIX
+from sparrowmq.core.names import RETRY_PREFIX, without_namespace
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
@@ -293,7 +293,7 @@ class GroupMember(control.ControlledMember):
         found = decode_messages(body, MessageQueue("", broker_name, 0), self._message_type)
         message = control.one_message(list(found))
         topic = message.properties.get("RETRY_TOPIC", message.topic)
-        message.topic = topic
+        message.topic = topic = without_namespace(self.instance.namespace, topic)
         handler = self._subscriptions.handler(topic)
         if handler is None:
             raise ClientError(f"group {self.group} has no handler of topic {topic}")

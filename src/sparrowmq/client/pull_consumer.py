@@ -23,6 +23,7 @@ from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.lite_pull import LitePull
+from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.pull_member import PullMember
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
@@ -430,6 +431,7 @@ class PullConsumer:
             messages = decode_messages(
                 answer.body, queue, ReceivedMessage, tags, answer.min_offset, answer.max_offset
             )
+            unwrap_messages(self._running().namespace, messages)
         return PullResult(answer.status, messages, answer.next_offset, answer.min_offset, answer.max_offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:

@@ -11,6 +11,7 @@ from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import FilterMessageContext
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offset_store import OffsetStore
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.requests import (
@@ -193,6 +194,7 @@ class Puller:
                 answer.min_offset,
                 answer.max_offset,
             )
+            unwrap_messages(self._instance.namespace, messages)
             seconds = self._instance.clock.monotonic() - start
             self._statistics.pulled(queue.topic, len(messages), seconds)
             if self._hooks.filter_message and messages:

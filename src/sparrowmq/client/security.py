@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparrowmq.client.hooks import Hook, RpcHook
+from sparrowmq.client.namespaces import Namespaced, namespace_in
 from sparrowmq.client.settings import ClientSettings
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.signing import Credentials, sign
@@ -39,6 +40,8 @@ def request_hooks(settings: ClientSettings) -> tuple[Hook, ...]:
     """The hooks of a client: what the settings imply around those they name, in order (client:A-83)."""
     first: list[Hook] = []
     last: list[Hook] = []
+    if namespace := namespace_in(settings):
+        first.append(Namespaced(namespace))
     if settings.namespace_v2:
         first.append(Marker((("nsd", "true"), ("ns", settings.namespace_v2))))
     if settings.access_key is not None and settings.secret_key is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import PROPERTY_PRODUCER_GROUP, ReceivedMessage
+from sparrowmq.core.names import without_namespace
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.call_headers import CheckTransactionStateRequest
 from sparrowmq.protocol.frame import Command
@@ -19,9 +20,13 @@ Checker = Callable[[str, CheckTransactionStateRequest, ReceivedMessage], None]
 
 
 class TransactionChecks:
-    """Who answers brokers that ask for transactions (39), by producer group; one per client instance."""
+    """Who answers brokers that ask for transactions (39), by producer group; one per client instance.
 
-    def __init__(self) -> None:
+    Names in the messages that come are taken out of `namespace`.
+    """
+
+    def __init__(self, namespace: str | None = None) -> None:
+        self._namespace = namespace
         self._checkers: dict[str, Checker] = {}
         self._occasional = OccasionalLog(log)
 
@@ -43,7 +48,8 @@ class TransactionChecks:
                 logging.WARNING, "unreadable", f"{address} asks for a transaction that is unreadable: {error}"
             )
             return
-        group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
+        message.topic = without_namespace(self._namespace, message.topic)
+        group = without_namespace(self._namespace, message.properties.get(PROPERTY_PRODUCER_GROUP, ""))
         checker = self._checkers.get(group)
         if checker is None:
             self._occasional.write(

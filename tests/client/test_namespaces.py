@@ -1,0 +1,180 @@
+"""Name spaces: names as users write them inside a client, wrapped on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.protocol.recorded import requests
+from tests.support import run, until
+
+from sparrowmq import aio
+from sparrowmq.client.namespaces import Namespaced, NamespacedHandlers, namespace_in
+from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from sparrowmq.core.errors import InvalidNameError
+from sparrowmq.core.message import Message
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.java_json import loads
+from sparrowmq.testing import LocalCluster
+
+HOOK = Namespaced("ns1")
+
+
+def wrapped(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    command = Command(code, ext=ext or {}, body=body)
+    HOOK.before_request("a:1", command)
+    return command
+
+
+class TestRequests:
+    @pytest.mark.proves("client:B-121", "client:B-122")
+    @pytest.mark.parametrize(
+        ("code", "ext", "sent"),
+        [
+            (105, {"topic": "T"}, {"topic": "ns1%T"}),
+            (105, {"topic": "TBW102"}, {"topic": "TBW102"}),
+            (11, {"topic": "%RETRY%g", "consumerGroup": "g", "subscription": "T"},
+             {"topic": "%RETRY%ns1%g", "consumerGroup": "ns1%g", "subscription": "T"}),
+            (36, {"group": "g", "originTopic": "T"}, {"group": "ns1%g", "originTopic": "ns1%T"}),
+            (35, {"producerGroup": "CLIENT_INNER_PRODUCER", "clientID": "c"},
+             {"producerGroup": "CLIENT_INNER_PRODUCER", "clientID": "c"}),
+            (325, {"a": "p", "b": "c_REPLY_TOPIC"}, {"a": "p", "b": "c_REPLY_TOPIC"}),
+            (310, {"a": "p", "b": "T", "c": "TBW102", "i": "PGROUP\x01p\x02TAGS\x01a"},
+             {"a": "ns1%p", "b": "ns1%T", "c": "TBW102",
+              "i": "PGROUP\x01ns1%p\x02TAGS\x01a\x02INSTANCE_ID\x01ns1\x02"}),
+            (10, {"topic": "T", "properties": ""},
+             {"topic": "ns1%T", "properties": "INSTANCE_ID\x01ns1\x02"}),
+        ],
+    )  # fmt: skip
+    def test_headers(self, code: int, ext: dict[str, str], sent: dict[str, str]) -> None:
+        assert wrapped(code, ext).ext == sent
+
+    def test_recorded_heartbeats(self) -> None:
+        seen = 0
+        for _, command in requests(34):
+            body = loads(wrapped(34, body=command.body).body)
+            for producer in body.get("producerDataSet", ()):
+                assert producer["groupName"] in ("CLIENT_INNER_PRODUCER",) or producer[
+                    "groupName"
+                ].startswith("ns1%")
+            for consumer in body.get("consumerDataSet", ()):
+                assert consumer["groupName"].startswith("ns1%")
+                for data in consumer.get("subscriptionDataSet", ()):
+                    seen += 1
+                    assert data["topic"].startswith(("ns1%", "%RETRY%ns1%"))
+                    assert data["subString"]
+        assert seen
+
+    def test_recorded_locks(self) -> None:
+        for _, command in requests(41, 42):
+            body = loads(wrapped(command.code, body=command.body).body)
+            assert body["consumerGroup"].startswith("ns1%")
+            assert all("ns1%" in queue["topic"] for queue in body["mqSet"])
+
+    def test_nothing_is_wrapped_twice(self) -> None:
+        command = wrapped(11, {"topic": "T", "consumerGroup": "g"})
+        before = dict(command.ext)
+        HOOK.before_request("a:1", command)
+        assert command.ext == before
+
+    def test_queues_in_answers(self) -> None:
+        body = b'{"lockOKMQSet":[{"topic":"ns1%T"},{"topic":"%RETRY%ns1%g"},{"topic":"ns2%T"}]}'
+        answer = Command(0, body=body)
+        HOOK.after_response("a:1", Command(41), answer)
+        assert answer.body == b'{"lockOKMQSet":[{"topic":"T"},{"topic":"%RETRY%g"},{"topic":"ns2%T"}]}'
+
+
+class TestWhatBrokersAsk:
+    @pytest.mark.proves("client:B-123")
+    def test_names_are_unwrapped(self) -> None:
+        seen: list[Command] = []
+        handlers = NamespacedHandlers({40: lambda _, request: seen.append(request)}, "ns1")
+        handlers[40]("a:1", Command(40, ext={"consumerGroup": "ns1%g"}))
+        handlers[40]("a:1", Command(40, ext={"consumerGroup": "other%g"}))
+        assert [request.ext["consumerGroup"] for request in seen] == ["g", "other%g"]
+        assert (len(handlers), list(handlers), handlers.get(41)) == (1, [40], None)
+
+    @pytest.mark.parametrize("later", [False, True])
+    def test_queues_go_both_ways(self, later: bool) -> None:
+        asked: list[bytes] = []
+
+        def serve(_: str, request: Command) -> Any:
+            asked.append(request.body)
+            answer = Command(0, body=b'{"t":{{"topic":"T"}:1}}')
+
+            async def soon() -> Command:
+                return answer
+
+            return soon() if later else answer
+
+        async def main() -> bytes:
+            result = NamespacedHandlers({221: serve}, "ns1")[221](
+                "a:1", Command(221, body=b'{"t":{{"topic":"ns1%T"}:5}}')
+            )
+            answer = await result if asyncio.iscoroutine(result) else result
+            assert isinstance(answer, Command)
+            return answer.body
+
+        assert run(main()) == b'{"t":{{"topic":"ns1%T"}:1}}'
+        assert asked == [b'{"t":{{"topic":"T"}:5}}']
+
+
+class TestSettings:
+    @pytest.mark.proves("client:B-125")
+    def test_an_instances_end_point_names_it(self) -> None:
+        assert namespace_in(ClientSettings(namesrv="http://MQ_INST_12_abc.cn.example:80")) == "MQ_INST_12_abc"
+        assert namespace_in(ClientSettings(namesrv="MQ_INST_12_abc.cn.example:80", namespace="own")) == "own"
+        assert namespace_in(ClientSettings(namesrv="127.0.0.1:9876")) is None
+        assert namespace_in(ClientSettings()) is None
+
+    @pytest.mark.parametrize("name", ["a%b", "a b", " "])
+    def test_illegal_ones(self, name: str) -> None:
+        with pytest.raises(InvalidNameError):
+            ClientSettings(namespace=name)
+
+
+@pytest.mark.proves("client:B-12", "client:B-121", "client:B-124")
+def test_two_name_spaces_on_one_broker() -> None:
+    async def main(cluster: LocalCluster) -> None:
+        got: dict[str, list[tuple[str, bytes]]] = {"red": [], "blue": []}
+
+        async def consume(space: str) -> None:
+            settings = ConsumerSettings(
+                namesrv=cluster.namesrv, namespace=space, consume_from="first", rebalance_interval=0.2
+            )
+
+            def handle(message: Any) -> None:
+                got[space].append((message.topic, message.body))
+
+            async with aio.PushConsumer("billing", settings=settings) as consumer:
+                consumer.subscribe("Orders", handler=handle)
+                await until(lambda: len(got[space]) == 3)
+                assert {queue.topic for queue in consumer.assignment} <= {"Orders", "%RETRY%billing"}
+
+        for space in got:
+            settings = ProducerSettings(namesrv=cluster.namesrv, namespace=space)
+            async with aio.Producer("shop", settings=settings) as producer:
+                for n in range(3):
+                    result = await producer.send(Message("Orders", f"{space}{n}".encode()))
+                    assert result.queue.topic == "Orders"
+                assert {queue.topic for queue in await producer.queues("Orders")} == {"Orders"}
+        await asyncio.gather(*(consume(space) for space in got))
+        for space, messages in got.items():
+            assert sorted(messages) == [("Orders", f"{space}{n}".encode()) for n in range(3)]
+        async with aio.Admin(namesrv=cluster.namesrv) as admin:
+            topics = await admin.topic_list(system=True)
+            assert {"red%Orders", "blue%Orders", "%RETRY%red%billing"} <= set(topics)
+            assert "Orders" not in topics
+        reader = ClientSettings(namesrv=cluster.namesrv, namespace="red")
+        async with aio.PullConsumer("audit", settings=reader) as consumer:
+            found = []
+            for queue in await consumer.queues("Orders"):
+                pulled = await consumer.pull(queue, 0)
+                found += [(message.topic, message.properties["INSTANCE_ID"]) for message in pulled.messages]
+                await consumer.commit(queue, pulled.next_offset)
+                assert await consumer.committed(queue) == pulled.next_offset
+            assert found == [("Orders", "red")] * 3
+
+    with LocalCluster() as cluster:
+        run(main(cluster))
