@@ -73,7 +73,7 @@ class Namespaced(RpcHook):
         return name if name == INNER_PRODUCER_GROUP else with_namespace(self.namespace, name)
 
     def _properties(self, text: str) -> str:
-        """The property string of a message: the producer's group wrapped, the name space told (client:B.9)."""
+        """A message's property string: producer's group wrapped, name space told (client:B.9)."""
         parts = [part for part in text.split("\x02") if part]
         for index, part in enumerate(parts):
             name, _, value = part.partition("\x01")
