@@ -1,29 +1,40 @@
-"""Store directories change hands: ours to Apache's broker and back, with every message and offset."""
+"""Store directories change hands: ours, Apache's, ours again, with every message, offset and key.
+
+After clean stops and after `kill -9`, by either side.
+"""
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tests.interop.apache import PATIENT, ApacheCluster
 from tests.interop.driver import JavaDriver, Received
+from tests.store.rig import append, bodies_of, open_store
 
 from sparrowmq.core.message import Message
+from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop
 
 LOG_FILE_BYTES: Final = 1024 * 1024
 QUEUE_FILE_BYTES: Final = 20 * 1000
+INDEX_SLOTS: Final = 500
+INDEX_ENTRIES: Final = 2000
+SIZES: Final[dict[str, Any]] = {
+    "mapped_file_size_commit_log": LOG_FILE_BYTES,
+    "mapped_file_size_consume_queue": QUEUE_FILE_BYTES,
+    "max_hash_slot_num": INDEX_SLOTS,
+    "max_index_num": INDEX_ENTRIES,
+}
 
 
 def _ours(store: Path) -> LocalCluster:
-    return LocalCluster(
-        store,
-        mapped_file_size_commit_log=LOG_FILE_BYTES,
-        mapped_file_size_consume_queue=QUEUE_FILE_BYTES,
-    )
+    return LocalCluster(store, **SIZES)
 
 
 def _apache(directory: Path, store: Path) -> ApacheCluster:
@@ -31,6 +42,8 @@ def _apache(directory: Path, store: Path) -> ApacheCluster:
         **PATIENT,
         "mappedFileSizeCommitLog": LOG_FILE_BYTES,
         "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
+        "maxHashSlotNum": INDEX_SLOTS,
+        "maxIndexNum": INDEX_ENTRIES,
         "storePathRootDir": str(store),
         "storePathCommitLog": str(store / "commitlog"),
     }
@@ -70,6 +83,13 @@ def _fill(driver: JavaDriver, namesrv: str, topic: str, name: str) -> int:
     return len(messages)
 
 
+def _check_keys(driver: JavaDriver, namesrv: str, topic: str, name: str) -> None:
+    """Single sends of one fill are found by their keys."""
+    for number in range(0, 360, 40):
+        found = driver.call("Lookups.byKey", namesrv=namesrv, topic=topic, key=f"{name}-{number}", count=5)
+        assert [one["flag"] for one in found] == [number], (name, number)
+
+
 def _consume(driver: JavaDriver, namesrv: str, topic: str, count: int) -> list[bytes]:
     with driver.consumer(namesrv, f"{topic}_c", {topic: "*"}) as consumer:
         return sorted(message.body for message in consumer.wait(count))
@@ -89,6 +109,7 @@ def test_a_directory_goes_from_ours_to_apache_and_back(driver: JavaDriver, tmp_p
         assert [_content(message) for message in driver.dump(peer.namesrv, topic)] == [
             _content(message) for message in before
         ]
+        _check_keys(driver, peer.namesrv, topic, "ours")
         second = _fill(driver, peer.namesrv, topic, "apache")
         bodies = _consume(driver, peer.namesrv, topic, second)
         assert bodies == sorted(message.body for message in _messages(topic, "apache", 400))
@@ -101,6 +122,8 @@ def test_a_directory_goes_from_ours_to_apache_and_back(driver: JavaDriver, tmp_p
         after = driver.dump(cluster.namesrv, topic)
         assert [_content(message) for message in after] == [_content(message) for message in between]
         third = _fill(driver, cluster.namesrv, topic, "again")
+        for name in ("ours", "apache", "again"):
+            _check_keys(driver, cluster.namesrv, topic, name)
         bodies = _consume(driver, cluster.namesrv, topic, third)
         assert bodies == sorted(message.body for message in _messages(topic, "again", 400))
 
@@ -117,3 +140,43 @@ def test_ours_opens_what_apache_left_when_it_was_killed(driver: JavaDriver, tmp_
         after = driver.dump(cluster.namesrv, topic)
         assert len(after) == count
         assert [_content(message) for message in after] == [_content(message) for message in before]
+        _check_keys(driver, cluster.namesrv, topic, "apache")
+
+
+@pytest.mark.proves("broker:2.9", "broker:18")
+def test_apache_opens_what_ours_left_when_it_was_killed(driver: JavaDriver, tmp_path: Path) -> None:
+    """With a queue and the checkpoint lost: entries of the last file that did not reach the disk."""
+    root, topic, rng = tmp_path / "store", "Moving", random.Random(7)
+    expected: list[list[bytes]] = [[] for _ in range(3)]
+    store = open_store(root, **SIZES)
+    for number in range(3000):
+        queue_id, body = rng.randrange(3), b"%d:" % number + rng.randbytes(rng.randrange(1500))
+        properties = b"TAGS\x01T%d\x02KEYS\x01k%d\x02UNIQ_KEY\x01%032X\x02" % (number % 3, number, number)
+        code = 84 * 31 + 48 + number % 3
+        append(store, store.queue(topic, queue_id), body, properties=properties, tags_code=code)
+        expected[queue_id].append(body)
+        if rng.random() < 0.3:
+            store.commit_chunk()
+        if number == 1500:
+            store.flush()
+            store.flush_queues(safe_point=True)
+    store.commit_chunk()
+    config = {"perm": 6, "readQueueNums": 3, "writeQueueNums": 3, "topicName": topic, "order": False}
+    config |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
+    table = {"dataVersion": version, "topicConfigTable": {topic: config}}
+    ConfigFile(root / "config" / "topics.json").save(table)
+    store.abandon()
+    shutil.rmtree(root / "consumequeue" / topic / "1")
+    (root / "checkpoint").unlink()
+    with _apache(tmp_path, root) as peer:
+        seen: list[list[bytes]] = [[] for _ in range(3)]
+        for message in driver.dump(peer.namesrv, topic):
+            seen[message.queue_id].append(message.body)
+        assert seen == expected
+        peer.broker.kill()
+    again = open_store(root, **SIZES)
+    assert not again.recovery.clean
+    assert (again.recovery.damaged, again.recovery.refused) == ((), 0)
+    assert [bodies_of(again, topic, queue_id) for queue_id in range(3)] == expected
+    again.close()

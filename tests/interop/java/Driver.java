@@ -345,7 +345,7 @@ public final class Driver {
 
     // ---- admin -------------------------------------------------------------------------------------------------
 
-    private static synchronized DefaultMQAdminExt admin(JSONObject request) throws Exception {
+    static synchronized DefaultMQAdminExt admin(JSONObject request) throws Exception {
         String namesrv = request.getString("namesrv");
         DefaultMQAdminExt admin = ADMINS.get(namesrv);
         if (admin == null) {
