@@ -126,6 +126,9 @@ if TYPE_CHECKING:
         SendResult,
         SendStatus,
     )
+    from sparrowmq.core.subscription import (
+        Sql,
+    )
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
@@ -197,6 +200,7 @@ __all__ = [
     "SendStatus",
     "SettingsError",
     "SparrowError",
+    "Sql",
     "State",
     "StoreError",
     "TooManyRequestsError",
@@ -241,6 +245,7 @@ _HOMES = {
         "AllocateStrategy Averagely AveragelyByCircle ByConfig ByMachineRoom ConsistentHash "
         "MachineRoomNearby RoomResolver"
     ),
+    "sparrowmq.core.subscription": "Sql",
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
 

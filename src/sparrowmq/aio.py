@@ -119,6 +119,9 @@ from sparrowmq.core.results import (
     SendResult,
     SendStatus,
 )
+from sparrowmq.core.subscription import (
+    Sql,
+)
 
 __all__ = [
     "Admin",
@@ -188,6 +191,7 @@ __all__ = [
     "SendStatus",
     "SettingsError",
     "SparrowError",
+    "Sql",
     "State",
     "StoreError",
     "TooManyRequestsError",

@@ -10,6 +10,7 @@ from typing import Any
 from tests.broker.doubles import FakeClock, FakeConnection, FakeRegistration
 
 from sparrowmq.broker.clients import ClientTable
+from sparrowmq.broker.filters import ConsumerFilters
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
 from sparrowmq.broker.inner import InnerStore
@@ -19,6 +20,7 @@ from sparrowmq.broker.sending import SendPath
 from sparrowmq.broker.topics import TopicTable
 from sparrowmq.core.ids import pack_host
 from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.protocol.bloom import BloomFilter
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.headers import SendMessageRequest, send_v2_to_ext
@@ -52,6 +54,9 @@ class Rig:
         self.groups = GroupTable(ConfigFile(config / "subscriptionGroup.json"), self.clock, auto_create=True)
         self.clients = ClientTable()
         self.offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"))
+        self.filters = ConsumerFilters(
+            ConfigFile(config / "consumerFilter.json"), self.clock, BloomFilter(), keep_ms=86_400_000
+        )
         self.pool = ThreadPoolExecutor(1)
         self.flusher = Flusher(
             self.store,
@@ -64,7 +69,7 @@ class Rig:
         self.registration = FakeRegistration()
         self.locked: set[str] = set()
         self.pulling = PullPath(
-            self.settings, self.store, self.topics, self.groups, self.clients, self.offsets
+            self.settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.filters
         )
         self.inner = InnerStore(
             self.store,

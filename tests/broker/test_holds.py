@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from sparrowmq.broker.filters import EVERYTHING
 from sparrowmq.broker.holds import HeldPull, HoldTable
 
 
@@ -19,7 +20,7 @@ class Queue(SimpleNamespace):
 
 def held(queue: Any, *, deadline: float = 10.0, connection: Any = None) -> HeldPull:
     frame: Any = SimpleNamespace(opaque=1)
-    return HeldPull(connection or object(), frame, queue, None, deadline)
+    return HeldPull(connection or object(), frame, queue, EVERYTHING, deadline)
 
 
 def test_taking_a_queue_gives_its_pulls_once_and_leaves_the_others() -> None:

@@ -30,7 +30,9 @@ class Members:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.made = 0
-        self.handlers = Membership(rig.clients, rig.groups, rig.topics, topic_made=self._topic_made)
+        self.handlers = Membership(
+            rig.clients, rig.groups, rig.topics, rig.filters, topic_made=self._topic_made
+        )
 
     def _topic_made(self) -> None:
         self.made += 1
@@ -150,3 +152,23 @@ def test_the_members_of_a_group_nobody_made_say_how_it_is_made(members: Members)
     remark = members.list("nobody").remark or ""
     assert remark.startswith("no consumer for this group, nobody")
     assert "autoCreateSubscriptionGroup" in remark
+
+
+@pytest.mark.proves("broker:14.2")
+def test_filters_live_as_long_as_their_group(members: Members) -> None:
+    one, two = connection(1), connection(2)
+    data = SubscriptionData("T", "a > 1", version=1, expression_type="SQL92")
+    wanted = ConsumerData(group="g", subscriptions=(data,))
+    for client, name in ((one, "c1"), (two, "c2")):
+        members.beat(client, name, wanted)
+    stored = members.rig.filters.get("T", "g")
+    assert stored is not None and not stored.is_dead
+    members.handlers.connection_gone(one)
+    assert not stored.is_dead
+    members.handlers.connection_gone(two)
+    assert stored.is_dead
+    members.beat(one, "c1", wanted)
+    assert not stored.is_dead
+    ext = {"clientID": "c1", "consumerGroup": "g"}
+    members.handlers.unregister(one, Command(RequestCode.UNREGISTER_CLIENT, 1, ext=ext))
+    assert stored.is_dead

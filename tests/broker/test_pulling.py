@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.rig import Rig, connection, pull_ext, send_command
 
@@ -21,6 +22,7 @@ from sparrowmq.protocol.bodies import (
     SubscriptionGroupConfig,
     TopicConfig,
 )
+from sparrowmq.protocol.bodies.clients import WireSubscription
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.hot import PullFrame, decode_pull
@@ -138,7 +140,8 @@ def refuse_group(rig: Rig) -> None:
         (None, {"consumerGroup": "bad group"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "bad group"),
         (None, {"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "||"),
         (None, {"sysFlag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "g"),
-        (None, {"expressionType": "SQL92"}, ResponseCode.SYSTEM_ERROR, "SQL92"),
+        (None, {"expressionType": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "column 1"),
+        (None, {"expressionType": "FOO"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "FOO"),
         (refuse_writes_only, {}, ResponseCode.NO_PERMISSION, "TopicTest"),
         (refuse_group, {}, ResponseCode.NO_PERMISSION, "g"),
     ],
@@ -322,3 +325,110 @@ def test_a_damaged_record_is_left_out_and_said_so_once(rig: Rig, caplog: pytest.
     assert [text for text in caplog.messages if "damaged" in text] == [
         "TopicTest/0 offset 1: its record is damaged and left out"
     ]
+
+
+def sql_subscribe(rig: Rig, expression: str, version: int = 5) -> None:
+    """What a heartbeat does for a group with a filter."""
+    data = SubscriptionData("TopicTest", expression, version=version, expression_type="SQL92")
+    subscribe(rig, data)
+    rig.filters.register("g", [data])
+
+
+def send(rig: Rig, *values: object) -> None:
+    """Messages with property `a`."""
+    for value in values:
+        rig.sending.handle(connection(), send_command(b"%a" % value, properties=f"a\x01{value}\x02"))
+
+
+SQL_PULL = {"expressionType": "SQL92", "subscription": "a BETWEEN 2 AND 3"}
+
+
+@pytest.mark.proves("broker:14.2", "broker:5.3")
+def test_a_filter_in_the_pull_is_evaluated_on_the_records(rig: Rig) -> None:
+    send(rig, 1, 2, "x", 3, 4)
+    answer = pull(rig, **SQL_PULL)
+    assert bodies(answer) == [b"2", b"3"] and answer.ext["nextBeginOffset"] == "5"
+    none = pull(rig, **SQL_PULL, queueOffset=4)
+    assert (none.code, none.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "5")
+    wrong = pull(rig, expressionType="SQL92", subscription="a BETWEEN 3 AND 2")
+    assert wrong.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and "column 3" in (wrong.remark or "")
+
+
+@pytest.mark.proves("broker:14.2", "broker:5.3")
+def test_the_groups_filter_serves_pulls_without_one(rig: Rig) -> None:
+    send(rig, 1, 2)
+    sql_subscribe(rig, "a = 2")
+    assert bodies(pull(rig, sysFlag=0, subVersion=5)) == [b"2"]
+    sql_subscribe(rig, "a = 1", version=6)
+    newer = SubscriptionData("TopicTest", "a = 1", version=6, expression_type="SQL92")
+    rig.clients.consumers["g"].subscribe([newer])
+    assert bodies(pull(rig, sysFlag=0, subVersion=6)) == [b"1"]
+
+
+@pytest.mark.proves("broker:14.2", "broker:5.3")
+def test_a_group_whose_filter_is_missing_or_old_is_told_so(rig: Rig) -> None:
+    data = SubscriptionData("TopicTest", "a >", version=5, expression_type="SQL92")
+    subscribe(rig, data)
+    rig.filters.register("g", [data])
+    missing = pull(rig, sysFlag=0, subVersion=5)
+    assert missing.code == ResponseCode.FILTER_DATA_NOT_EXIST and "a >" in (missing.remark or "")
+    rig.filters.register("g", [SubscriptionData("TopicTest", "a = 1", version=4, expression_type="SQL92")])
+    assert pull(rig, sysFlag=0, subVersion=5).code == ResponseCode.FILTER_DATA_NOT_LATEST
+    assert pull(rig, sysFlag=0, subVersion=6).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+
+@pytest.mark.proves("broker:14.2", "broker:5.3")
+def test_a_broker_without_property_filters_refuses_them(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "store", enable_property_filter=False)
+    rig.topics.ensure("TopicTest", 2)
+    sql_subscribe(rig, "a = 2")
+    for fields in (SQL_PULL, {"sysFlag": 0, "subVersion": 5}):
+        answer = pull(rig, **fields)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "does not support consumer to filter message by SQL92" in (answer.remark or "")
+    rig.close()
+
+
+@pytest.mark.proves("broker:5.6", "broker:14.2")
+def test_a_held_pull_with_a_filter_wakes_only_for_what_it_wants(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connection()
+    rig.pulling.pull(client, frame(**SQL_PULL | {"sysFlag": 4 | HOLD, "suspendTimeoutMillis": 20_000}))
+    looked: list[int] = []
+    read = rig.store.get_messages
+
+    def noting(queue: Any, offset: int, **options: Any) -> Any:
+        looked.append(offset)
+        return read(queue, offset, **options)
+
+    monkeypatch.setattr(rig.store, "get_messages", noting)
+    send(rig, 1, 4, 5)
+    assert client.written == b"" and rig.pulling.held == 1
+    assert looked == [0, 1, 2], "each message is looked at once"
+    send(rig, 2)
+    (answer,) = client.answers()
+    assert bodies(answer) == [b"2"] and answer.ext["nextBeginOffset"] == "4"
+    assert rig.pulling.held == 0
+
+
+@pytest.mark.proves("broker:5.6")
+def test_a_held_pull_gets_ahead_when_many_unwanted_messages_came(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "store", max_filter_message_size=100)
+    rig.topics.ensure("TopicTest", 2)
+    client = connection()
+    rig.pulling.pull(client, frame(**SQL_PULL | {"sysFlag": 4 | HOLD, "suspendTimeoutMillis": 20_000}))
+    send(rig, *[9] * 5)
+    assert client.written == b""
+    send(rig, 9)
+    (answer,) = client.answers()
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "6")
+    rig.close()
+
+
+@pytest.mark.proves("broker:14.1")
+def test_a_class_filter_gets_every_message(rig: Rig) -> None:
+    send(rig, 1, 2)
+    text = b'{"classFilterMode":true,"subString":"org.x.F","subVersion":3,"topic":"TopicTest"}'
+    subscribe(rig, msgspec.json.decode(text, type=WireSubscription).core())
+    assert len(bodies(pull(rig, sysFlag=0, subVersion=3))) == 2

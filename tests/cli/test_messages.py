@@ -156,3 +156,16 @@ def test_consumes_that_cannot_be(sparrow: Sparrow) -> None:
     assert "no broker serves topic" in sparrow("consume", "NoSuchTopic", status=1).err
     assert "give last, first, or a time" in sparrow("consume", "T", "--from", "soon", status=1).err
     sparrow("consume", "T", "--count", "0", status=2)
+
+
+@pytest.mark.proves("broker:14.2")
+def test_consume_with_a_filter(sparrow: Sparrow) -> None:
+    for number in range(4):
+        sparrow("send", "Filtered", str(number), "--property", f"a={number}")
+    first_two = ("--from", "first", "--sql", "a >= 2", "--count", "2")
+    for options in ((), ("--group", "filter_g")):
+        got = sparrow("consume", "Filtered", *first_two, *options).lines
+        assert sorted(line.split()[-1] for line in got) == ["2", "3"]
+    assert "column 4" in sparrow("consume", "Filtered", "--sql", "a >", status=1).err
+    both = ("--sql", "a > 1", "--tags", "A")
+    assert "give one of them" in sparrow("consume", "Filtered", *both, status=1).err

@@ -68,6 +68,7 @@ class FakeBroker:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda _, c: self._offset(c, lambda q: len(q) // 2),
             RequestCode.GET_EARLIEST_MSG_STORETIME: lambda _, c: answer(ext={"timestamp": str(NOW_MS)}),
             RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.CHECK_CLIENT_CONFIG: lambda _, c: answer(),
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
             RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,

@@ -13,12 +13,14 @@ from tests.client.consuming import (
     numbers,
     put,
 )
-from tests.client.fake import FakeCluster, fake_cluster
+from tests.client.fake import FakeCluster, answer, fake_cluster
 from tests.support import run, until
 
 from sparrowmq.client.push_consumer import PushConsumer
+from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.core.subscription import Sql
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
 
 @pytest.mark.proves("client:C-11", "client:C-23", "client:C.6-1", "client:D-109")
@@ -115,5 +117,35 @@ def test_heartbeats_carry_group_subscription_and_start() -> None:
             }
         goodbye = cluster.broker.requests(RequestCode.UNREGISTER_CLIENT)[-1]
         assert goodbye.ext["consumerGroup"] == "g"
+
+    flow(test)
+
+
+@pytest.mark.proves("client:D.2-14", "broker:14.2")
+def test_filters_are_checked_at_the_start_and_a_refusal_is_raised() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        code = RequestCode.CHECK_CLIENT_CONFIG
+        consumer = consumer_of(cluster)
+        consumer.subscribe("T", Sql("a > 1"), print)
+        async with consumer:
+            codes = [command.code for command in cluster.broker.seen]
+            assert codes.count(code) == 1
+        refused = int(ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+        cluster.broker.on[code] = lambda conn, command: answer(refused, remark="too new for me")
+        consumer = consumer_of(cluster)
+        consumer.subscribe("T", Sql("a > 1"), print)
+        with pytest.raises(InvalidExpressionError, match="too new for me"):
+            await consumer.start()
+
+    flow(test)
+
+
+@pytest.mark.proves("client:D-07")
+def test_a_wrong_filter_is_refused_when_it_is_subscribed() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        consumer = consumer_of(cluster)
+        with pytest.raises(InvalidExpressionError) as caught:
+            consumer.subscribe("T", Sql("a > 1 AN b"), print)
+        assert (caught.value.position, caught.value.token) == (6, "AN")
 
     flow(test)

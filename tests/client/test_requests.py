@@ -10,11 +10,13 @@ from sparrowmq.client.requests import (
     need_address,
     pull_request,
 )
-from sparrowmq.core.errors import BrokerError, ClientError, ProtocolError
+from sparrowmq.core.errors import BrokerError, ClientError, InvalidExpressionError, ProtocolError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import headers
+from sparrowmq.protocol.bodies import CheckClientBody
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 
 QUEUE = MessageQueue("T", "b", 3)
@@ -139,3 +141,21 @@ def test_a_missing_address_names_broker_and_queue() -> None:
     assert need_address("h:1", QUEUE, "master") == "h:1"
     with pytest.raises(ClientError, match="'b' of T/b/3 has no master"):
         need_address(None, QUEUE, "master")
+
+
+@pytest.mark.proves("client:D.2-14")
+def test_a_filter_is_checked_by_the_broker() -> None:
+    data = SubscriptionData("T", "a >", version=3, expression_type="SQL92")
+    found, requests = remote()
+    run(requests.check_filter("h:1", "g", "c", data, 1.0))
+    (asked,) = found.asked
+    assert asked.code == RequestCode.CHECK_CLIENT_CONFIG
+    body = CheckClientBody.decode(asked.body)
+    assert (body.client_id, body.group) == ("c", "g")
+    assert body.subscription_data is not None and body.subscription_data.core() == data
+    _, requests = remote(int(ResponseCode.SUBSCRIPTION_PARSE_FAILED))
+    with pytest.raises(InvalidExpressionError, match="h:1 cannot read the SQL92"):
+        run(requests.check_filter("h:1", "g", "c", data, 1.0))
+    _, requests = remote(1)
+    with pytest.raises(BrokerError):
+        run(requests.check_filter("h:1", "g", "c", data, 1.0))

@@ -58,6 +58,9 @@ ROCKETMQ_DEFAULTS = {
     "maxTransferCountOnMessageInMemory": 32,
     "accessMessageInMemoryMaxRatio": 40,
     "maxFilterMessageSize": 16_000,
+    "filterDataCleanTimeSpan": 86_400_000,
+    "maxErrorRateOfBloomFilter": 20,
+    "expectConsumerNumUseFilter": 32,
     "serverChannelMaxIdleTimeSeconds": 120,
     "tls.server.mode": "permissive",
     "useTLS": False,
@@ -94,7 +97,7 @@ ROCKETMQ_DEFAULTS = {
 
 OURS = {
     *("brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"),
-    *("tls.config.file", "aclPath", "authConfigPath"),
+    *("tls.config.file", "aclPath", "authConfigPath", "enablePropertyFilter"),
 }
 """Names whose default differs from RocketMQ's on purpose, and names of our own."""
 
@@ -175,7 +178,7 @@ def test_home_is_expanded() -> None:
         ("brokerId", "1", "must be a whole number from 0 to 0"),
         ("brokerRole", "SLAVE", "replication is not in this release; only brokerRole=ASYNC_MASTER"),
         ("duplicationEnable", "true", "log duplication is not in this release; only duplicationEnable=false"),
-        ("enablePropertyFilter", "true", "SQL92"),
+        ("filterSupportRetry", "true", "SQL92"),
         ("listenPrt", "1", "test: listenPrt=1: there is no such setting; did you mean listenPort?"),
         ("broker_name", "x", "did you mean brokerName?"),
         ("MAXMESSAGESIZE", "1", "did you mean maxMessageSize?"),

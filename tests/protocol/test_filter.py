@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.core.hashing import java_hash
-from sparrowmq.core.subscription import SubscriptionData
-from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.core.subscription import SQL92, Sql, SubscriptionData
+from sparrowmq.protocol.filter import parse_expression, parse_tags
 
 
 @pytest.mark.parametrize("expression", [None, "", "  ", "*", " * "])
@@ -54,3 +54,28 @@ def test_any_text_is_tags_or_refused(expression: str) -> None:
         assert not expression.replace("||", "").strip()
     else:
         assert all(tag and tag == tag.strip() and "||" not in tag for tag in data.tags)
+
+
+@pytest.mark.proves("client:D-03", "broker:14.2")
+def test_a_filter_becomes_subscription_data_as_it_is() -> None:
+    text = "a > 1 -- more than one"
+    assert parse_expression("T", Sql(text), 7) == SubscriptionData("T", text, frozenset(), 7, SQL92)
+    assert parse_expression("T", "A || B", 7) == parse_tags("T", "A || B", 7)
+    assert str(Sql(text)) == text
+
+
+@pytest.mark.proves("broker:14.2")
+@pytest.mark.parametrize(
+    ("text", "position", "token"),
+    [("a >", 3, ""), ("a > 1 b", 6, "b"), ("", 0, ""), ("a = 'x", 4, "'x"), ("a LIKE 'x'", 2, "LIKE")],
+)
+def test_a_wrong_filter_is_refused_where_it_is_used(text: str, position: int, token: str) -> None:
+    with pytest.raises(InvalidExpressionError) as caught:
+        parse_expression("T", Sql(text), 7)
+    assert (caught.value.position, caught.value.token) == (position, token)
+
+
+@pytest.mark.proves("client:D-09")
+def test_a_class_is_no_filter() -> None:
+    with pytest.raises(InvalidExpressionError, match="filters by class do not exist any more"):
+        parse_expression("T", SubscriptionData, 0)  # type: ignore[arg-type]

@@ -317,3 +317,23 @@ def test_the_unique_key_is_the_message_id() -> None:
     message = r.to_message(r.decode_record(r.encode_record(**FIELDS | {"properties": text})), "b")
     assert message.message_id == "7F00"
     assert message.keys == ["a", "b"]
+
+
+@given(RECORDS, st.binary(max_size=5), st.sampled_from([bytes, bytearray, memoryview]))
+def test_properties_are_found_without_decoding_the_rest(
+    fields: dict[str, Any], before: bytes, kind: type
+) -> None:
+    data = r.encode_record(**fields)
+    assert r.find_properties(kind(before + data + b"tail"), len(before)) == fields["properties"]
+
+
+@given(st.binary(max_size=120), st.integers(0, 130), st.sampled_from([V1, V6, V2]))
+def test_properties_of_a_damaged_record_are_its_properties_or_an_error(
+    noise: bytes, place: int, data: bytes
+) -> None:
+    damaged = data[:place] + noise + data[place + len(noise) :]
+    try:
+        found = r.find_properties(damaged, 0)
+    except RecordError:
+        return
+    assert damaged.endswith(found) or int.from_bytes(damaged[:4], "big") < len(damaged)

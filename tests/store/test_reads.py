@@ -10,7 +10,7 @@ from tests.store.damage import flip
 from tests.store.rig import QUEUE_BYTES, fill, opened, put, read_all
 
 from sparrowmq.core.hashing import tags_code
-from sparrowmq.protocol.record import decode_records
+from sparrowmq.protocol.record import decode_record, decode_records
 from sparrowmq.store.consume_queue import CORRUPT_CODE, DUMMY_SIZE, ENTRY, ConsumeQueue
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reads import GetResult, GetStatus
@@ -280,3 +280,22 @@ def test_interleaved_queues_read_back_whole(tmp_path: Path) -> None:
             records = read_all(store, queue)
             assert [record.body for record in records] == bodies
             assert [record.queue_offset for record in records] == list(range(len(bodies)))
+
+
+@pytest.mark.proves("broker:5.2", "broker:14.2")
+def test_records_are_taken_by_what_they_are(tmp_path: Path) -> None:
+    with opened(tmp_path, mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=2000) as store:
+        queue = store.queue("T", 0)
+        bodies = fill(store, queue, 20)
+        seen: list[int] = []
+
+        def even(view: memoryview, at: int) -> bool:
+            record = decode_record(view, at)
+            seen.append(record.queue_offset)
+            return record.queue_offset % 2 == 0
+
+        result = store.get_messages(queue, 3, max_count=3, max_bytes=1 << 20, match=even)
+        assert (found(result), result.next_offset, result.count) == (bodies[4:10:2], 9, 3)
+        assert seen == list(range(3, 9))
+        none = store.get_messages(queue, 3, max_count=3, max_bytes=1 << 20, match=lambda view, at: False)
+        assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 20)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from sparrowmq.broker.filters import Wanted
     from sparrowmq.protocol.hot import PullFrame
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.transport.connection import Connection
@@ -17,13 +18,16 @@ HELD_PULLS_MAX: Final = 100_000
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """One parked request. `deadline` is monotonic seconds; `codes` are the tag codes wanted, None for all."""
+    """One parked request. `deadline` is monotonic seconds, `scanned` the queue offset before which nothing is
+    wanted, where that is known.
+    """
 
     connection: Connection
     frame: PullFrame
     queue: ConsumeQueue
-    codes: frozenset[int] | None
+    wanted: Wanted
     deadline: float
+    scanned: int = 0
 
 
 class HoldTable:

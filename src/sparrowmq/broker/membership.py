@@ -23,6 +23,7 @@ from sparrowmq.protocol.headers import (
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
+    from sparrowmq.broker.filters import ConsumerFilters
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.transport.connection import Connection
@@ -39,6 +40,7 @@ class Membership:
         clients: ClientTable,
         groups: GroupTable,
         topics: TopicTable,
+        filters: ConsumerFilters,
         *,
         topic_made: Callable[[], None],
         at_once: bool = True,
@@ -46,6 +48,7 @@ class Membership:
         self._clients = clients
         self._groups = groups
         self._topics = topics
+        self._filters = filters
         self._topic_made = topic_made
         self._at_once = at_once
         self._changed: dict[str, None] = {}
@@ -73,6 +76,8 @@ class Membership:
             changed = self._clients.add_consumer(
                 incoming, connection, member, keep_subscriptions=data.without_sub
             )
+            if not data.without_sub:
+                self._filters.register(consumer.group, consumer.subscriptions)
             if changed:
                 self._notify([self._clients.consumers[consumer.group]])
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
@@ -85,7 +90,7 @@ class Membership:
             connection, producer_group=request.producer_group, consumer_group=request.consumer_group
         )
         if left is not None:
-            self._notify([left])
+            self._left([left])
         return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE)
 
     def members(self, connection: Connection, command: Command) -> Command:
@@ -102,7 +107,7 @@ class Membership:
 
     def connection_gone(self, connection: Connection) -> None:
         """A connection closed: its members are gone, the others are told."""
-        self._notify(self._clients.remove_connection(connection))
+        self._left(self._clients.remove_connection(connection))
 
     def drop_silent(self) -> None:
         """Close the connections whose clients sent no heartbeat for 120 s; called every 10 s."""
@@ -121,6 +126,13 @@ class Membership:
             text = f"{topic} cannot be made, failed messages of its group cannot come back yet: {error}"
             self._occasional.write(logging.ERROR, "retry topic", text)
             return False
+
+    def _left(self, groups: list[ConsumerGroup]) -> None:
+        """A member left these groups."""
+        for group in groups:
+            if not group.members:
+                self._filters.unregister(group.name)
+        self._notify(groups)
 
     def _notify(self, groups: Iterable[ConsumerGroup]) -> None:
         if self._at_once:

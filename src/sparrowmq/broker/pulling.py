@@ -7,12 +7,12 @@ import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.broker.filters import Wanted, is_tag_type, unsupported_filter, wanted_filter, wanted_tags
 from sparrowmq.broker.holds import HeldPull, HoldTable
 from sparrowmq.broker.inquiry import Inquiry
 from sparrowmq.broker.progress import memory_bytes
 from sparrowmq.core.errors import InvalidExpressionError, StoreError
 from sparrowmq.core.route import PERM_READ
-from sparrowmq.core.subscription import TAG, SubscriptionData
 from sparrowmq.protocol.bodies import MessageModel
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.filter import parse_tags
@@ -20,18 +20,21 @@ from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 from sparrowmq.protocol.hot import PullFields, PullFrame, pull_answer
 from sparrowmq.store.reads import GetStatus
+from sparrowmq.store.settings import ENTRY_BYTES
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.broker.clients import ClientTable
+    from sparrowmq.broker.filters import ConsumerFilters
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.core.subscription import SubscriptionData
     from sparrowmq.protocol.bodies import SubscriptionGroupConfig
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.offsets import ConsumerOffsets
-    from sparrowmq.store.reads import GetResult
+    from sparrowmq.store.reads import GetResult, Match
     from sparrowmq.transport.connection import Connection
 
 log = logging.getLogger("sparrowmq.broker")
@@ -85,6 +88,7 @@ class PullPath:
         groups: GroupTable,
         clients: ClientTable,
         offsets: ConsumerOffsets,
+        filters: ConsumerFilters,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -93,6 +97,7 @@ class PullPath:
         self._clients = clients
         self._offsets = offsets
         self._inquiry = Inquiry(clients)
+        self._filters = filters
         self._holds = HoldTable()
         self._occasional = OccasionalLog(log)
         self._taken: dict[tuple[ConsumeQueue, str], list[int]] = {}
@@ -124,7 +129,7 @@ class PullPath:
                     f"{connection.unsent_bytes} bytes of answers wait to be read, the limit is "
                     f"{UNSENT_BYTES_MAX}; read them before pulling more",
                 )
-            queue, codes = self._check(fields)
+            queue, wanted = self._check(fields)
         except Refused as refused:
             _refuse(connection, frame, refused)
             if refused.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
@@ -134,7 +139,7 @@ class PullPath:
             return
         if fields.sys_flag & COMMIT:
             self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
-        self._answer(connection, frame, queue, codes, may_hold=bool(fields.sys_flag & SUSPEND))
+        self._answer(connection, frame, queue, wanted, may_hold=bool(fields.sys_flag & SUSPEND))
 
     def wake(self, queues: set[ConsumeQueue]) -> None:
         """Messages arrived in `queues`: answer the pulls that wait there and want one of them."""
@@ -190,7 +195,7 @@ class PullPath:
             _refuse(held.connection, held.frame, _unreadable(error))
             return
         if ready:
-            self._answer(held.connection, held.frame, held.queue, held.codes, may_hold=False)
+            self._answer(held.connection, held.frame, held.queue, held.wanted, may_hold=False)
         else:
             self._holds.park(held)
 
@@ -199,10 +204,23 @@ class PullPath:
         offset = held.frame.fields.queue_offset
         if held.queue.max_offset <= offset:
             return False
-        return held.codes is None or self._store.has_match(held.queue, offset, held.codes)
+        wanted = held.wanted
+        if wanted.match is not None:
+            return self._is_matched(held, wanted.match, offset)
+        return wanted.codes is None or self._store.has_match(held.queue, offset, wanted.codes)
 
-    def _check(self, fields: PullFields) -> tuple[ConsumeQueue, frozenset[int] | None]:
-        """The queue and the tag codes of a pull, after the checks of broker:5.3 in their order."""
+    def _is_matched(self, held: HeldPull, match: Match, offset: int) -> bool:
+        """Look at the records since the last look; when there are many, a read gets the consumer ahead."""
+        queue = held.queue
+        if queue.max_offset - offset > self._settings.max_filter_message_size // ENTRY_BYTES:
+            return True
+        start = max(offset, held.scanned)
+        found = self._store.get_messages(queue, start, max_count=1, max_bytes=1, match=match)
+        held.scanned = found.next_offset
+        return found.status is not GetStatus.NO_MATCHED_MESSAGE or found.next_offset < queue.max_offset
+
+    def _check(self, fields: PullFields) -> tuple[ConsumeQueue, Wanted]:
+        """The queue of a pull and what it wants of it, after the checks of broker:5.3 in their order."""
         if not self._settings.broker_permission & PERM_READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION, "the broker is not readable: brokerPermission has no 4", 1
@@ -231,18 +249,15 @@ class PullPath:
                 f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
                 f"topicConfig.readQueueNums:[{topic.config.read_queue_nums}]",
             )
-        data = self._subscription(fields, group)
-        return topic.queues[fields.queue_id], data.codes if data.tags else None
+        return topic.queues[fields.queue_id], self._subscription(fields, group)
 
-    def _subscription(self, fields: PullFields, group: SubscriptionGroupConfig) -> SubscriptionData:
-        if (fields.expression_type or TAG) != TAG:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"the broker does not support consumer to filter message by {fields.expression_type}",
-            )
+    def _subscription(self, fields: PullFields, group: SubscriptionGroupConfig) -> Wanted:
         if fields.sys_flag & SUBSCRIPTION:
             try:
-                return _parsed(fields.topic, fields.subscription, 0)
+                if is_tag_type(fields.expression_type):
+                    return wanted_tags(_parsed(fields.topic, fields.subscription, 0).tags)
+                self._need_property_filter(fields.expression_type)
+                return wanted_filter(fields.expression_type or "", fields.subscription or "")
             except InvalidExpressionError as error:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         name = fields.consumer_group
@@ -261,14 +276,35 @@ class PullPath:
             )
         if data.version < fields.sub_version:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        return data
+        return wanted_tags(data.tags) if is_tag_type(data.expression_type) else self._registered(fields, data)
+
+    def _registered(self, fields: PullFields, data: SubscriptionData) -> Wanted:
+        """What the group's registered filter wants."""
+        name = fields.consumer_group
+        known = self._filters.get(fields.topic, name)
+        if known is None:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                f"the broker's consumer filter data is not exist: {name} has none for {fields.topic}; your "
+                f"expression may be wrong: {data.expression[:200]}",
+            )
+        if known.client_version < fields.sub_version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
+            )
+        self._need_property_filter(data.expression_type)
+        return wanted_filter(known.expression_type, known.expression)
+
+    def _need_property_filter(self, expression_type: str | None) -> None:
+        if not self._settings.enable_property_filter:
+            raise Refused(ResponseCode.SYSTEM_ERROR, unsupported_filter(expression_type))
 
     def _answer(
         self,
         connection: Connection,
         frame: PullFrame,
         queue: ConsumeQueue,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         *,
         may_hold: bool,
     ) -> None:
@@ -282,7 +318,8 @@ class PullPath:
                 fields.queue_offset,
                 max_count=max(1, min(fields.max_msg_nums, count)),
                 max_bytes=size,
-                codes=codes,
+                codes=wanted.codes,
+                match=wanted.match,
             )
         except StoreError as error:
             _refuse(connection, frame, _unreadable(error))
@@ -296,7 +333,7 @@ class PullPath:
         code = _CODES[status]
         if status in _EMPTY_QUEUE and fields.queue_offset != 0:
             code = ResponseCode.PULL_OFFSET_MOVED
-        if code == ResponseCode.PULL_NOT_FOUND and may_hold and self._hold(connection, frame, queue, codes):
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and self._hold(connection, frame, queue, wanted):
             return
         head = pull_answer(
             code,
@@ -336,13 +373,13 @@ class PullPath:
         connection: Connection,
         frame: PullFrame,
         queue: ConsumeQueue,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
     ) -> bool:
         seconds = frame.fields.suspend_timeout_millis / 1000
         if not self._settings.long_polling_enable:
             seconds = self._settings.short_polling_time_mills / 1000
         deadline = time.monotonic() + min(max(0.0, seconds), HOLD_SECONDS_MAX)
-        return self._holds.park(HeldPull(connection, frame, queue, codes, deadline))
+        return self._holds.park(HeldPull(connection, frame, queue, wanted, deadline))
 
 
 def _unreadable(error: StoreError) -> Refused:

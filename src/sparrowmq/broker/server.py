@@ -19,6 +19,7 @@ from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.clients import ClientTable
 from sparrowmq.broker.delayed import DelayedMessages
 from sparrowmq.broker.exchange import Exchange
+from sparrowmq.broker.filters import ConsumerFilters, FilterCheck
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
 from sparrowmq.broker.inner import InnerStore
@@ -36,6 +37,7 @@ from sparrowmq.core.errors import SettingsError, StoreError
 from sparrowmq.core.ids import pack_host
 from sparrowmq.core.settings import BrokerSettings, split_addresses
 from sparrowmq.core.tls_settings import TlsSettings
+from sparrowmq.protocol.bloom import BloomFilter
 from sparrowmq.protocol.bodies import RegisterBrokerBody, TopicConfigTable
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.frame import Command
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrowmq.broker")
 HOUSEKEEPING_SECONDS: Final = 1.0
 MEMBER_CHECK_SECONDS: Final = 10.0
+FILTER_SECONDS: Final = 10.0
 DISK_THREADS: Final = 3
 """For what may block at the same time: flushes of the log, flushes of the queues, writing offsets."""
 
@@ -147,6 +150,9 @@ class Broker:
             ),
             *self._delayed.start(),
             *self._exchange.start(self._membership.tell_changes),
+            asyncio.create_task(
+                repeat(FILTER_SECONDS, self._save_filters, "saving consumer filters", self._occasional)
+            ),
         ]
         try:
             await self._registration.start()
@@ -167,6 +173,12 @@ class Broker:
         self._offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"), clock)
         for warning in self._offsets.clamp(store):
             log.warning("%s", warning)
+        self._filters = ConsumerFilters(
+            ConfigFile(config / "consumerFilter.json"),
+            clock,
+            BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter),
+            keep_ms=settings.filter_data_clean_time_span,
+        )
         self._clients = ClientTable()
         self._locks = QueueLocks(clock)
         self._flusher = Flusher(
@@ -192,7 +204,9 @@ class Broker:
             period=settings.register_name_server_period / 1000,
             timeout=settings.register_broker_timeout_mills / 1000,
         )
-        self._pulling = PullPath(settings, store, self._topics, self._groups, self._clients, self._offsets)
+        self._pulling = PullPath(
+            settings, store, self._topics, self._groups, self._clients, self._offsets, self._filters
+        )
         self._inner = InnerStore(
             store,
             self._topics,
@@ -238,6 +252,7 @@ class Broker:
             self._clients,
             self._groups,
             self._topics,
+            self._filters,
             topic_made=self._registration.changed_soon,
             at_once=settings.real_time_notify_consumer_change,
         )
@@ -300,6 +315,7 @@ class Broker:
             Code.GET_EARLIEST_MSG_STORETIME: progress.earliest,
             Code.HEART_BEAT: self._membership.heartbeat,
             Code.UNREGISTER_CLIENT: self._membership.unregister,
+            Code.CHECK_CLIENT_CONFIG: FilterCheck(enabled=settings.enable_property_filter).check,
             Code.GET_CONSUMER_LIST_BY_GROUP: self._membership.members,
             Code.UPDATE_AND_CREATE_TOPIC: topics.create,
             Code.DELETE_TOPIC_IN_BROKER: topics.delete,
@@ -359,6 +375,11 @@ class Broker:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._pool, self._offsets.write, unsaved)
 
+    async def _save_filters(self) -> None:
+        unsaved = self._filters.unsaved()
+        if unsaved is not None:
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._filters.write, unsaved)
+
     async def close(self) -> None:
         """Stop taking requests, release held pulls, leave the name servers, close the store. Idempotent."""
         server, self._server = self._server, None
@@ -380,6 +401,10 @@ class Broker:
         except StoreError as error:
             log.error("the last consumer offsets are lost, their messages will come again: %s", error)
         self._delayed.close()
+        try:
+            self._filters.save()
+        except StoreError as error:
+            log.error("changes of consumer filters are lost until their groups come again: %s", error)
         self._store.close()
 
 

@@ -17,6 +17,7 @@ import typer
 from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, run
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import Message
+from sparrowmq.core.subscription import Expression, Sql
 
 if TYPE_CHECKING:
     from sparrowmq import aio
@@ -156,6 +157,9 @@ def consume(
         str, typer.Option("--from", help="last, first, or a time such as 2024-05-01T12:00 (local).")
     ] = "last",
     tags: Annotated[str, typer.Option(help="Tag expression, for example 'TagA || TagB'.")] = "*",
+    sql: Annotated[
+        str | None, typer.Option(help="SQL92 filter over properties, for example \"a > 5 AND b = 'x'\".")
+    ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.0, help="End when no message came for so many seconds.")
@@ -166,7 +170,10 @@ def consume(
     """Print the messages of a topic until Ctrl-C, --count or --timeout."""
     begin = _start(start)
     address = namesrv_or_default(namesrv)
-    run(_consume(address, topic, group, begin, tags, count, timeout, form))
+    if sql is not None and tags != "*":
+        raise UsageError("--tags and --sql: give one of them; in SQL the tag is the property TAGS")
+    wanted = tags if sql is None else Sql(sql)
+    run(_consume(address, topic, group, begin, wanted, count, timeout, form))
 
 
 def _start(text: str) -> Any:
@@ -183,13 +190,13 @@ async def _consume(
     topic: str,
     group: str | None,
     begin: Any,
-    tags: str,
+    wanted: Expression,
     count: int | None,
     timeout: float | None,
     form: Format,
 ) -> None:
     reading = (
-        _look(namesrv, topic, begin, tags) if group is None else _join(namesrv, topic, group, begin, tags)
+        _look(namesrv, topic, begin, wanted) if group is None else _join(namesrv, topic, group, begin, wanted)
     )
     shown = 0
     async with aclosing(reading) as messages:
@@ -204,13 +211,13 @@ async def _consume(
 
 
 async def _join(
-    namesrv: str, topic: str, group: str, begin: Any, tags: str
+    namesrv: str, topic: str, group: str, begin: Any, wanted: Expression
 ) -> AsyncGenerator[ReceivedMessage, None]:
     """Messages as a member of the group; each is acknowledged after it was printed."""
     from sparrowmq import aio
 
     consumer = aio.PushConsumer(group, namesrv=namesrv, consume_from=begin)
-    consumer.subscribe(topic, tags)
+    consumer.subscribe(topic, wanted)
     async with consumer:
         async for message in consumer:
             try:
@@ -219,14 +226,16 @@ async def _join(
                 await message.ack()
 
 
-async def _look(namesrv: str, topic: str, begin: Any, tags: str) -> AsyncGenerator[ReceivedMessage, None]:
+async def _look(
+    namesrv: str, topic: str, begin: Any, wanted: Expression
+) -> AsyncGenerator[ReceivedMessage, None]:
     """Messages of all queues without a group: nothing is committed, nobody else is disturbed."""
     from sparrowmq import aio
 
     hand: asyncio.Queue[ReceivedMessage] = asyncio.Queue(HAND_MAX)
     async with aio.PullConsumer(namesrv=namesrv) as consumer:
         readers = [
-            asyncio.create_task(_read(consumer, queue, begin, tags, hand))
+            asyncio.create_task(_read(consumer, queue, begin, wanted, hand))
             for queue in await consumer.queues(topic)
         ]
         if not readers:
@@ -250,7 +259,7 @@ async def _read(
     consumer: aio.PullConsumer,
     queue: MessageQueue,
     begin: Any,
-    tags: str,
+    wanted: Expression,
     hand: asyncio.Queue[ReceivedMessage],
 ) -> None:
     if begin == "first":
@@ -261,7 +270,7 @@ async def _read(
         offset = await consumer.search_offset(queue, round(begin.timestamp() * 1000))
     while True:  # until it is cancelled
         result = await consumer.pull(
-            queue, offset, max_messages=PULL_MESSAGES, expression=tags, wait=WAIT_SECONDS
+            queue, offset, max_messages=PULL_MESSAGES, expression=wanted, wait=WAIT_SECONDS
         )
         for message in result.messages:
             await hand.put(message)

@@ -51,7 +51,8 @@ from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group, check_topic
 from sparrowmq.core.results import PullResult, PullStatus, RawBatch
 from sparrowmq.core.route import MASTER_ID
-from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.core.subscription import Expression
+from sparrowmq.protocol.filter import parse_expression
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 
 T = TypeVar("T")
@@ -394,15 +395,15 @@ class PullConsumer:
         *,
         max_bytes: int = BULK_BYTES_MAX,
         max_messages: int = MESSAGES_MAX,
-        expression: str = "*",
+        expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> RawBatch:
         """Stored records from `offset` on, as the broker sent them: what one pull gives.
 
         At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
-        `max_messages`, but always one whole record if there is one. `expression` filters by tag hash at the
-        broker: compare tags again when they matter. With `wait` the broker may hold the pull so many
+        `max_messages`, but always one whole record if there is one. `expression` filters at the broker, tags
+        by their hash: compare them again when they matter. With `wait` the broker may hold the pull so many
         seconds until messages come. `timeout` defaults to `wait` and 10 s.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
@@ -419,7 +420,7 @@ class PullConsumer:
         offset: int,
         *,
         max_messages: int = 32,
-        expression: str = "*",
+        expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:
@@ -427,7 +428,7 @@ class PullConsumer:
         answer = await self._pull(queue, offset, BULK_BYTES_MAX, max_messages, expression, wait, timeout)
         messages: list[ReceivedMessage] = []
         if answer.status is PullStatus.FOUND:
-            tags = parse_tags(queue.topic, expression, 0).tags
+            tags = parse_expression(queue.topic, expression, 0).tags
             messages = decode_messages(
                 answer.body, queue, ReceivedMessage, tags, answer.min_offset, answer.max_offset
             )
@@ -604,7 +605,7 @@ class PullConsumer:
         offset: int,
         max_bytes: int,
         max_messages: int,
-        expression: str,
+        expression: Expression,
         wait: float,
         timeout: float | None,
     ) -> PullAnswer:
@@ -625,7 +626,7 @@ class PullConsumer:
             max_messages=max_messages,
             max_bytes=max_bytes,
             hold=wait,
-            subscription=parse_tags(queue.topic, expression, 0),
+            subscription=parse_expression(queue.topic, expression, 0),
             sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if wait > 0 else 0),
             bulk_bytes=max_bytes,
         )

@@ -20,6 +20,7 @@ from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import ClientError, GroupTakenError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
+from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 
 log = logging.getLogger("sparrowmq.client")
@@ -128,12 +129,13 @@ class PushConsumer:
         """Why the last pull failed; None when it worked."""
         return None if self._member is None else self._member.puller.last_error
 
-    def subscribe(self, topic: str, expression: str = "*", handler: Handler | None = None) -> None:
+    def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
         """Consume `topic`; again replaces expression and handler. May be called before or after the start.
 
-        `expression` is `*` or tags, `TagA || TagB`. Without `handler` the messages come by iterating over the
-        consumer. All members of a group must subscribe alike. Raises `InvalidNameError` or
-        `InvalidExpressionError`.
+        `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
+        `handler` the messages come by iterating over the consumer. All members of a group must subscribe
+        alike. Raises `InvalidNameError` or `InvalidExpressionError`, which names the position and the token
+        of what is wrong in SQL.
         """
         self._subscriptions.add(topic, expression, handler)
         if self._member is not None and self.state is State.RUNNING:

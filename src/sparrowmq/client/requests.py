@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from sparrowmq.core.errors import BrokerError, ClientError, ProtocolError
+from sparrowmq.core.errors import BrokerError, ClientError, InvalidExpressionError, ProtocolError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.results import PullStatus
 from sparrowmq.core.route import TopicRoute
@@ -161,6 +161,24 @@ class BrokerRequests:
             return None
         check(answer, address, code)
         return headers.from_ext(headers.QueryConsumerOffsetResponse, answer.ext).offset
+
+    async def check_filter(
+        self, address: str, group: str, client_id: str, data: SubscriptionData, timeout: float
+    ) -> None:
+        """Ask whether the broker takes a subscription that is no tag expression.
+
+        Raises `InvalidExpressionError` with the broker's words for an expression it cannot read.
+        """
+        body = bodies.check_client_body(group, client_id, data)
+        try:
+            await self.ask(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, timeout=timeout)
+        except BrokerError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+                raise
+            raise InvalidExpressionError(
+                f"the broker {address} cannot read the {data.expression_type} expression for topic "
+                f"{data.topic!r}: {error.remark}"
+            ) from error
 
     async def update_offset(
         self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool

@@ -7,8 +7,8 @@ from dataclasses import replace
 from sparrowmq.client.workers import Handler, TopicHandler
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.names import check_topic, retry_topic
-from sparrowmq.core.subscription import SubscriptionData
-from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.core.subscription import Expression, SubscriptionData
+from sparrowmq.protocol.filter import parse_expression
 
 
 class Subscriptions:
@@ -37,10 +37,10 @@ class Subscriptions:
         """All subscriptions, for heartbeats."""
         return tuple(self._data.values())
 
-    def add(self, topic: str, expression: str, handler: Handler | None) -> None:
+    def add(self, topic: str, expression: Expression, handler: Handler | None) -> None:
         """Subscribe, or replace what was subscribed; the version is now."""
         check_topic(topic)
-        self._data[topic] = parse_tags(topic, expression, self._clock.now_ms())
+        self._data[topic] = parse_expression(topic, expression, self._clock.now_ms())
         self._handlers[topic] = None if handler is None else TopicHandler(handler)
 
     def remove(self, topic: str) -> None:

@@ -28,6 +28,7 @@ from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import PullResult, RawBatch, SendResult
 from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
@@ -341,12 +342,13 @@ class PushConsumer(PushConsumerFacade):
         """Why the last pull failed; None when it worked."""
         return self._call(lambda: self._inner.last_error)
 
-    def subscribe(self, topic: str, expression: str = "*", handler: Handler | None = None) -> None:
+    def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
         """Consume `topic`; again replaces expression and handler. May be called before or after the start.
 
-        `expression` is `*` or tags, `TagA || TagB`. Without `handler` the messages come by iterating over the
-        consumer. All members of a group must subscribe alike. Raises `InvalidNameError` or
-        `InvalidExpressionError`.
+        `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
+        `handler` the messages come by iterating over the consumer. All members of a group must subscribe
+        alike. Raises `InvalidNameError` or `InvalidExpressionError`, which names the position and the token
+        of what is wrong in SQL.
         """
         self._call(lambda: self._inner.subscribe(topic, expression, handler))
 
@@ -589,15 +591,15 @@ class PullConsumer(Facade[_PullConsumer]):
         *,
         max_bytes: int = BULK_BYTES_MAX,
         max_messages: int = MESSAGES_MAX,
-        expression: str = "*",
+        expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> RawBatch:
         """Stored records from `offset` on, as the broker sent them: what one pull gives.
 
         At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
-        `max_messages`, but always one whole record if there is one. `expression` filters by tag hash at the
-        broker: compare tags again when they matter. With `wait` the broker may hold the pull so many
+        `max_messages`, but always one whole record if there is one. `expression` filters at the broker, tags
+        by their hash: compare them again when they matter. With `wait` the broker may hold the pull so many
         seconds until messages come. `timeout` defaults to `wait` and 10 s.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
@@ -620,7 +622,7 @@ class PullConsumer(Facade[_PullConsumer]):
         offset: int,
         *,
         max_messages: int = 32,
-        expression: str = "*",
+        expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:

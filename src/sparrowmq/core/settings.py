@@ -262,6 +262,14 @@ class BrokerSettings:
     real_time_notify_consumer_change: bool = _row(
         True, "whether members are told of changes at once; false tells them every 15 s"
     )
+    enable_property_filter: bool = _row(True, "whether SQL92 filters are taken; RocketMQ takes false")
+    filter_data_clean_time_span: int = _row(
+        86_400_000, "ms a group's filter is remembered after its last member went", low=1000, high=INT_MAX
+    )
+    max_error_rate_of_bloom_filter: int = _row(20, "percent; for consumerFilter.json", low=1, high=99)
+    expect_consumer_num_use_filter: int = _row(
+        32, "groups; for the bloom filter in consumerFilter.json", low=1, high=100_000
+    )
     long_polling_enable: bool = _row(True, "whether pulls are held; false holds them shortPollingTimeMills")
     short_polling_time_mills: int = _row(1000, "ms a pull is held without long polling", low=1, high=60_000)
     server_channel_max_idle_time_seconds: int = _row(

@@ -36,7 +36,6 @@ _OFF: Final = {
     "enableDLegerCommitLog": "DLedger",
     "enableLmq": "light message queues",
     "enableMultiDispatch": "light message queues",
-    "enablePropertyFilter": "filtering by SQL92",
     "enableRetryTopicV2": "POP consumption",
     "enableSlaveActingMaster": "replication",
     "enabledAppendPropCRC": "the checksum over properties",
@@ -114,9 +113,9 @@ enablePopMessageThreshold enablePopMetrics enableReconnectForGoAway enableRegist
 enableRemotingMetrics enableRequestMetrics enableRocksDBLog enableRunningFlagsInFlush
 enableScheduleAsyncDeliver enableScheduleMessageStats enableSingleTopicRegister enableSkipLongAwaitingAck
 enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics
-endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter
+endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
 fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNamesrvAddrInterval
-filterDataCleanTimeSpan flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
+flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
 flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
 flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
 globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort haMaxGapNotInSync
@@ -132,7 +131,7 @@ loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStri
 logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval logicQueueSwapMapInterval
 logicQueueSwapMapReserveFileNum mappedFileSizeConsumeQueueExt mappedFileSwapEnable
 mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
-maxClientEventCount maxConsumeQueueScan maxErrorRateOfBloomFilter maxHaTransferByteInSecond
+maxClientEventCount maxConsumeQueueScan maxHaTransferByteInSecond
 maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification
 maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
 maxRocksDBIndexQueryDays maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength

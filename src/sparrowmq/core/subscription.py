@@ -13,6 +13,26 @@ SUBSCRIBE_ALL: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
+class Sql:
+    """A SQL92 filter over the properties of messages, in place of a tag expression.
+
+        consumer.subscribe("orders", mq.Sql("amount >= 100 AND region IN ('eu', 'us')"))
+
+    The grammar and the rules of types are RocketMQ's; the client guide shows them. It is checked where it is
+    used; the broker must have property filters on (`enablePropertyFilter`).
+    """
+
+    expression: str
+
+    def __str__(self) -> str:
+        return self.expression
+
+
+Expression = str | Sql
+"""What to subscribe to: a tag expression (`*`, `TagA || TagB`) or a SQL92 filter."""
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionData:
     """One topic with an expression; `version` is epoch milliseconds of its making (client:D-03)."""
 

@@ -1,9 +1,10 @@
-"""Tag expressions: `TagA || TagB` into subscription data (broker:14.1, client:D-04)."""
+"""Expressions into subscription data: tags (`TagA || TagB`) and SQL92 (broker:14, client:D-04)."""
 
 from __future__ import annotations
 
 from sparrowmq.core.errors import InvalidExpressionError
-from sparrowmq.core.subscription import SUBSCRIBE_ALL, SubscriptionData
+from sparrowmq.core.subscription import SQL92, SUBSCRIBE_ALL, Expression, Sql, SubscriptionData
+from sparrowmq.protocol.sql92 import parse
 
 
 def parse_tags(topic: str, expression: str | None, version: int) -> SubscriptionData:
@@ -20,3 +21,20 @@ def parse_tags(topic: str, expression: str | None, version: int) -> Subscription
             f"the expression {expression!r} for topic {topic!r} has no tag; write `TagA || TagB` or `*`"
         )
     return SubscriptionData(topic=topic, expression=expression, tags=tags, version=version)
+
+
+def parse_expression(topic: str, expression: Expression, version: int) -> SubscriptionData:
+    """Subscription data of what a user subscribes to; `version` as in `parse_tags`.
+
+    Stricter than a broker: a SQL92 filter must be one whole expression. Raises `InvalidExpressionError`, for
+    SQL92 with the position and the token.
+    """
+    if isinstance(expression, Sql):
+        parse(expression.expression, whole=True)
+        return SubscriptionData(topic, expression.expression, version=version, expression_type=SQL92)
+    if not isinstance(expression, str):
+        raise InvalidExpressionError(
+            f"topic {topic!r} cannot be subscribed with a {type(expression).__name__}; give tags as text or "
+            "a SQL92 filter as Sql(text); filters by class do not exist any more"
+        )
+    return parse_tags(topic, expression, version)

@@ -59,6 +59,8 @@ _CRC_MASK: Final = 0x7FFFFFFF
 _PREFIX: Final = struct.Struct(">iI")
 _HEAD_TO_BORN: Final = struct.Struct(">iIIiiqqiq")
 _HEAD_TAIL: Final = struct.Struct(">iqi")
+_INT: Final = struct.Struct(">i")
+_SYS_FLAG_AT: Final = 36
 _SHORT: Final = struct.Struct(">h")
 _LONG: Final = struct.Struct(">q")
 _TOPIC_SIZE_V2: Final = struct.Struct(">h")
@@ -300,6 +302,32 @@ def decode_records(buffer: Buffer) -> list[StoredRecord]:
         records.append(record)
         position += record.size
     return records
+
+
+def find_properties(buffer: Buffer, position: int) -> bytes:
+    """The property string of the record that starts at `position`, without decoding the rest.
+
+    Raises `RecordError` when the record's lengths contradict each other.
+    """
+    try:
+        body_at, body_size = position + 88, _INT.unpack_from(buffer, position + 84)[0]
+        if buffer[position + _SYS_FLAG_AT + 3] & HOST_V6_MASK:
+            sys_flag = _INT.unpack_from(buffer, position + _SYS_FLAG_AT)[0]
+            *_, body_size, body_at = _wide_hosts(buffer, position, sys_flag)
+        size, magic = _PREFIX.unpack_from(buffer, position)
+        topic_at = body_at + body_size
+        if magic == RECORD_MAGIC_V1:
+            properties_at = topic_at + 3 + buffer[topic_at]
+        else:
+            properties_at = topic_at + 4 + _SHORT.unpack_from(buffer, topic_at)[0]
+        if topic_at < body_at or properties_at < topic_at:
+            raise RecordError(f"record at byte {position}: a length is negative")
+        end = properties_at + _SHORT.unpack_from(buffer, properties_at - 2)[0]
+    except (struct.error, IndexError) as error:
+        raise RecordError(f"record at byte {position}: {error}") from None
+    if end != position + size:
+        raise RecordError(f"record at byte {position}: size {size} is not the sum of its parts")
+    return bytes(buffer[properties_at:end])
 
 
 def check_record(view: Buffer, position: int, limit: int) -> int:

@@ -16,7 +16,7 @@ from sparrowmq.store.commit_log import CommitLog, Progress, store_timestamp
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.index import KEY, IndexPlace, MessageIndex
 from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.reads import GetResult, get_messages, has_match
+from sparrowmq.store.reads import GetResult, Match, get_messages, has_match
 from sparrowmq.store.recovery import RecoveryReport, recover
 from sparrowmq.store.retention import LogFile
 from sparrowmq.store.safe_point import SafePoint
@@ -349,10 +349,12 @@ class MessageStore:
         max_count: int,
         max_bytes: int,
         codes: frozenset[int] | None = None,
+        match: Match | None = None,
     ) -> GetResult:
         """Up to `max_count` messages and `max_bytes` from queue offset `offset` on (broker:5.1, 5.2).
 
-        The first message comes whatever its size; `codes` are the tag codes wanted, None for all.
+        The first message comes whatever its size; `codes` are the tag codes wanted, None for all; `match`
+        says of a record whether it is wanted.
         """
         self._let_go()
         result = get_messages(
@@ -362,6 +364,7 @@ class MessageStore:
             max_count=max_count,
             max_bytes=max_bytes,
             codes=codes,
+            match=match,
             scan_bytes=self.settings.max_filter_message_size,
         )
         stats = self.stats

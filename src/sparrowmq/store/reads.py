@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from sparrowmq.store.consume_queue import ConsumeQueue
 
 _unpack_place = PLACE.unpack_from
+
+Match = Callable[[memoryview, int], bool]
+"""Whether the record that starts at a byte of a file's view is wanted."""
 
 
 class GetStatus(Enum):
@@ -58,12 +62,14 @@ def get_messages(
     max_count: int,
     max_bytes: int,
     codes: frozenset[int] | None,
+    match: Match | None = None,
     scan_bytes: int,
 ) -> GetResult:
     """Up to `max_count` messages and `max_bytes` from `offset` on, of one queue file; the first of any size.
 
-    `codes` are the tag codes wanted, None for every message. At most `scan_bytes` of entries, or as many as
-    `max_count` takes, are looked at. Records that are gone, damaged or not the queue's are passed over.
+    `codes` are the tag codes wanted, None for every message; `match` says of a record whether it is wanted.
+    At most `scan_bytes` of entries, or as many as `max_count` takes, are looked at. Records that are gone,
+    damaged or not the queue's are passed over.
     """
     if queue is None:
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
@@ -83,7 +89,7 @@ def get_messages(
         following = offset - offset % per_file + per_file
         return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high, [])
     result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high, [])
-    _collect(log_, queue, entries, result, max_count, max_bytes, codes or None)
+    _collect(log_, queue, entries, result, max_count, max_bytes, codes or None, match)
     return result
 
 
@@ -95,6 +101,7 @@ def _collect(
     max_count: int,
     max_bytes: int,
     codes: frozenset[int] | None,
+    match: Match | None,
 ) -> None:
     """Go through the entries and put what is wanted into `result`; records that touch become one buffer.
 
@@ -137,6 +144,9 @@ def _collect(
             missing = True
             if code != CORRUPT_CODE and length >= RECORD_FIXED_BYTES and result.damaged < 0:
                 result.damaged = offset
+            offset += 1
+            continue
+        if match is not None and not match(view, at):
             offset += 1
             continue
         if size + length > max_bytes and count:

@@ -27,6 +27,7 @@ from sparrowmq.protocol.bodies.calls import (
 from sparrowmq.protocol.bodies.clients import (
     AssignmentRequest,
     Assignments,
+    CheckClientBody,
     Connection,
     ConsumeFromWhere,
     ConsumerConnection,
@@ -38,6 +39,7 @@ from sparrowmq.protocol.bodies.clients import (
     MessageModel,
     ProducerConnection,
     ProducerData,
+    check_client_body,
     wire_queues,
 )
 from sparrowmq.protocol.bodies.registration import RegisterBrokerBody, decode_register_body
@@ -68,6 +70,7 @@ __all__ = [
     "BrokerConsumeStats",
     "BrokerStatsData",
     "BrokerStatsItem",
+    "CheckClientBody",
     "ClusterInfo",
     "Connection",
     "ConsumeFromWhere",
@@ -108,6 +111,7 @@ __all__ = [
     "TopicList",
     "TopicOffset",
     "TopicStatsTable",
+    "check_client_body",
     "decode_register_body",
     "member_group_to_json",
     "route_from_json",

@@ -69,7 +69,12 @@ class WireSubscription(Body, frozen=True):
     topic: str = ""
 
     def core(self) -> SubscriptionData:
-        """Tag codes are not taken over: C++ and Go send wrong ones, so they are made from the tags."""
+        """Tag codes are not taken over: C++ and Go send wrong ones, so they are made from the tags.
+
+        A class filter means every message: there are no filter servers to run it (broker:14.1, client:D-09).
+        """
+        if self.class_filter_mode:
+            return SubscriptionData(self.topic, self.sub_string, version=self.sub_version)
         if self.expression_type != TAG:
             return SubscriptionData(
                 topic=self.topic,
@@ -95,6 +100,22 @@ def wire_subscription(data: SubscriptionData) -> WireSubscription:
         tags_set=sorted(data.tags),
         topic=data.topic,
     )
+
+
+class CheckClientBody(Body, frozen=True):
+    """CHECK_CLIENT_CONFIG (46): would the broker take this subscription?"""
+
+    client_id: str = ""
+    group: str = ""
+    namespace: str = ""
+    subscription_data: WireSubscription | None = None
+
+
+def check_client_body(group: str, client_id: str, data: SubscriptionData) -> bytes:
+    """The body of CHECK_CLIENT_CONFIG (46)."""
+    return CheckClientBody(
+        client_id=client_id, group=group, subscription_data=wire_subscription(data)
+    ).encode()
 
 
 class _WireProducer(Body, frozen=True):
