@@ -1,0 +1,202 @@
+import com.alibaba.fastjson2.JSONArray;
+import com.alibaba.fastjson2.JSONObject;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
+import org.apache.rocketmq.remoting.protocol.body.QueueTimeSpan;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** What clients and tools do with each other through a broker: transactions, order, replies, questions of tools. */
+public final class Exchanges {
+    private static final Map<String, Runnable> RUNNING = new ConcurrentHashMap<>();
+    private static final Map<String, JSONArray> SEEN = new ConcurrentHashMap<>();
+    private static final AtomicInteger COUNTER = new AtomicInteger();
+
+    private Exchanges() { }
+
+    private static <T extends ClientConfig> T configured(T client, JSONObject request) {
+        client.setNamesrvAddr(request.getString("namesrv"));
+        client.setInstanceName("exchange" + COUNTER.incrementAndGet());
+        client.setVipChannelEnabled(false);
+        client.setPollNameServerInterval(1000);
+        client.setHeartbeatBrokerInterval(1000);
+        client.setPersistConsumerOffsetInterval(500);
+        return client;
+    }
+
+    private static LocalTransactionState state(char letter) {
+        switch (letter) {
+            case 'C': return LocalTransactionState.COMMIT_MESSAGE;
+            case 'R': return LocalTransactionState.ROLLBACK_MESSAGE;
+            default: return LocalTransactionState.UNKNOW;
+        }
+    }
+
+    /** Sends one message for each text; its first letter is the local state, its second what a check says. */
+    static Object transactions(JSONObject request) throws Exception {
+        TransactionMQProducer producer = configured(new TransactionMQProducer(request.getString("group")), request);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return state((char) message.getBody()[0]);
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return state((char) message.getBody()[1]);
+            }
+        });
+        producer.start();
+        RUNNING.put(producer.getInstanceName(), producer::shutdown);
+        for (Object text : request.getJSONArray("texts")) {
+            Message message = new Message(request.getString("topic"), text.toString().getBytes(StandardCharsets.UTF_8));
+            producer.sendMessageInTransaction(message, null);
+        }
+        return producer.getInstanceName();
+    }
+
+    /** Starts an ordered consumer that keeps queue and body of what it is given. */
+    static Object orderly(JSONObject request) throws Exception {
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(request.getString("topic"), "*");
+        JSONArray seen = new JSONArray();
+        consumer.registerMessageListener((MessageListenerOrderly) (batch, context) -> {
+            for (MessageExt message : batch) {
+                synchronized (seen) {
+                    seen.add(JSONArray.of(message.getQueueId(), new String(message.getBody(), StandardCharsets.UTF_8)));
+                }
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        consumer.start();
+        SEEN.put(consumer.getInstanceName(), seen);
+        RUNNING.put(consumer.getInstanceName(), consumer::shutdown);
+        return consumer.getInstanceName();
+    }
+
+    static Object seen(JSONObject request) {
+        JSONArray seen = SEEN.get(request.getString("handle"));
+        synchronized (seen) {
+            return new JSONArray(seen);
+        }
+    }
+
+    static Object stop(JSONObject request) {
+        RUNNING.remove(request.getString("handle")).run();
+        return true;
+    }
+
+    /** Answers the messages of a topic with "re: " and their body. */
+    static Object serve(JSONObject request) throws Exception {
+        DefaultMQProducer producer = configured(new DefaultMQProducer(request.getString("group")), request);
+        producer.start();
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(request.getString("topic"), "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
+            for (MessageExt message : batch) {
+                try {
+                    String text = "re: " + new String(message.getBody(), StandardCharsets.UTF_8);
+                    producer.send(MessageUtil.createReplyMessage(message, text.getBytes(StandardCharsets.UTF_8)), 3000);
+                } catch (Exception failure) {
+                    failure.printStackTrace();
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        RUNNING.put(consumer.getInstanceName(), () -> {
+            consumer.shutdown();
+            producer.shutdown();
+        });
+        return consumer.getInstanceName();
+    }
+
+    /** Asks with one producer, for each text; the replies. */
+    static Object ask(JSONObject request) throws Exception {
+        DefaultMQProducer producer = configured(new DefaultMQProducer(request.getString("group")), request);
+        producer.start();
+        try {
+            JSONArray replies = new JSONArray();
+            for (Object text : request.getJSONArray("texts")) {
+                Message message = new Message(request.getString("topic"), text.toString().getBytes(StandardCharsets.UTF_8));
+                replies.add(new String(producer.request(message, 15_000).getBody(), StandardCharsets.UTF_8));
+            }
+            return replies;
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    private static JSONObject offsets(Map<MessageQueue, Long> table) {
+        JSONObject found = new JSONObject();
+        table.forEach((queue, offset) -> found.put(Integer.toString(queue.getQueueId()), offset));
+        return found;
+    }
+
+    /** What the tools say of one consumer of a group and the topic it reads. */
+    static Object look(JSONObject request) throws Exception {
+        DefaultMQAdminExt admin = configured(new DefaultMQAdminExt(10_000), request);
+        admin.start();
+        try {
+            String topic = request.getString("topic");
+            String group = request.getString("group");
+            String client = admin.examineConsumerConnectionInfo(group).getConnectionSet().iterator().next().getClientId();
+            ConsumerRunningInfo info = admin.getConsumerRunningInfo(group, client, false);
+            JSONObject found = new JSONObject();
+            found.put("client", client);
+            found.put("queues", info.getMqTable().keySet().stream().filter(q -> q.getTopic().equals(topic)).count());
+            found.put("kind", info.getProperties().getProperty(ConsumerRunningInfo.PROP_CONSUME_TYPE));
+            found.put("directly", admin.consumeMessageDirectly(group, client, topic, request.getString("message"))
+                    .getConsumeResult().name());
+            JSONObject status = new JSONObject();
+            admin.getConsumeStatus(topic, group, "").forEach((id, table) -> status.put(id, offsets(table)));
+            found.put("status", status);
+            JSONArray spans = new JSONArray();
+            for (QueueTimeSpan span : admin.queryConsumeTimeSpan(topic, group)) {
+                spans.add(JSONArray.of(span.getMessageQueue().getQueueId(), span.getMinTimeStamp(), span.getMaxTimeStamp()));
+            }
+            found.put("spans", spans);
+            found.put("subscription", admin.querySubscription(group, topic).getSubString());
+            admin.cloneGroupOffset(group, group + "_clone", topic, true);
+            found.put("clone", admin.queryTopicConsumeByWho(topic).getGroupList().contains(group + "_clone"));
+            found.put("all", admin.fetchConsumeStatsInBroker(request.getString("broker_addr"), false, 5000)
+                    .getConsumeStatsList().stream().anyMatch(one -> one.containsKey(group)));
+            found.put("producers", admin.getAllProducerInfo(request.getString("broker_addr")).getData().size());
+            return found;
+        } finally {
+            admin.shutdown();
+        }
+    }
+
+    /** Resets a group's offsets of a topic to a time. */
+    static Object reset(JSONObject request) throws Exception {
+        DefaultMQAdminExt admin = configured(new DefaultMQAdminExt(10_000), request);
+        admin.start();
+        try {
+            return offsets(admin.resetOffsetByTimestamp(request.getString("topic"), request.getString("group"),
+                    request.getLongValue("timestamp"), true));
+        } finally {
+            admin.shutdown();
+        }
+    }
+}
