@@ -31,7 +31,8 @@ class LocalCluster:
     """A running name server and broker: `with LocalCluster() as cluster: …`.
 
     `data` is the store's directory, kept when the cluster stops; without it there is a temporary one, removed
-    at the end. Keywords are fields of `BrokerSettings`, for example `auto_create_topic_enable=False`.
+    at the end. Keywords are fields of `BrokerSettings`, for example `auto_create_topic_enable=False`;
+    those of TLS hold for the name server, too.
     """
 
     def __init__(self, data: Path | str | None = None, **settings: Any) -> None:
@@ -86,7 +87,10 @@ class LocalCluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="sparrow-cluster", daemon=True)
         self._thread.start()
         broker = replace(self._settings, store_path_root_dir=self._data)
-        self._servers = Servers(NameServerSettings(listen_port=0), broker)
+        name_server = NameServerSettings(
+            listen_port=0, tls_server_mode=broker.tls_server_mode, tls_config_file=broker.tls_config_file
+        )
+        self._servers = Servers(name_server, broker)
         try:
             self._listening = self.call(self._servers.start())
         except BaseException:
