@@ -1,0 +1,55 @@
+"""Sums and samples of what a consumer did."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.client.statistics import HOUR_SECONDS, SAMPLE_SECONDS, ConsumeStatistics
+from sparrowmq.protocol.bodies import ConsumeStatus
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pass_time(statistics: ConsumeStatistics, clock: Hand, seconds: float) -> None:
+    for _ in range(round(seconds / SAMPLE_SECONDS)):
+        clock.now += SAMPLE_SECONDS
+        statistics.sample()
+
+
+@pytest.mark.proves("client:D-89", "A-38")
+def test_rates_are_those_of_the_last_minute() -> None:
+    clock = Hand()
+    statistics = ConsumeStatistics("g", clock)
+    assert statistics.status("T") == ConsumeStatus()
+    for _ in range(6):
+        statistics.pulled("T", 60, 0.1)
+        statistics.consumed("T", 50, 10, 0.2)
+        pass_time(statistics, clock, SAMPLE_SECONDS)
+    status = statistics.status("T")
+    assert (status.pull_tps, status.consume_ok_tps, status.consume_failed_tps) == (6.0, 5.0, 1.0)
+    assert (status.pull_rt, status.consume_rt) == pytest.approx((100, 200))
+    assert status.consume_failed_msgs == 60
+    pass_time(statistics, clock, 60)
+    assert statistics.status("T").consume_ok_tps == 0
+
+
+@pytest.mark.proves("client:D-89")
+def test_the_time_of_a_call_falls_back_to_the_last_hour() -> None:
+    clock = Hand()
+    statistics = ConsumeStatistics("g", clock)
+    statistics.consumed("T", 1, 1, 0.5)
+    pass_time(statistics, clock, HOUR_SECONDS + SAMPLE_SECONDS)
+    status = statistics.status("T")
+    assert status.consume_rt == 500
+    assert status.consume_failed_msgs == 1
+    pass_time(statistics, clock, 2 * 3600)
+    assert statistics.status("T").consume_rt == 0
+    assert statistics.totals("T").ok == 1
