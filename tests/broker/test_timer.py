@@ -343,6 +343,16 @@ def test_kill_9_loses_nothing_and_delivers_nothing_early(tmp_path: Path, saved: 
     second.close()
 
 
+def test_kill_9_before_the_first_checkpoint_loses_nothing(tmp_path: Path) -> None:
+    first = Clockwork(tmp_path / "store")
+    first.send(b"a", TIMER_DELAY_SEC=2)
+    first.settle()
+    first.kill()
+    second = Clockwork(tmp_path / "store", now=T0 + 60_000)
+    assert second.at(T0 + 60_000) == [b"a"]
+    second.close()
+
+
 @pytest.mark.parametrize("days", [1, 5, 8, 13, 15, 40])
 def test_after_a_long_stop_everything_overdue_is_delivered_at_once(tmp_path: Path, days: int) -> None:
     first = Clockwork(tmp_path / "store")

@@ -143,6 +143,18 @@ def test_with_a_lost_log_the_timer_topic_is_planned_again(tmp_path: Path) -> Non
     again.close()
 
 
+def test_without_a_checkpoint_the_first_unit_says_where_to_begin(tmp_path: Path) -> None:
+    timers = opened(tmp_path)
+    fill(timers, 1)
+    fill(timers, 2, slot=START_MS - 7000)
+    timers.close()
+    (tmp_path / "config" / "timercheck").unlink()
+    again = opened(tmp_path)
+    assert again.read_time == START_MS - 7000
+    assert chain(again, START_MS + 5000) == [1]
+    again.close()
+
+
 def test_a_new_directory_begins_now(tmp_path: Path) -> None:
     clock = ManualClock()
     clock.ms += 123

@@ -64,8 +64,7 @@ class Timers:
         check = self._check = TimerCheck.load(self._check_path)
         had_wheel = self.wheel.load()
         self.log.load(check.flush_position)
-        now = self._clock.now_ms()
-        self.read_time = check.read_time or now - now % PRECISION_MS
+        self.read_time = check.read_time or self._first_time()
         self.queue_offset = check.queue_offset
         if self.log.position < check.flush_position:
             log.error("%s: the timer log is shorter than it was; timers are planned anew", self._check_path)
@@ -78,6 +77,16 @@ class Timers:
                 self._revise(position, unit)
             if not clean and self._points_too_far():
                 self._rebuild()
+
+        begun = self.unsaved()
+        if begun is not None:
+            self.write(begun)  # from now on slots that pass while nobody runs are known to be missed
+
+    def _first_time(self) -> int:
+        """The first slot to work off when no checkpoint says: that of the first unit, else the current."""
+        now = self._clock.now_ms()
+        slots = (unit.slot for _, unit in self.log.units(self.log.start))
+        return min(slots, default=now - now % PRECISION_MS)
 
     def _revise(self, position: int, unit: Unit) -> None:
         """Make a unit the last one of its slot."""
