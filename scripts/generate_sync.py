@@ -27,6 +27,8 @@ BASES = {
     "PullSchedule": ("pull_schedule", "PullScheduleFacade"),
     "Admin": ("admin", "Facade[_Admin]"),
 }
+PARTS = {"Admin": ("admin_groups:GroupAdmin", "admin_names:NameServerAdmin", "admin_trace:TraceAdmin")}
+"""Bases with further public methods."""
 SKIPPED = {("Producer", "submit"), ("PushConsumer", "stream"), ("PushConsumer", "message_type")}
 SPECIAL = {
     ("Producer", "send"): (
@@ -134,6 +136,17 @@ def class_lines(name: str, module: Module, needed: dict[str, str]) -> list[str]:
     """The source of one synchronous class; notes the imports it needs."""
     definition = module.definition(name)
     lines = [f"class {name}({BASES[name][1]}):", *docstring(definition, "    "), ""]
+    lines += members_lines(name, definition, module, needed)
+    for part in PARTS.get(name, ()):
+        module_name, _, class_name = part.partition(":")
+        other = read_module(module_name)
+        lines += members_lines(name, other.definition(class_name), other, needed)
+    return lines
+
+
+def members_lines(name: str, definition: ast.ClassDef, module: Module, needed: dict[str, str]) -> list[str]:
+    """The public members of one asyncio class."""
+    lines: list[str] = []
     for function in definition.body:
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         BrokerStatus,
         GroupConnections,
         GroupMemberInfo,
+        MemberStatus,
         QueueProgress,
         QueueStatus,
         Rate,
@@ -167,6 +168,7 @@ __all__ = [
     "InvalidNameError",
     "InvalidStateError",
     "MachineRoomNearby",
+    "MemberStatus",
     "Message",
     "MessageQueue",
     "MessageType",
@@ -231,7 +233,7 @@ _HOMES = {
     "sparrowmq.client.outcomes": "ConsumeResult Retry",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
     "sparrowmq.client.admin_types": (
-        "BrokerStatus GroupConnections GroupMemberInfo QueueProgress QueueStatus Rate Rates"
+        "BrokerStatus GroupConnections GroupMemberInfo MemberStatus QueueProgress QueueStatus Rate Rates"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",

@@ -84,6 +84,12 @@ class FakeBroker:
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.groups,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.topic_groups,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.connections,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: lambda _, c: answer(),
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: lambda _, c: answer(),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: lambda _, c: answer(1, remark="no producers"),
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda _, c: answer(206, remark="not online"),
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: lambda _, c: answer(1, remark="not online"),
+            RequestCode.GET_CONSUMER_RUNNING_INFO: lambda _, c: answer(1, remark="too low"),
             **dict.fromkeys(SCRIPTED_ONLY, lambda _, c: answer(3, remark="not scripted")),
         }
         self._handlers = {int(code): self._wrap(code, fn) for code, fn in table.items()}
@@ -307,6 +313,7 @@ class FakeCluster:
         self.on: dict[int, Scripted] = {}
         self.seen: list[Command] = []
         self.topics: dict[str, dict[str, QueueData]] = defaultdict(dict)
+        self.values: dict[tuple[str, str], str] = {}
         names = [f"broker-{chr(ord('a') + number)}" for number in range(brokers)]
         self.brokers = {name: FakeBroker(self, name) for name in names}
         table: dict[int, Scripted] = {
@@ -316,6 +323,12 @@ class FakeCluster:
             ),
             RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.PUT_KV_CONFIG: self.put_value,
+            RequestCode.GET_KV_CONFIG: self.get_value,
+            RequestCode.DELETE_KV_CONFIG: self.delete_value,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_values,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: lambda _, c: answer(ext={"wipeTopicCount": "3"}),
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: lambda _, c: answer(ext={"addTopicCount": "3"}),
         }
         self.name_server = Server(CommandHandler({code: self._wrap(code, fn) for code, fn in table.items()}))
 
@@ -355,6 +368,24 @@ class FakeCluster:
     def cluster_info(self, conn: Connection, command: Command) -> Command:
         brokers = {name: self._broker_data(name) for name in self.brokers}
         return answer(body=bodies.ClusterInfo(brokers, {"FakeCluster": list(brokers)}).encode())
+
+    def put_value(self, conn: Connection, command: Command) -> Command:
+        self.values[command.ext["namespace"], command.ext["key"]] = command.ext["value"]
+        return answer()
+
+    def get_value(self, conn: Connection, command: Command) -> Command:
+        value = self.values.get((command.ext["namespace"], command.ext["key"]))
+        return answer(22, remark="no config item") if value is None else answer(ext={"value": value})
+
+    def delete_value(self, conn: Connection, command: Command) -> Command:
+        self.values.pop((command.ext["namespace"], command.ext["key"]), None)
+        return answer()
+
+    def list_values(self, conn: Connection, command: Command) -> Command:
+        found = {
+            key: value for (space, key), value in self.values.items() if space == command.ext["namespace"]
+        }
+        return answer(body=bodies.KVTable(found).encode()) if found else answer(22, remark="no config item")
 
     def delete_topic(self, conn: Connection, command: Command) -> Command:
         self.topics.pop(command.ext["topic"], None)

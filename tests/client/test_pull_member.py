@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from tests.client.fake import BROKER, FakeCluster
+from tests.client.fake import BROKER, FakeCluster, fake_cluster
 from tests.client.pulling import flow, quick, store
-from tests.support import until
+from tests.support import run, until
 
 from sparrowmq.client.pull_consumer import PullConsumer
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, TransportError
@@ -17,6 +19,10 @@ LITE = int(RequestCode.LITE_PULL_MESSAGE)
 PULL = int(RequestCode.PULL_MESSAGE)
 QUERY = int(RequestCode.QUERY_CONSUMER_OFFSET)
 Told = list[tuple[str, list[int], list[int]]]
+
+
+def files_below(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("offsets.json"))
 
 
 def queue(number: int, topic: str = "T") -> MessageQueue:
@@ -89,19 +95,32 @@ def test_members_share_and_listeners_hear_of_it_when_the_queues_are_in_place() -
     flow(test, queues=4)
 
 
-@pytest.mark.proves("client:E-41", "client:C-14")
-def test_in_broadcasting_every_member_has_all_queues() -> None:
-    async def test(cluster: FakeCluster, one: PullConsumer) -> None:
-        async with PullConsumer("g", settings=quick(cluster, model="broadcasting")) as two:
-            for consumer in (one, two):
-                consumer.subscribe("T")
-            await one.start()
-            await until(lambda: len(one.assignment) == len(two.assignment) == 2)
-            assert one.assignment == two.assignment
-            models = {c.message_model for beat in cluster.broker.heartbeats for c in beat.consumers}
-            assert models == {MessageModel.BROADCASTING}
+@pytest.mark.proves("client:E-41", "client:C-14", "client:A-06", "client:D-70")
+def test_in_broadcasting_every_member_has_all_queues_and_a_file_of_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=2) as cluster:
+            store(cluster, 3)
+            settings = quick(cluster, model="broadcasting", offset_dir=tmp_path)
+            one, two = (PullConsumer("g", settings=replace(settings, instance_name=n)) for n in ("a", "b"))
+            async with one, two:
+                for consumer in (one, two):
+                    consumer.subscribe("T")
+                await until(lambda: len(one.assignment) == len(two.assignment) == 2)
+                assert one.assignment == two.assignment
+                for consumer in (one, two):
+                    assert [m.body for m in await consumer.poll(20)] == [b"0", b"1", b"2"]
+                models = {c.message_model for beat in cluster.broker.heartbeats for c in beat.consumers}
+                assert models == {MessageModel.BROADCASTING}
+                ids = [one.client_id, two.client_id]
+            assert cluster.broker.offsets == {}, "brokers keep no offsets"
+            assert files_below(tmp_path) == sorted(f"{client_id}/g/offsets.json" for client_id in ids)
+            async with PullConsumer("g", settings=replace(settings, instance_name="a")) as again:
+                again.subscribe("T")
+                assert await again.poll(0.3) == [], "it goes on where it was"
+            default = PullConsumer("g", settings=settings)
+            assert default.settings.instance_name == "DEFAULT", "the same after each start"
 
-    flow(test, queues=2, model="broadcasting")
+    run(main())
 
 
 @pytest.mark.proves("client:C-40", "client:E-46", "client:E-10")

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sparrowmq.cli import brokers, checks, clusters, demo, message_query, messages, servers, topics
+from sparrowmq.cli import (
+    brokers,
+    checks,
+    clusters,
+    demo,
+    groups,
+    message_query,
+    messages,
+    servers,
+    topics,
+    tracing,
+)
 from sparrowmq.cli.common import complain
 from sparrowmq.core.errors import SparrowError
 
@@ -68,7 +79,9 @@ app.command("consume")(messages.consume)
 app.add_typer(message_query.app, name="message")
 app.add_typer(topics.app, name="topic")
 app.add_typer(clusters.cluster_app, name="cluster")
-app.add_typer(clusters.group_app, name="group")
+app.add_typer(groups.app, name="group")
+app.command("trace")(tracing.trace)
+message_query.app.command("trace")(tracing.trace)
 app.command("demo")(demo.demo)
 app.command("test")(checks.test)
 

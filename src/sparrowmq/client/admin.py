@@ -9,6 +9,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparrowmq.client import queries
+from sparrowmq.client.admin_groups import GroupAdmin
+from sparrowmq.client.admin_names import NameServerAdmin
+from sparrowmq.client.admin_trace import TraceAdmin
 from sparrowmq.client.admin_types import (
     BrokerStatus,
     GroupConnections,
@@ -55,7 +58,7 @@ _ROUTE_WAIT: Final = 10.0
 """Seconds a new topic may take to show at the name server."""
 
 
-class Admin:
+class Admin(GroupAdmin, NameServerAdmin, TraceAdmin):
     """Asks and changes clusters.
 
         async with Admin(namesrv="127.0.0.1:9876") as admin:
@@ -356,7 +359,9 @@ class Admin:
             *(self._ask(address, RequestCode.GET_CONSUME_STATS, header) for address in masters)
         )
         found = [
-            QueueProgress(queue, entry.broker_offset, entry.consumer_offset, entry.last_timestamp)
+            QueueProgress(
+                queue, entry.broker_offset, entry.consumer_offset, entry.last_timestamp, entry.pull_offset
+            )
             for answer in answers
             for queue, entry in bodies.ConsumeStats.decode(answer).offset_table.items()
         ]

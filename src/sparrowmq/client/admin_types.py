@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import ConsumerRunningInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,13 @@ class QueueProgress:
     broker_offset: int
     consumer_offset: int
     last_timestamp_ms: int
+    pull_offset: int = 0
+    """Next offset the broker was asked for."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that were pulled and are not consumed yet."""
+        return max(0, self.pull_offset - self.consumer_offset)
 
     @property
     def lag(self) -> int:
@@ -91,3 +99,12 @@ class GroupConnections:
     consume_type: str
     message_model: str
     consume_from: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """What a member of a group tells about itself (code 307), or why it did not."""
+
+    client_id: str
+    info: ConsumerRunningInfo | None = None
+    error: str | None = None

@@ -16,7 +16,7 @@ from typing import Final
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.namespaces import unwrap_messages
-from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.offsets import OffsetStore
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.pull_plan import PullPlan
 from sparrowmq.client.requests import (
@@ -66,7 +66,7 @@ class LitePull:
         settings: PullSettings,
         plan: PullPlan,
         instance: ClientInstance,
-        store: BrokerOffsetStore,
+        store: OffsetStore,
         tasks: TaskGroup,
     ) -> None:
         self._group = group

@@ -24,7 +24,7 @@ from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.lite_pull import LitePull
 from sparrowmq.client.namespaces import unwrap_messages
-from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore, local_path
 from sparrowmq.client.pull_member import PullMember
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
 from sparrowmq.client.requests import (
@@ -62,6 +62,7 @@ DEFAULT_GROUP: Final = "SPARROW_PULL"
 MESSAGES_MAX: Final = 2**31 - 1
 log = logging.getLogger("sparrowmq.client")
 
+BROADCASTING_INSTANCE: Final = "DEFAULT"
 _SEND_BACK_TIMEOUT: Final = 3.0
 _HOLD_MARGIN: Final = 10.0
 """Seconds the client waits longer than the broker may hold a pull (client:E.1)."""
@@ -103,12 +104,15 @@ class PullConsumer:
         self.settings = PullSettings.of(settings)
         if namesrv is not None:
             self.settings = replace(self.settings, namesrv=namesrv)
+        if self.settings.model == "broadcasting" and self.settings.instance_name is None:
+            # The file of offsets is found by the client id, which must stay over restarts (client:A-06).
+            self.settings = replace(self.settings, instance_name=BROADCASTING_INSTANCE)
         self._life = Lifecycle(f"pull consumer {group!r}" if group else "pull consumer")
         self._plan = PullPlan(SystemClock())
         self._watch = TopicWatch()
         self._instance: ClientInstance | None = None
         self._tasks: TaskGroup | None = None
-        self._store: BrokerOffsetStore | None = None
+        self._store: OffsetStore | None = None
         self._member: PullMember | None = None
         self._lite: LitePull | None = None
         self._failure: ClientError | None = None
@@ -141,7 +145,7 @@ class PullConsumer:
             raise
         self._tasks = TaskGroup(self._task_died)
         if self.group is not None:
-            self._store = BrokerOffsetStore(instance, self.group)
+            self._store = self._offset_store(instance, self.group)
         try:
             if self._plan.mode is not Mode.NONE:
                 self._join()
@@ -151,6 +155,8 @@ class PullConsumer:
             raise
         try:
             instance.start()
+            if self._store is not None:
+                await self._store.load()
             for topic in self._plan.topics:
                 await instance.update_route(topic)
         except BaseException:
@@ -502,7 +508,15 @@ class PullConsumer:
         assert self._instance is not None
         return self._instance
 
-    def _need_store(self) -> BrokerOffsetStore:
+    def _offset_store(self, instance: ClientInstance, group: str) -> OffsetStore:
+        """The user's own, else by model: a file of this machine for broadcasting, the brokers."""
+        if self.settings.offset_store is not None:
+            return self.settings.offset_store
+        if self.settings.model == "broadcasting":
+            return LocalOffsetStore(local_path(self.settings.offset_dir, instance.client_id, group))
+        return BrokerOffsetStore(instance, group)
+
+    def _need_store(self) -> OffsetStore:
         self._need_group()
         self._running()
         assert self._store is not None

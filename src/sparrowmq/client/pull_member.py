@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from sparrowmq.client.instance import ClientInstance
-from sparrowmq.client.offset_store import BrokerOffsetStore
+from sparrowmq.client.offsets import OffsetStore
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
 from sparrowmq.client.rebalance import Rebalancer
 from sparrowmq.client.settings import PullSettings
 from sparrowmq.client.tasks import TaskGroup, run_every
-from sparrowmq.core.allocation import AllocateStrategy
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
@@ -59,7 +57,7 @@ class PullMember:
         settings: PullSettings,
         plan: PullPlan,
         instance: ClientInstance,
-        store: BrokerOffsetStore,
+        store: OffsetStore,
         tasks: TaskGroup,
         user: QueueUser | None,
     ) -> None:
@@ -74,7 +72,14 @@ class PullMember:
         self._told: dict[str, list[MessageQueue]] = {}
         self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
         self._closing = False
-        self._rebalancer = PullRebalancer(group, settings, instance, allocation_of(settings), self)
+        self._rebalancer = PullRebalancer(
+            group,
+            settings,
+            instance,
+            settings.allocate,
+            self,
+            is_broadcasting=settings.model == "broadcasting",
+        )
         self._rebalancer.on_round = self._round_ended
 
     def __repr__(self) -> str:
@@ -194,24 +199,6 @@ class PullMember:
 
     async def _persist(self) -> None:
         await self.store.persist(list(self._owned))
-
-
-@dataclass(frozen=True, slots=True)
-class TakeAll:
-    """The share of a member in broadcasting: every queue (client:E-41)."""
-
-    name: str = "ALL"
-
-    def allocate(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> list[MessageQueue]:
-        """All of them."""
-        return list(queues)
-
-
-def allocation_of(settings: PullSettings) -> AllocateStrategy:
-    """How queues are shared."""
-    return TakeAll() if settings.model == "broadcasting" else settings.allocate
 
 
 async def tell(

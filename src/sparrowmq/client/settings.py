@@ -379,6 +379,10 @@ class PullSettings(ClientSettings):
     """`clustering`: the members of the group share the queues; `broadcasting`: each reads all."""
     allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - frozen
     """Who reads which queue; all members of a group must have the same (`allocateMessageQueueStrategy`)."""
+    offset_store: OffsetStore | None = None
+    """Where offsets are kept; by default at the brokers, in broadcasting in a file below `offset_dir`."""
+    offset_dir: Path | str | None = None
+    """Directory of broadcasting's files; `~/.rocketmq_offsets`, as RocketMQ's Java client has it."""
     consume_from: ConsumeFrom = "last"
     auto_commit: bool = True
     """Whether `poll` commits what earlier polls returned, each `auto_commit_interval` seconds."""

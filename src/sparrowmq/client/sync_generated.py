@@ -9,7 +9,15 @@ from typing import Any
 from sparrowmq.client import queries
 from sparrowmq.client.admin import PERM_READ_WRITE
 from sparrowmq.client.admin import Admin as _Admin
-from sparrowmq.client.admin_types import BrokerStatus, GroupConnections, QueueProgress, QueueStatus, Rates
+from sparrowmq.client.admin_types import (
+    BrokerStatus,
+    GroupConnections,
+    GroupMemberInfo,
+    MemberStatus,
+    QueueProgress,
+    QueueStatus,
+    Rates,
+)
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.producer import Producer as _Producer
 from sparrowmq.client.publish import QueueSelector
@@ -32,6 +40,7 @@ from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
+from sparrowmq.protocol.trace import TRACE_TOPIC, Trace
 
 __all__ = ["Admin", "Producer", "PullConsumer", "PullSchedule", "PushConsumer"]
 
@@ -883,3 +892,139 @@ class Admin(Facade[_Admin]):
     def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the next offset the group will read. A member that is online goes on from where it is."""
         self._run(self._inner.commit, group, queue, offset)
+
+    def create_group(
+        self,
+        group: str,
+        *,
+        retries: int = 16,
+        enabled: bool = True,
+        broadcast: bool = True,
+        cluster: str | None = None,
+    ) -> None:
+        """Make or change a group on every master of `cluster` (all clusters by default).
+
+        `retries` come before the dead letter topic when a consumer does not say itself; `enabled` and
+        `broadcast` say whether it may consume at all, and by broadcasting. Raises `InvalidNameError`.
+        """
+        self._run(
+            self._inner.create_group,
+            group,
+            retries=retries,
+            enabled=enabled,
+            broadcast=broadcast,
+            cluster=cluster,
+        )
+
+    def delete_group(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
+        """Delete a group with its retry and dead letter topics, and unless told otherwise its offsets.
+
+        Raises `ClientError` for one of RocketMQ's own.
+        """
+        self._run(self._inner.delete_group, group, offsets=offsets, cluster=cluster)
+
+    def group_config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """The group's settings by broker name; empty when no broker knows it."""
+        return self._run(self._inner.group_config, group)
+
+    def group_rate(self, group: str) -> float:
+        """Messages the group consumes per second, over all brokers, as they count them."""
+        return self._run(self._inner.group_rate, group)
+
+    def producer_connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
+        """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there is none."""
+        return self._run(self._inner.producer_connections, group, topic)
+
+    def group_status(self, group: str, *, stacks: bool = False) -> list[MemberStatus]:
+        """What each member that is online tells about itself: settings, queues in hand, rates.
+
+        `stacks` asks for a dump of its threads. A member that does not answer has an `error` instead. Empty
+        when nobody is online.
+        """
+        return self._run(self._inner.group_status, group, stacks=stacks)
+
+    def member_offsets(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Offsets that members have in memory, by client id; of one member when it is named.
+
+        Raises `BrokerError` when nobody is online or a member is too old to tell.
+        """
+        return self._run(self._inner.member_offsets, group, topic, client_id)
+
+    def reset_offsets(
+        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Have the group go on with `topic` elsewhere: from "first", from "last" on, or from a datetime on.
+
+        Members that are online are told by the broker; without any the stored offsets are set. Without
+        `force` offsets only go back. Gives the new offset of every queue. Broadcasting consumers keep their
+        offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
+        """
+        return self._run(self._inner.reset_offsets, group, topic, to, force=force)
+
+    def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Have the group go on with one queue at `offset`. A broker that cannot tell members sets what it
+        has stored: members that are online go on from where they are then.
+        """
+        self._run(self._inner.reset_queue, group, queue, offset)
+
+    def clone_offsets(self, source: str, target: str, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Give `target` the stored offsets of `source`, of all its topics or of one; what was set.
+
+        Members of `target` that are online go on from where they are: stop them before. The retry topic is
+        left out. Raises `ClientError` when `source` has no offsets.
+        """
+        return self._run(self._inner.clone_offsets, source, target, topic)
+
+    def put_value(self, namespace: str, key: str, value: str) -> None:
+        """Keep a value at every name server."""
+        self._run(self._inner.put_value, namespace, key, value)
+
+    def value(self, namespace: str, key: str) -> str | None:
+        """A value kept by the name servers, None when there is none."""
+        return self._run(self._inner.value, namespace, key)
+
+    def values(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace; empty when there is none."""
+        return self._run(self._inner.values, namespace)
+
+    def delete_value(self, namespace: str, key: str) -> None:
+        """Forget a value at every name server; nothing happens when there is none."""
+        self._run(self._inner.delete_value, namespace, key)
+
+    def order_conf(self, topic: str) -> dict[str, int]:
+        """Broker name to number of queues of an ordered topic; empty when it is none."""
+        return self._run(self._inner.order_conf, topic)
+
+    def set_order_conf(self, topic: str, queues: Mapping[str, int]) -> None:
+        """Make a topic ordered: its routes name exactly these numbers of queues by broker name, whether the
+        brokers are there or not. Nothing in `queues` makes it an ordinary topic again.
+        """
+        self._run(self._inner.set_order_conf, topic, queues)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Have no more messages sent to a broker, so that it can be stopped; how many of its topics changed.
+
+        Lasts until `add_write_perm`, or until the broker tells its topics anew because they changed.
+        """
+        return self._run(self._inner.wipe_write_perm, broker_name)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Undo `wipe_write_perm`; how many topics changed."""
+        return self._run(self._inner.add_write_perm, broker_name)
+
+    def set_topic_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
+        """Change who may use a topic, on one broker or all that have it: 2 write, 4 read, 6 both, 0 neither.
+
+        Gives the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker that has it not.
+        """
+        return self._run(self._inner.set_topic_perm, topic, perm, broker_name=broker_name)
+
+    def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
+        """What is known about the message with this id (its unique id), or with this key, in order of time.
+
+        Empty when no client that traces had it, when its records are not written yet (they gather for some
+        seconds), or when there is no trace topic. An end of consumption stands after its beginning.
+        """
+        return self._run(self._inner.trace, message_id, topic=topic)

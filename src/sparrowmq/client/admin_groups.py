@@ -1,0 +1,275 @@
+"""Consumer groups: making and deleting them, who is in them, where they stand, moving them (client:F)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from sparrowmq.client.admin_calls import AdminCalls, masters_of
+from sparrowmq.client.admin_types import GroupMemberInfo, MemberStatus
+from sparrowmq.client.settings import ConsumeFrom, check_range
+from sparrowmq.core.errors import BrokerError, ClientError, SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import check_group, check_topic, dlq_topic, is_system_group, retry_topic
+from sparrowmq.protocol import bodies, call_headers, headers
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+
+_CALL_SECONDS: Final = 15.0
+"""For requests that a broker passes on to a client, which has 10 s itself."""
+_OLD_WAY: Final = frozenset({ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
+"""Answers after which offsets are set one by one: nobody is online, or the broker cannot do it."""
+
+
+class GroupAdmin(AdminCalls):
+    """The part of `Admin` for consumer groups."""
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        retries: int = 16,
+        enabled: bool = True,
+        broadcast: bool = True,
+        cluster: str | None = None,
+    ) -> None:
+        """Make or change a group on every master of `cluster` (all clusters by default).
+
+        `retries` come before the dead letter topic when a consumer does not say itself; `enabled` and
+        `broadcast` say whether it may consume at all, and by broadcasting. Raises `InvalidNameError`.
+        """
+        check_group(group)
+        check_range("retries", retries, 0, 2**31 - 1)
+        config = bodies.SubscriptionGroupConfig(
+            group_name=group,
+            retry_max_times=retries,
+            consume_enable=enabled,
+            consume_broadcast_enable=broadcast,
+        )
+        code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config.encode()
+        ask = self._running().brokers.ask
+        masters = await self._cluster_masters(cluster)
+        await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at in masters.values()))
+
+    async def delete_group(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
+        """Delete a group with its retry and dead letter topics, and unless told otherwise its offsets.
+
+        Raises `ClientError` for one of RocketMQ's own.
+        """
+        check_group(group)
+        if is_system_group(group):
+            raise ClientError(f"the group {group!r} is RocketMQ's own and cannot be deleted")
+        masters = list((await self._cluster_masters(cluster)).values())
+        header = headers.DeleteSubscriptionGroupRequest(
+            group_name=group, clean_offset=offsets, remove_offset=offsets
+        )
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        await asyncio.gather(*(self._ask(at, code, header) for at in masters))
+        for topic in (retry_topic(group), dlq_topic(group)):
+            gone = headers.DeleteTopicRequest(topic=topic)
+            code = RequestCode.DELETE_TOPIC_IN_BROKER
+            await asyncio.gather(*(self._ask(at, code, gone) for at in masters))
+            forgotten = headers.DeleteTopicFromNamesrvRequest(topic=topic)
+            for address in await self._running().name_servers.known():
+                await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, forgotten)
+
+    async def group_config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """The group's settings by broker name; empty when no broker knows it."""
+        check_group(group)
+        masters = await self._cluster_masters(None)
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        answers = await asyncio.gather(*(self._ask(address, code) for address in masters.values()))
+        found = {}
+        for name, answer in zip(masters, answers, strict=True):
+            config = bodies.SubscriptionGroupTable.decode(answer).subscription_group_table.get(group)
+            if config is not None:
+                found[name] = config
+        return found
+
+    async def group_rate(self, group: str) -> float:
+        """Messages the group consumes per second, over all brokers, as they count them."""
+        check_group(group)
+        header = headers.GetConsumeStatsRequest(consumer_group=group)
+        code = RequestCode.GET_CONSUME_STATS
+        masters = await self._group_masters(group)
+        answers = await asyncio.gather(*(self._ask(address, code, header) for address in masters))
+        return sum(bodies.ConsumeStats.decode(answer).consume_tps for answer in answers)
+
+    async def producer_connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
+        """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there is none."""
+        check_group(group)
+        masters = list(masters_of(await self.topic_route(topic)).values())
+        if not masters:
+            raise ClientError(f"no broker of topic {topic!r} has a master; check that they are running")
+        header = headers.GetProducerConnectionListRequest(producer_group=group)
+        body = await self._ask(masters[0], RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+        found = bodies.ProducerConnection.decode(body).connection_set
+        return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
+
+    async def group_status(self, group: str, *, stacks: bool = False) -> list[MemberStatus]:
+        """What each member that is online tells about itself: settings, queues in hand, rates.
+
+        `stacks` asks for a dump of its threads. A member that does not answer has an `error` instead. Empty
+        when nobody is online.
+        """
+        check_group(group)
+        for address in await self._group_masters(group):
+            members = await self._members(address, group)
+            if members:
+                return list(
+                    await asyncio.gather(*(self._status(address, group, one, stacks) for one in members))
+                )
+        return []
+
+    async def member_offsets(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Offsets that members have in memory, by client id; of one member when it is named.
+
+        Raises `BrokerError` when nobody is online or a member is too old to tell.
+        """
+        check_group(group)
+        check_topic(topic)
+        header = call_headers.GetConsumerStatusRequest(topic=topic, group=group, client_addr=client_id)
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        ask = self._running().brokers.ask
+        masters = masters_of(await self.topic_route(topic)).values()
+        answers = await asyncio.gather(*(ask(at, code, header, timeout=_CALL_SECONDS) for at in masters))
+        found: dict[str, dict[MessageQueue, int]] = {}
+        for answer in answers:
+            for name, offsets in bodies.ConsumerStatusBody.decode(answer.body).clients.items():
+                found.setdefault(name, {}).update(offsets)
+        return found
+
+    # Moving
+
+    async def reset_offsets(
+        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Have the group go on with `topic` elsewhere: from "first", from "last" on, or from a datetime on.
+
+        Members that are online are told by the broker; without any the stored offsets are set. Without
+        `force` offsets only go back. Gives the new offset of every queue. Broadcasting consumers keep their
+        offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
+        """
+        check_group(group)
+        if isinstance(to, str):
+            if to not in ("first", "last"):
+                raise ClientError(f"to={to!r} is unknown; give 'first', 'last' or a datetime")
+            timestamp = 0 if to == "first" else -1
+        else:
+            timestamp = int(to.timestamp() * 1000)
+        route = await self.topic_route(topic)
+        moved = await asyncio.gather(
+            *(
+                self._reset_at(address, group, topic, timestamp, force)
+                for address in masters_of(route).values()
+            )
+        )
+        return dict(sorted((queue, offset) for table in moved for queue, offset in table.items()))
+
+    async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Have the group go on with one queue at `offset`. A broker that cannot tell members sets what it
+        has stored: members that are online go on from where they are then.
+        """
+        check_group(group)
+        check_range("offset", offset, 0, 2**63 - 1)
+        header = call_headers.ResetOffsetRequest(
+            topic=queue.topic,
+            group=group,
+            timestamp=-1,
+            is_force=True,
+            queue_id=queue.queue_id,
+            offset=offset,
+        )
+        address = await self._master_of(queue)
+        try:
+            await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        except BrokerError as error:
+            if error.code not in _OLD_WAY:
+                raise
+            await self._running().brokers.update_offset(address, group, queue, offset, oneway=False)
+
+    async def clone_offsets(
+        self, source: str, target: str, topic: str | None = None
+    ) -> dict[MessageQueue, int]:
+        """Give `target` the stored offsets of `source`, of all its topics or of one; what was set.
+
+        Members of `target` that are online go on from where they are: stop them before. The retry topic is
+        left out. Raises `ClientError` when `source` has no offsets.
+        """
+        for group in (source, target):
+            check_group(group)
+        header = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic)
+        moved: dict[MessageQueue, int] = {}
+        for address in await self._group_masters(source):
+            body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
+            for queue in bodies.ConsumeStats.decode(body).offset_table:
+                if queue.topic == retry_topic(source):
+                    continue
+                offset = await self._running().brokers.query_offset(address, source, queue)
+                if offset is not None:
+                    moved[queue] = offset
+        if not moved:
+            of = "" if topic is None else f" in topic {topic!r}"
+            raise ClientError(f"the group {source!r} has no offsets{of}; see `sparrow group list`")
+        for queue, offset in moved.items():
+            await self._running().brokers.update_offset(
+                await self._master_of(queue), target, queue, offset, oneway=False
+            )
+        return dict(sorted(moved.items()))
+
+    # Inside
+
+    async def _members(self, address: str, group: str) -> list[str]:
+        header = headers.GetConsumerConnectionListRequest(consumer_group=group)
+        try:
+            body = await self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        except BrokerError as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            return []
+        return sorted({one.client_id for one in bodies.ConsumerConnection.decode(body).connections})
+
+    async def _status(self, address: str, group: str, client_id: str, stacks: bool) -> MemberStatus:
+        header = call_headers.GetConsumerRunningInfoRequest(
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
+        )
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        try:
+            answer = await self._running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
+            return MemberStatus(client_id, bodies.ConsumerRunningInfo.decode(answer.body))
+        except SparrowError as error:
+            return MemberStatus(client_id, error=str(error))
+
+    async def _reset_at(
+        self, address: str, group: str, topic: str, timestamp: int, force: bool
+    ) -> dict[MessageQueue, int]:
+        header = call_headers.ResetOffsetRequest(
+            topic=topic, group=group, timestamp=timestamp, is_force=force
+        )
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        try:
+            answer = await self._running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
+        except BrokerError as error:
+            if error.code not in _OLD_WAY:
+                raise
+            return await self._set_one_by_one(address, group, topic, timestamp, force)
+        return bodies.ResetOffsetBody.decode(answer.body).offset_table if answer.body else {}
+
+    async def _set_one_by_one(
+        self, address: str, group: str, topic: str, timestamp: int, force: bool
+    ) -> dict[MessageQueue, int]:
+        """The way of old tools: look for each queue's offset and store it (client:F, resetOffsetByTime)."""
+        brokers = self._running().brokers
+        header = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic)
+        body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
+        moved = {}
+        for queue, place in bodies.ConsumeStats.decode(body).offset_table.items():
+            if timestamp < 0:
+                offset = await brokers.max_offset(address, queue)
+            else:
+                offset = await brokers.search_offset(address, queue, timestamp)
+            if force or offset <= place.consumer_offset:
+                await brokers.update_offset(address, group, queue, offset, oneway=False)
+                moved[queue] = offset
+        return moved

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support import until_sync
+
+import sparrowmq as mq
+from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.groups import moment
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Sparrow
+
+    from sparrowmq.testing import LocalCluster
+
+
+def offsets(rows: list[Any]) -> dict[int, int]:
+    return {row["queue"]: row["offset"] for row in rows}
+
+
+def read(sparrow: Sparrow, topic: str, group: str, count: int) -> None:
+    sparrow("topic", "create", topic, "--queues", "1")
+    for number in range(count):
+        sparrow("send", topic, f"m{number}")
+    sparrow("consume", topic, "--group", group, "--from", "first", "--count", str(count))
+
+
+def test_groups_are_made_and_deleted(sparrow: Sparrow) -> None:
+    sparrow("group", "create", "made", "--retries", "3")
+    assert "made" in sparrow("group", "list").lines
+    sparrow("group", "delete", "made")
+    assert "made" not in sparrow("group", "list").lines
+    assert "RocketMQ's own" in sparrow("group", "delete", "CID_RMQ_SYS_TRANS", status=1).err
+
+
+def test_a_group_goes_back_and_to_the_end(sparrow: Sparrow) -> None:
+    read(sparrow, "Reset", "resetters", 5)
+    reset = ("group", "reset", "resetters", "--topic", "Reset")
+    assert offsets(sparrow(*reset, "--to", "first", "--json").values) == {0: 0}
+    again = sparrow("consume", "Reset", "--group", "resetters", "--from", "last", "--count", "5")
+    assert [line for line in again.lines if line] != []
+    assert offsets(sparrow(*reset, "--to", "0", "--json").values) == {0: 0}
+    (line,) = sparrow(*reset, "--to", "last").lines[-1:]
+    assert line.split() == ["Reset", "broker-a", "0", "5"]
+    assert "no place to go to" in sparrow(*reset, "--to", "tomorrow", status=1).err
+
+
+def test_one_group_gets_the_offsets_of_another(sparrow: Sparrow) -> None:
+    read(sparrow, "Cloned", "source", 3)
+    assert offsets(sparrow("group", "clone", "source", "target", "--json").values) == {0: 3}
+    (row,) = sparrow("group", "progress", "target", "--topic", "Cloned", "--json").values
+    assert row["consumer_offset"] == 3
+    assert "has no offsets" in sparrow("group", "clone", "nobody", "target", status=1).err
+
+
+def test_members_and_what_they_tell(sparrow: Sparrow, cluster: LocalCluster) -> None:
+    assert "is online" in sparrow("group", "connections", "online", status=1).err
+    assert "is online" in sparrow("group", "status", "online", status=1).err
+    sparrow("topic", "create", "Online", "--queues", "1")
+    with mq.PushConsumer("online", namesrv=cluster.namesrv) as consumer:
+        consumer.subscribe("Online", "a || b", handler=lambda message: None)
+        until_sync(lambda: any(queue.topic == "Online" for queue in consumer.assignment))
+        (found,) = sparrow("group", "connections", "online", "--json").values
+        assert [one["client"] for one in found["members"]] == [consumer.client_id]
+        assert found["subscriptions"]["Online"] == "a || b"
+        assert (found["type"], found["model"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
+        assert any(consumer.client_id in line for line in sparrow("group", "connections", "online").lines)
+        (told,) = sparrow("group", "status", "online", "--json").values
+        assert told["client"] == consumer.client_id
+        assert any(consumer.client_id in line for line in sparrow("group", "status", "online").lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("first", "first"),
+        ("last", "last"),
+        ("0", datetime.fromtimestamp(0)),
+        ("2024-05-01T12:30", datetime(2024, 5, 1, 12, 30)),
+    ],
+)
+def test_places_to_go_to(text: str, place: object) -> None:
+    assert moment(text) == place
+
+
+def test_a_place_that_is_none() -> None:
+    with pytest.raises(UsageError, match="'soon' is no place"):
+        moment("soon")

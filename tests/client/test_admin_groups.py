@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.support import run
+
+from sparrowmq.client.admin import Admin
+from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol import bodies, call_headers, headers
+from sparrowmq.protocol.codes import RequestCode
+
+RESET = int(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+STATUS = int(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
+INFO = int(RequestCode.GET_CONSUMER_RUNNING_INFO)
+
+
+def flow(test: Callable[[FakeCluster, Admin], Coroutine[Any, Any, None]], brokers: int = 1) -> None:
+    async def main() -> None:
+        async with fake_cluster("T", brokers=brokers, queues=2) as cluster, Admin(cluster.namesrv) as admin:
+            await test(cluster, admin)
+
+    run(main())
+
+
+def queue(number: int, broker: str = "broker-a") -> MessageQueue:
+    return MessageQueue("T", broker, number)
+
+
+def fill(cluster: FakeCluster) -> None:
+    """Group g stands at 3 of 10 messages in queue 0, at 8 of 8 in queue 1."""
+    for number, count, offset in ((0, 10, 3), (1, 8, 8)):
+        for _ in range(count):
+            cluster.broker.store("T", number, b"x")
+        cluster.broker.offsets["g", "T", number] = offset
+
+
+@pytest.mark.proves("client:F-02")
+def test_a_group_is_made_on_every_master_with_its_settings() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        await admin.create_group("g", retries=3, broadcast=False)
+        for broker in cluster.brokers.values():
+            (asked,) = broker.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+            config = bodies.SubscriptionGroupConfig.decode(asked.body)
+            assert (config.group_name, config.retry_max_times) == ("g", 3)
+            assert (config.consume_enable, config.consume_broadcast_enable) == (True, False)
+        with pytest.raises(InvalidNameError):
+            await admin.create_group("a b")
+        with pytest.raises(SettingsError, match="retries"):
+            await admin.create_group("g", retries=-1)
+
+    flow(test, brokers=2)
+
+
+def test_a_group_is_deleted_with_its_topics() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        await admin.delete_group("g")
+        (asked,) = cluster.broker.requests(RequestCode.DELETE_SUBSCRIPTIONGROUP)
+        assert (asked.ext["groupName"], asked.ext["cleanOffset"]) == ("g", "true")
+        gone = [c.ext["topic"] for c in cluster.broker.requests(RequestCode.DELETE_TOPIC_IN_BROKER)]
+        assert gone == ["%RETRY%g", "%DLQ%g"]
+        with pytest.raises(ClientError, match="RocketMQ's own"):
+            await admin.delete_group("CID_RMQ_SYS_TRANS")
+
+    flow(test)
+
+
+def test_settings_and_rate_of_a_group() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.members["g"] = {}
+        found = await admin.group_config("g")
+        assert {name: config.group_name for name, config in found.items()} == {"broker-a": "g"}
+        assert await admin.group_config("nobody") == {}
+        stats = bodies.ConsumeStats({queue(0): bodies.OffsetWrapper(10, 4, 0, 7)}, consume_tps=2.5)
+        for broker in cluster.brokers.values():
+            broker.on[208] = lambda conn, c: answer(body=stats.encode())
+        assert await admin.group_rate("g") == 5.0
+        place = (await admin.group_progress("g"))[0]
+        assert (place.lag, place.in_flight, place.pull_offset) == (6, 3, 7)
+
+    flow(test, brokers=2)
+
+
+def test_producers_of_a_group() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        with pytest.raises(BrokerError, match="no producers"):
+            await admin.producer_connections("p", "T")
+        body = bodies.ProducerConnection([bodies.Connection("1.2.3.4:5", "me@1", "JAVA", 475)]).encode()
+        cluster.broker.on[204] = lambda conn, c: answer(body=body)
+        (one,) = await admin.producer_connections("p", "T")
+        assert (one.client_id, one.address, one.language, one.version) == ("me@1", "1.2.3.4:5", "JAVA", 475)
+
+    flow(test)
+
+
+def test_what_members_tell_about_themselves() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        assert await admin.group_status("g") == []
+        cluster.broker.members["g"] = {"one": None, "two": None}  # type: ignore[dict-item]
+        info = bodies.ConsumerRunningInfo(
+            {"PROP_CLIENT_VERSION": "V5"}, queues={queue(0): bodies.ProcessQueueInfo(cached_msg_count=4)}
+        )
+
+        def tell(conn: object, command: Any) -> Any:
+            header = headers.from_ext(call_headers.GetConsumerRunningInfoRequest, command.ext)
+            assert (header.consumer_group, header.jstack_enable) == ("g", True)
+            return answer(body=info.encode()) if header.client_id == "one" else answer(1, remark="too low")
+
+        cluster.broker.on[INFO] = tell
+        one, two = await admin.group_status("g", stacks=True)
+        assert one.info is not None
+        assert (one.client_id, one.info.queues[queue(0)].cached_msg_count, one.error) == ("one", 4, None)
+        assert (two.client_id, two.info) == ("two", None)
+        assert "too low" in (two.error or "")
+        cluster.broker.on[203] = lambda conn, c: answer(1, remark="broken")
+        with pytest.raises(BrokerError, match="broken"):
+            await admin.group_status("g")
+
+    flow(test)
+
+
+def test_offsets_in_members_memory_are_put_together_from_all_brokers() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        for name, broker in cluster.brokers.items():
+            status = bodies.ConsumerStatusBody(clients={"one": {queue(0, name): 5}})
+            broker.on[STATUS] = lambda conn, c, s=status: answer(body=s.encode())  # type: ignore[misc]
+        found = await admin.member_offsets("g", "T", "one")
+        assert found == {"one": {queue(0): 5, queue(0, "broker-b"): 5}}
+        (asked,) = cluster.broker.requests(STATUS)
+        assert (asked.ext["group"], asked.ext["topic"], asked.ext["clientAddr"]) == ("g", "T", "one")
+
+    flow(test, brokers=2)
+
+
+@pytest.mark.parametrize(
+    ("to", "timestamp"),
+    [("first", 0), ("last", -1), (datetime(2024, 5, 1, tzinfo=UTC), 1714521600000)],
+)
+def test_a_reset_is_left_to_the_broker_which_tells_the_members(to: Any, timestamp: int) -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        for name, broker in cluster.brokers.items():
+            moved = bodies.ResetOffsetBody({queue(1, name): 7, queue(0, name): 2})
+            broker.on[RESET] = lambda conn, c, m=moved: answer(body=m.encode())  # type: ignore[misc]
+        found = await admin.reset_offsets("g", "T", to, force=False)
+        assert list(found.items()) == [
+            (queue(0), 2),
+            (queue(1), 7),
+            (queue(0, "broker-b"), 2),
+            (queue(1, "broker-b"), 7),
+        ]
+        (asked,) = cluster.broker.requests(RESET)
+        header = headers.from_ext(call_headers.ResetOffsetRequest, asked.ext)
+        assert (header.group, header.topic, header.timestamp, header.is_force) == ("g", "T", timestamp, False)
+        assert (header.queue_id, header.offset) == (-1, None)
+
+    flow(test, brokers=2)
+
+
+@pytest.mark.proves("client:F-06")
+@pytest.mark.parametrize("refusal", [206, 3])
+def test_without_members_the_stored_offsets_are_set_one_by_one(refusal: int) -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        fill(cluster)
+        cluster.broker.on[RESET] = lambda conn, c: answer(refusal, remark="no")
+        time = datetime(2024, 5, 1, tzinfo=UTC)  # the scripted broker finds it in the middle: 5 and 4
+        assert await admin.reset_offsets("g", "T", time, force=False) == {queue(1): 4}
+        assert cluster.broker.offsets == {("g", "T", 0): 3, ("g", "T", 1): 4}, "none went forward"
+        assert await admin.reset_offsets("g", "T", time) == {queue(0): 5, queue(1): 4}
+        assert await admin.reset_offsets("g", "T", "last") == {queue(0): 10, queue(1): 8}
+        assert cluster.broker.offsets == {("g", "T", 0): 10, ("g", "T", 1): 8}
+
+    flow(test)
+
+
+def test_a_reset_that_is_refused_or_makes_no_sense_is_an_error() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.on[RESET] = lambda conn, c: answer(26, remark="no such group")
+        with pytest.raises(BrokerError, match="no such group"):
+            await admin.reset_offsets("g", "T", "first")
+        with pytest.raises(ClientError, match="'middle'"):
+            await admin.reset_offsets("g", "T", "middle")  # type: ignore[arg-type]
+        with pytest.raises(BrokerError, match="no such group"):
+            await admin.reset_queue("g", queue(0), 4)
+        with pytest.raises(SettingsError, match="offset"):
+            await admin.reset_queue("g", queue(0), -1)
+
+    flow(test)
+
+
+def test_one_queue_is_reset_by_the_broker_or_in_its_store() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        fill(cluster)
+        await admin.reset_queue("g", queue(0), 6)
+        assert cluster.broker.offsets["g", "T", 0] == 6, "nobody was online"
+        cluster.broker.on[RESET] = lambda conn, c: answer(body=bodies.ResetOffsetBody().encode())
+        await admin.reset_queue("g", queue(0), 1)
+        header = headers.from_ext(call_headers.ResetOffsetRequest, cluster.broker.requests(RESET)[-1].ext)
+        assert (header.queue_id, header.offset, header.is_force) == (0, 1, True)
+        assert cluster.broker.offsets["g", "T", 0] == 6, "the broker did it, or not"
+
+    flow(test)
+
+
+def test_offsets_are_cloned_but_those_of_the_retry_topic() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        fill(cluster)
+        cluster.broker.offsets["g", "%RETRY%g", 0] = 2
+        assert await admin.clone_offsets("g", "h") == {queue(0): 3, queue(1): 8}
+        mine = {key: offset for key, offset in cluster.broker.offsets.items() if key[0] == "h"}
+        assert mine == {("h", "T", 0): 3, ("h", "T", 1): 8}
+        with pytest.raises(ClientError, match="the group 'nobody' has no offsets in topic 'T'"):
+            await admin.clone_offsets("nobody", "h", "T")
+
+    flow(test)
