@@ -23,7 +23,7 @@ SENDERS = 32
 ROUNDS = 4
 
 
-def servers(root: Path, flush: str) -> ChildServers:
+def servers(root: Path, flush: str, **settings: str) -> ChildServers:
     """Servers over small files, so that the log rolls while it is killed."""
     return ChildServers(
         broker={
@@ -32,6 +32,7 @@ def servers(root: Path, flush: str) -> ChildServers:
             "mappedFileSizeCommitLog": str(256 * 1024),
             "mappedFileSizeConsumeQueue": "2000",
             "flushDiskType": flush,
+            **settings,
         },
         nameserver={"listenPort": "0"},
     )
