@@ -189,6 +189,11 @@ class JavaDriver:
         found = _received(self.call("dump", namesrv=namesrv, topic=topic))
         return sorted(found, key=lambda message: (message.broker, message.queue_id, message.queue_offset))
 
+    def kill(self) -> None:
+        """`kill -9` of the JVM with all its clients; `close` is still to be called."""
+        self._process.kill()
+        self._process.wait(10)
+
     def close(self) -> None:
         """End the JVM."""
         assert self._process.stdin is not None

@@ -188,7 +188,7 @@ public final class Driver {
 
     static <T extends ClientConfig> T configured(T client, JSONObject request) {
         client.setNamesrvAddr(request.getString("namesrv"));
-        client.setInstanceName("driver" + COUNTER.incrementAndGet());
+        client.setInstanceName("driver" + ProcessHandle.current().pid() + "n" + COUNTER.incrementAndGet());
         client.setVipChannelEnabled(false);
         client.setPollNameServerInterval(1000);
         client.setHeartbeatBrokerInterval(1000);
