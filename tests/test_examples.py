@@ -1,4 +1,4 @@
-"""The programs under examples/ run, each against a cluster of its own."""
+"""Every program under examples/ runs against a cluster of its own and does what it says."""
 
 from __future__ import annotations
 
@@ -9,15 +9,27 @@ import pytest
 
 from sparrowmq.testing import LocalCluster
 
-EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.py"))
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+SAYS = {
+    "batches": "2000 stored",
+    "delay": "at a moment: ",
+    "hooks": "{'stored': 1}",
+    "request_reply": "4 1 = 5",
+    "transaction": "to be shipped: book",
+}
+"""The last thing a program prints, where that is known."""
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_program_runs(path: Path) -> None:
-    main = runpy.run_path(str(path))["main"]
+@pytest.mark.parametrize("program", PROGRAMS, ids=[program.stem for program in PROGRAMS])
+def test_the_program_runs(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path(str(program))["main"]
     with LocalCluster() as cluster:
         main(cluster.namesrv)
+    told = capsys.readouterr().out
+    assert told, "it says what it does"
+    assert SAYS.get(program.stem, "") in told
 
 
 def test_there_are_programs() -> None:
-    assert len(EXAMPLES) >= 3
+    assert len(PROGRAMS) >= 8

@@ -16,6 +16,7 @@ from sparrowmq.cli import (
     groups,
     message_query,
     messages,
+    sends,
     servers,
     topics,
     tracing,
@@ -74,7 +75,9 @@ app.command("nameserver")(servers.nameserver)
 broker_app = typer.Typer(invoke_without_command=True, callback=servers.broker)
 broker_app.command("status")(brokers.status)
 app.add_typer(broker_app, name="broker")
-app.command("send")(messages.send)
+app.command("send")(sends.send)
+app.command("request")(sends.request)
+app.command("serve")(sends.serve)
 app.command("consume")(messages.consume)
 app.add_typer(message_query.app, name="message")
 app.add_typer(topics.app, name="topic")

@@ -1,32 +1,25 @@
-"""`sparrow send` and `sparrow consume`."""
+"""`sparrow consume`."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, run
-from sparrowmq.core.errors import SparrowError
-from sparrowmq.core.message import Message
+from sparrowmq.cli.common import Namesrv, UsageError, namesrv_or_default, print_json, run
 from sparrowmq.core.subscription import Expression, Sql
 
 if TYPE_CHECKING:
     from sparrowmq import aio
     from sparrowmq.core.message import MessageQueue, ReceivedMessage
-    from sparrowmq.core.results import SendResult
 
-PRODUCER_GROUP: Final = "sparrow-cli"
-IN_FLIGHT_MAX: Final = 64
-"""Lines of a file that are on their way at one time."""
 HAND_MAX: Final = 256
 """Messages that were read and not yet printed; the queues wait then."""
 WAIT_SECONDS: Final = 5.0
@@ -39,112 +32,6 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-def send(
-    topic: Annotated[str, typer.Argument(help="Topic to send to.")],
-    body: Annotated[str | None, typer.Argument(help="Body of the message.")] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Send each line of a file; - is standard input.")
-    ] = None,
-    tags: Annotated[str | None, typer.Option(help="The message's tag.")] = None,
-    keys: Annotated[str | None, typer.Option(help="Keys, separated by blanks.")] = None,
-    properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds one send may take.")] = 3.0,
-    namesrv: Namesrv = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send one message, or each line of a file as one."""
-    if (body is None) == (file is None):
-        raise UsageError("give either a BODY or --file, not both")
-    extra = _pairs(properties or [])
-
-    def message(data: bytes) -> Message:
-        return Message(topic, data, tags=tags, keys=keys or (), properties=extra)
-
-    address = namesrv_or_default(namesrv)
-    if body is not None:
-        run(_send_one(address, message(body.encode()), timeout, as_json))
-        return
-    lines = (message(line) for line in _lines(file) if line)
-    count = run(_send_all(address, lines, timeout))
-    print_json({"topic": topic, "sent": count}) if as_json else print(f"{count} sent to {topic}")
-
-
-def _pairs(texts: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise UsageError(f"--property {text}: write it as name=value")
-        found[name] = value
-    return found
-
-
-def _lines(file: Path | None) -> Iterable[bytes]:
-    """The lines without their ends; blank lines stay and are left out by the caller."""
-    if file is None or str(file) == "-":
-        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-        return
-    try:
-        with file.open("rb") as source:
-            yield from (line.rstrip(b"\r\n") for line in source)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-
-
-async def _send_one(namesrv: str, message: Message, timeout: float, as_json: bool) -> None:
-    from sparrowmq import aio
-
-    async with aio.Producer(PRODUCER_GROUP, namesrv=namesrv, send_timeout=timeout) as producer:
-        result = await producer.send(message)
-    if as_json:
-        print_json(
-            {
-                "status": result.status.name,
-                "message_id": result.message_id,
-                "offset_message_id": result.offset_message_id,
-                "topic": result.queue.topic,
-                "broker": result.queue.broker_name,
-                "queue": result.queue.queue_id,
-                "offset": result.queue_offset,
-            }
-        )
-    else:
-        print(f"{result.status.name}  {result.queue}  offset {result.queue_offset}  id {result.message_id}")
-
-
-async def _send_all(namesrv: str, messages: Iterable[Message], timeout: float) -> int:
-    """Send with many on their way; the first failure ends it, telling how many are stored for certain."""
-    from sparrowmq import aio
-
-    count, pending = 0, set[asyncio.Task["SendResult"]]()
-    failure: BaseException | None = None
-    async with aio.Producer(PRODUCER_GROUP, namesrv=namesrv, send_timeout=timeout) as producer:
-        for message in messages:
-            if len(pending) >= IN_FLIGHT_MAX:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                stored, failure = _settled(done)
-                count += stored
-                if failure is not None:
-                    break
-            pending.add(asyncio.create_task(producer.send(message)))
-        if pending:
-            stored, later = _settled((await asyncio.wait(pending))[0])
-            count, failure = count + stored, failure or later
-    if isinstance(failure, SparrowError):
-        raise UsageError(f"{failure}; {count} messages are stored for certain") from failure
-    if failure is not None:
-        raise failure
-    return count
-
-
-def _settled(done: set[asyncio.Task[SendResult]]) -> tuple[int, BaseException | None]:
-    """How many of the sends that ended were stored, and why one was not."""
-    errors = [error for task in done if (error := task.exception()) is not None]
-    return len(done) - len(errors), errors[0] if errors else None
 
 
 def consume(

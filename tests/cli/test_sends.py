@@ -1,0 +1,105 @@
+"""`sparrow send` with times, keys and pace; `sparrow request` and `sparrow serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cli.test_messages import read
+from tests.support import run
+
+from sparrowmq.cli import sends
+from sparrowmq.core.message import Message
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Sparrow
+
+
+def test_lines_with_a_hash_key_stay_in_order_in_one_queue(sparrow: Sparrow, tmp_path: Path) -> None:
+    sparrow("topic", "create", "Hashed", "--queues", "4")
+    source = tmp_path / "lines"
+    source.write_text("\n".join(f"{n:03}" for n in range(50)))
+    assert sparrow("send", "Hashed", "--file", str(source), "--hash-key", "order-1").out.startswith("50 ")
+    got = read(sparrow, "Hashed", 50)
+    assert {item["queue"] for item in got} == {2}
+    assert [item["body"] for item in sorted(got, key=lambda i: i["offset"])] == [f"{n:03}" for n in range(50)]
+
+
+def test_a_rate_gives_each_line_its_moment(sparrow: Sparrow, tmp_path: Path) -> None:
+    async def main() -> list[float]:
+        moments = []
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        messages = [Message("T", b"x")] * 5
+        async for message in sends._paced(messages, 100.0):
+            assert message is messages[0]
+            moments.append(loop.time() - began)
+        return moments
+
+    moments = run(main())
+    assert all(moment >= number / 100 - 0.001 for number, moment in enumerate(moments)), "none is early"
+    source = tmp_path / "lines"
+    source.write_text("\n".join("x" * 5))
+    sparrow("send", "Paced", "--file", str(source), "--rate", "500")
+    assert len(read(sparrow, "Paced", 5)) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "property", "value"),
+    [
+        (("--delay-level", "1"), "DELAY", "1"),
+        (("--delay", "0.5"), "TIMER_DELAY_MS", "500"),
+        (("--at", "2020-01-01T00:00:00+00:00"), "TIMER_DELIVER_MS", "1577836800000"),
+    ],
+)
+def test_times_are_sent_along(sparrow: Sparrow, options: tuple[str, ...], property: str, value: str) -> None:
+    topic = f"Timed_{property}"
+    sparrow("topic", "create", topic, "--queues", "1")
+    sent = sparrow("send", topic, "later", *options, "--json").values
+    assert sent[0]["status"] == "SEND_OK"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--at", "soon"), "--at soon: write it like 2030-05-01T12:00"),
+        (("--delay", "1", "--delay-level", "1"), "delay_level and delay of a message to"),
+        (("--property", "x"), "--property x: write it as name=value"),
+    ],
+)
+def test_times_and_properties_that_make_no_sense_are_one_line(
+    sparrow: Sparrow, options: tuple[str, ...], told: str
+) -> None:
+    err = sparrow("send", "Odd", "x", *options, status=1).err
+    assert told in err and len(err.splitlines()) == 1
+
+
+def test_a_request_without_anybody_to_answer_says_so(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Alone", "--queues", "1")
+    err = sparrow("request", "Alone", "ping", "--timeout", "0.3", status=1).err
+    assert "no reply came within" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("program", "reply"), [((), "ping"), (("tr", "a-z", "A-Z"), "PING")])
+def test_a_request_is_answered(sparrow: Sparrow, program: tuple[str, ...], reply: str) -> None:
+    topic = "Answered" + "".join(program[:1])
+    sparrow("topic", "create", topic, "--queues", "1")
+    served: list[Any] = []
+
+    def serve() -> None:
+        served.append(sparrow("serve", topic, *program, "--count", "1", "--group", f"G{topic}").out)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    told = ""
+    for _ in range(20):
+        try:
+            told = sparrow("request", topic, "ping", "--timeout", "2").out
+            break
+        except AssertionError:
+            continue  # the server has not joined its group yet
+    thread.join(30)
+    assert told == reply + "\n" and served == ["1 answered\n"]
