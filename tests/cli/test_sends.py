@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.test_messages import read
@@ -87,19 +88,23 @@ def test_a_request_without_anybody_to_answer_says_so(sparrow: Sparrow) -> None:
 def test_a_request_is_answered(sparrow: Sparrow, program: tuple[str, ...], reply: str) -> None:
     topic = "Answered" + "".join(program[:1])
     sparrow("topic", "create", topic, "--queues", "1")
-    served: list[Any] = []
-
-    def serve() -> None:
-        served.append(sparrow("serve", topic, *program, "--count", "1", "--group", f"G{topic}").out)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    told = ""
-    for _ in range(20):
+    command = [sys.executable, "-m", "sparrowmq.cli.main", "serve", topic, "--count", "1"]
+    options = ["--group", f"G{topic}", "--namesrv", sparrow.namesrv, "--", *program]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
         try:
-            told = sparrow("request", topic, "ping", "--timeout", "2").out
-            break
-        except AssertionError:
-            continue  # the server has not joined its group yet
-    thread.join(30)
-    assert told == reply + "\n" and served == ["1 answered\n"]
+            assert sparrow("request", topic, "ping", "--timeout", "20").out == reply + "\n"
+            assert server.communicate(timeout=30)[0] == "1 answered\n"
+        finally:
+            server.kill()
+
+
+def test_a_program_that_fails_answers_nothing(sparrow: Sparrow) -> None:
+    for command, told in (
+        (["false"], "ended with status 1"),
+        (["true"], "printed nothing"),
+        (["no-such-program-here"], "cannot be run"),
+        (["sleep", "20"], "did not end within 0.1 s"),
+    ):
+        with pytest.raises(sends.UsageError, match=told):
+            run(sends._answer(b"x", command, 0.1 if command[0] == "sleep" else 20.0))
+    assert run(sends._answer(b"x", [], 1.0)) == b"x"
