@@ -302,6 +302,7 @@ class ApacheBroker:
             "storePathCommitLog": str(self.store / "commitlog"),
             "autoCreateTopicEnable": "true",
             "autoCreateSubscriptionGroup": "true",
+            "enablePropertyFilter": "true",
             "brokerRole": "ASYNC_MASTER",
             "flushDiskType": "ASYNC_FLUSH",
             **self.settings,
