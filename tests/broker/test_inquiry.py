@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.broker.doubles import FakeConnection
@@ -10,15 +11,22 @@ from tests.support import run
 
 from sparrowmq.broker import inquiry
 from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
+from sparrowmq.broker.filters import ConsumerFilters
 from sparrowmq.broker.inquiry import Inquiry
+from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import RequestTimeoutError, TooManyRequestsError
 from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bloom import BloomFilter
 from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumerRunningInfo, ConsumeType, MessageModel
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.filter import parse_tags
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
+from sparrowmq.store.config_file import ConfigFile
 
 GROUP = "g"
+FILTERS = ConsumerFilters(ConfigFile(Path("unread.json")), SystemClock(), BloomFilter(), keep_ms=1000)
+    ConfigFile(Path("never-read.json")), SystemClock(), BloomFilter(), keep_ms=1000
+)
 
 
 class Asked(FakeConnection):
@@ -62,7 +70,7 @@ async def answered(answer: Command | Exception) -> dict[str, SubscriptionData]:
     """What the group subscribes after its member was asked and gave `answer`."""
     clients, connection = ClientTable(), Asked()
     group = group_of(clients, connection)
-    Inquiry(clients).ask(connection, GROUP)  # type: ignore[arg-type]
+    Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
     [(command, future)] = connection.calls
     assert command.code == RequestCode.GET_CONSUMER_RUNNING_INFO
     assert command.ext["consumerGroup"] == GROUP
@@ -97,11 +105,29 @@ def test_everything_else_changes_nothing(answer: Command | Exception) -> None:
     assert run(answered(answer)) == {"T": subscribed(5)}
 
 
+@pytest.mark.proves("broker:5.3", "broker:14.2")
+def test_a_newer_filter_is_taken_over_with_what_pulls_need_of_it() -> None:
+    async def main() -> None:
+        clients, connection = ClientTable(), Asked()
+        group = group_of(clients, connection)
+        old, new = (SubscriptionData("T", f"a > {n}", version=n, expression_type="SQL92") for n in (5, 6))
+        group.subscriptions["T"] = old
+        FILTERS.register(GROUP, [old])
+        Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
+        connection.calls[0][1].set_result(info(new))
+        await asyncio.sleep(0)
+        stored = FILTERS.get("T", GROUP)
+        assert group.subscriptions["T"] == new
+        assert stored is not None and (stored.expression, stored.client_version) == ("a > 6", 6)
+
+    run(main())
+
+
 def test_a_member_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         clients, connection = ClientTable(), Asked()
         group_of(clients, connection)
-        asking = Inquiry(clients)
+        asking = Inquiry(clients, FILTERS)
         for _ in range(3):
             asking.ask(connection, GROUP)  # type: ignore[arg-type]
         assert len(connection.calls) == 1
@@ -116,10 +142,10 @@ def test_strangers_and_busy_clients_are_left_alone() -> None:
     async def main() -> None:
         clients, connection, stranger = ClientTable(), Asked(), Asked()
         group_of(clients, connection)
-        Inquiry(clients).ask(stranger, GROUP)  # type: ignore[arg-type]
-        Inquiry(clients).ask(connection, "other")  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(stranger, GROUP)  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(connection, "other")  # type: ignore[arg-type]
         connection.refuses = True
-        Inquiry(clients).ask(connection, GROUP)  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
         assert not connection.calls
         assert not stranger.calls
 
@@ -130,7 +156,7 @@ def test_a_group_that_left_meanwhile_stays_away() -> None:
     async def main() -> None:
         clients, connection = ClientTable(), Asked()
         group_of(clients, connection)
-        Inquiry(clients).ask(connection, GROUP)  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
         clients.remove_connection(connection)  # type: ignore[arg-type]
         connection.calls[0][1].set_result(info(subscribed(6, "b")))
         await asyncio.sleep(0)

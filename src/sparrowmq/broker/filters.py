@@ -177,13 +177,15 @@ class ConsumerFilters:
         topics = set()
         for data in subscriptions:
             topics.add(data.topic)
-            if not is_tag_type(data.expression_type) and data.expression:
-                self._register(group, data)
+            self.renew(group, data)
         for (topic, name), known in self._table.items():
             if name == group and topic not in topics:
                 self._rest(known)
 
-    def _register(self, group: str, data: SubscriptionData) -> None:
+    def renew(self, group: str, data: SubscriptionData) -> None:
+        """Take over one subscription of a group, if it is a filter and newer than what is known."""
+        if is_tag_type(data.expression_type) or not data.expression:
+            return
         key = data.topic, group
         known = self._table.get(key)
         if known is not None and data.version <= known.client_version:

@@ -15,7 +15,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import SparrowError
-from sparrowmq.core.subscription import TAG
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 from sparrowmq.protocol.call_headers import GetConsumerRunningInfoRequest
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -24,6 +23,7 @@ from sparrowmq.protocol.headers import to_ext
 
 if TYPE_CHECKING:
     from sparrowmq.broker.clients import ClientTable
+    from sparrowmq.broker.filters import ConsumerFilters
     from sparrowmq.transport.connection import Connection
 
 log = logging.getLogger("sparrowmq.broker")
@@ -36,8 +36,9 @@ ANSWER_SECONDS_MAX: Final = 3.0
 class Inquiry:
     """Keeps the subscriptions of online consumer groups true between heartbeats."""
 
-    def __init__(self, clients: ClientTable) -> None:
+    def __init__(self, clients: ClientTable, filters: ConsumerFilters) -> None:
         self._clients = clients
+        self._filters = filters
 
     def ask(self, connection: Connection, group: str) -> None:
         """Ask the member behind `connection` for its subscriptions, and take over what is newer."""
@@ -70,7 +71,8 @@ class Inquiry:
             return
         for data in info.subscriptions:
             known = online.subscriptions.get(data.topic)
-            if known is None or not known.expression_type == data.expression_type == TAG:
+            if known is None or known.expression_type != data.expression_type:
                 continue
             if data.version > known.version:
                 online.subscriptions[data.topic] = data
+                self._filters.renew(group, data)

@@ -96,7 +96,7 @@ class PullPath:
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
-        self._inquiry = Inquiry(clients)
+        self._inquiry = Inquiry(clients, filters)
         self._filters = filters
         self._holds = HoldTable()
         self._occasional = OccasionalLog(log)
