@@ -25,8 +25,6 @@ from sparrowmq.store.config_file import ConfigFile
 
 GROUP = "g"
 FILTERS = ConsumerFilters(ConfigFile(Path("unread.json")), SystemClock(), BloomFilter(), keep_ms=1000)
-    ConfigFile(Path("never-read.json")), SystemClock(), BloomFilter(), keep_ms=1000
-)
 
 
 class Asked(FakeConnection):
