@@ -138,6 +138,7 @@ def test_a_client_whose_heartbeat_was_left_out_is_asked_what_it_subscribes(tmp_p
     run(scenario())
 
 
+@pytest.mark.proves("broker:3.4", "broker:3.7", "broker:5.5")
 def test_offsets_of_a_queue_and_of_groups(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:
@@ -215,6 +216,7 @@ def test_deleting_a_topic_deletes_its_messages_and_offsets(tmp_path: Path) -> No
     run(scenario())
 
 
+@pytest.mark.proves("broker:16.3")
 def test_consume_stats_show_what_a_group_lacks(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:

@@ -45,6 +45,7 @@ def test_topics_are_listed_without_what_nobody_made() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:E-54", "client:F-02")
 def test_a_topic_is_created_on_every_master_and_known_at_the_name_server() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         route = await admin.create_topic("New", 3, perm=4)
@@ -143,6 +144,7 @@ def test_brokers_with_what_they_tell() -> None:
     flow(test, brokers=2)
 
 
+@pytest.mark.proves("client:F-05")
 def test_groups_their_progress_and_members() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.members["g"] = {}

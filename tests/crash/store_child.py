@@ -1,6 +1,7 @@
 """A process that stores messages and says so, until it is killed.
 
-`python -m tests.crash.store_child ROOT SEED MODE`, the mode being RocketMQ's `flushDiskType`.
+`python -m tests.crash.store_child ROOT SEED MODE [KEEP]`, the mode being RocketMQ's `flushDiskType`. With
+`KEEP` only so many files of the log are kept.
 Each line it prints is a promise: `topic queue offset number`, the number being the message's body.
 """
 
@@ -20,6 +21,7 @@ from sparrowmq.store.settings import StoreSettings
 
 LOG_BYTES = 64 * 1024
 QUEUE_BYTES = 400
+INDEX = {"max_hash_slot_num": 100, "max_index_num": 2000}
 TOPICS = ("A", "B", "C")
 
 
@@ -31,6 +33,7 @@ def child_settings(root: Path, mode: str) -> StoreSettings:
         mapped_file_size_consume_queue=QUEUE_BYTES,
         flush_disk_type=mode,
         disk_space_warning_level_ratio=100,
+        **INDEX,
     )
 
 
@@ -45,9 +48,19 @@ def flush_always(store: MessageStore) -> None:
         store.flush_queues(safe_point=True)
 
 
+def delete_oldest(store: MessageStore, keep: int) -> None:
+    """What a broker's cleaner does, without its pauses."""
+    while len(store.log_files()) > keep:
+        store.forget_log_file().path.unlink()
+        gone = [path for queue in store.all_queues() for path in store.trim(queue)]
+        for path in [*gone, *store.trim_index()]:
+            path.unlink()
+
+
 def main() -> None:
     """Store chunks of random size until killed."""
     root, seed, mode = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    keep = int(sys.argv[4]) if len(sys.argv) > 4 else 0
     rng = random.Random(seed)
     store = MessageStore.open(child_settings(root, mode), SystemClock(), store_host=HOST)
     threading.Thread(target=flush_always, args=(store,), daemon=True).start()
@@ -58,11 +71,15 @@ def main() -> None:
         for _ in range(rng.choice((1, 1, 3, 20))):
             queue = store.queue(rng.choice(TOPICS), rng.randrange(2))
             chunk.append((queue, queue.next_offset, number))
-            append(store, queue, body_of(number), now_ms=SystemClock().now_ms())
+            key = b"KEYS\x01%d\x02" % number
+            append(store, queue, body_of(number), properties=key, now_ms=SystemClock().now_ms())
             number += 1
         store.commit_chunk()
         if mode == "SYNC_FLUSH":
             store.flush()
+        store.follow_index(rng.choice((0, 0, 5, 50)))
+        if keep:
+            delete_oldest(store, keep)
         lines = [f"{queue.topic} {queue.queue_id} {offset} {number}\n" for queue, offset, number in chunk]
         sys.stdout.write("".join(lines))
         sys.stdout.flush()

@@ -29,6 +29,7 @@ def admin(driver: JavaDriver, cluster: ApacheCluster | LocalCluster) -> JavaAdmi
     return driver.admin(cluster.namesrv)
 
 
+@pytest.mark.proves("client:F-01", "client:F-02")
 def test_cluster_and_route(admin: JavaAdmin, cluster: ApacheCluster | LocalCluster, name: str) -> None:
     info = admin.call("cluster")
     assert info["clusterAddrTable"] == {"DefaultCluster": ["broker-a"]}
@@ -44,6 +45,7 @@ def test_cluster_and_route(admin: JavaAdmin, cluster: ApacheCluster | LocalClust
     assert {name, "DefaultCluster", "broker-a", "TBW102"} <= set(admin.call("topic_list"))
 
 
+@pytest.mark.proves("client:E-47", "client:E-48", "client:E-49", "broker:16.3")
 def test_status_and_offsets(
     admin: JavaAdmin, driver: JavaDriver, cluster: ApacheCluster | LocalCluster, name: str
 ) -> None:

@@ -67,6 +67,7 @@ def check_ledger(store: MessageStore, name: str) -> None:
         assert decode_record(data).queue_offset == line["queueOffset"]
 
 
+@pytest.mark.proves("broker:1.1", "broker:2.8", "broker:18")
 @pytest.mark.parametrize("name", ALL)
 def test_real_directory_opens_with_all_messages(name: str, tmp_path: Path) -> None:
     root = copy_archive(name, tmp_path / "store")
@@ -96,6 +97,7 @@ def test_opening_and_closing_leaves_a_clean_directory_as_it_was(name: str, tmp_p
     assert (root / "checkpoint").stat().st_size == 4096
 
 
+@pytest.mark.proves("broker:18", "broker:2.9")
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("abort", [True, False])
 def test_lost_queues_are_rebuilt_whole_with_the_checkpoint_kept(
@@ -115,6 +117,7 @@ def test_lost_queues_are_rebuilt_whole_with_the_checkpoint_kept(
     assert queue_files(root) == queue_files(unpacked(name))
 
 
+@pytest.mark.proves("broker:18", "broker:2.9")
 def test_the_killed_store_is_scanned_from_its_checkpoint_only(tmp_path: Path) -> None:
     root = copy_archive(KILLED_5, tmp_path / "store")
     with opened(root, **ARCHIVE_SIZES) as store:
@@ -125,6 +128,7 @@ def test_the_killed_store_is_scanned_from_its_checkpoint_only(tmp_path: Path) ->
         assert not (root / "commitlog" / "00000000000003145728").exists()
 
 
+@pytest.mark.proves("broker:18")
 def test_one_lost_queue_is_found_by_the_gap_before_its_later_records(tmp_path: Path) -> None:
     root = copy_archive(KILLED_5, tmp_path / "store")
     shutil.rmtree(root / "consumequeue" / "FxPlainA" / "0")
@@ -134,6 +138,7 @@ def test_one_lost_queue_is_found_by_the_gap_before_its_later_records(tmp_path: P
     assert queue_files(root).items() >= queue_files(unpacked(KILLED_5)).items()
 
 
+@pytest.mark.proves("broker:2.11")
 def test_messages_go_on_after_those_of_the_real_broker(tmp_path: Path) -> None:
     root = copy_archive(CLEAN_5, tmp_path / "store")
     with opened(root, **ARCHIVE_SIZES) as store:
@@ -146,6 +151,7 @@ def test_messages_go_on_after_those_of_the_real_broker(tmp_path: Path) -> None:
         assert [record.body for record in read_all(store, queue)] == [*before, b"ours"]
 
 
+@pytest.mark.proves("broker:3.1")
 @pytest.mark.parametrize("name", ALL)
 def test_entries_carry_the_codes_of_the_tags(name: str, tmp_path: Path) -> None:
     root = copy_archive(name, tmp_path / "store")

@@ -47,6 +47,7 @@ def change(path: Path, at: int, data: bytes) -> None:
         file.write(data)
 
 
+@pytest.mark.proves("broker:3.4")
 def test_new_queue_has_no_files_and_no_offsets(tmp_path: Path) -> None:
     queue = queue_in(tmp_path)
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, 0, 0)
@@ -118,6 +119,7 @@ def test_a_hole_before_the_last_file_is_found_even_after_a_clean_stop(tmp_path: 
     assert loaded(tmp_path, thorough=False).committed == 2 * PER_FILE - 1
 
 
+@pytest.mark.proves("broker:3.1", "broker:17")
 @pytest.mark.parametrize("offset", [0, 3, PER_FILE, PER_FILE + 7, 5 * PER_FILE + 2])
 def test_first_entry_not_at_zero_begins_its_file_with_dummies(offset: int, tmp_path: Path) -> None:
     queue = queue_in(tmp_path)
@@ -156,6 +158,7 @@ def test_a_marked_entry_is_a_hole(tmp_path: Path) -> None:
     assert queue.physical_offset(3) is None
 
 
+@pytest.mark.proves("broker:3.5", "broker:18")
 @pytest.mark.parametrize("keep", [0, 1, PER_FILE - 1, PER_FILE, PER_FILE + 1, 2 * PER_FILE + 5])
 def test_truncated_entries_are_zero_on_disk(keep: int, tmp_path: Path) -> None:
     queue = written(tmp_path, 3 * PER_FILE)
@@ -169,6 +172,7 @@ def test_truncated_entries_are_zero_on_disk(keep: int, tmp_path: Path) -> None:
     assert loaded(tmp_path).committed == keep + 1
 
 
+@pytest.mark.proves("broker:3.4")
 @pytest.mark.parametrize("oldest", [0, 1, 100, 101, 1250, 2399, 2400, 9999])
 def test_min_offset_is_the_first_message_the_log_still_has(
     oldest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

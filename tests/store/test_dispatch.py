@@ -69,6 +69,7 @@ def properties_record(topic: str, properties: bytes) -> bytes:
     )
 
 
+@pytest.mark.proves("broker:3.1")
 @pytest.mark.parametrize(
     ("topic", "properties", "code"),
     [
@@ -89,6 +90,7 @@ def test_codes_are_hashes_of_tags_and_due_times(topic: str, properties: bytes, c
     assert tags_code_of(decode_record(properties_record(topic, properties))) == code
 
 
+@pytest.mark.proves("broker:3.2", "broker:2.10")
 def test_every_kind_of_record_gets_its_entry(tmp_path: Path) -> None:
     maker = LogMaker(tmp_path)
     long_topic = "%RETRY%" + "g" * 140
@@ -158,6 +160,7 @@ def test_offsets_that_jump_too_far_are_refused(tmp_path: Path) -> None:
         assert [(record.queue_offset, record.body) for record in records] == [(0, b"a"), (2, b"b")]
 
 
+@pytest.mark.proves("broker:3.1")
 def test_a_queue_may_begin_anywhere(tmp_path: Path) -> None:
     maker = LogMaker(tmp_path)
     for offset in range(1234, 1260):
@@ -184,6 +187,7 @@ def test_repeated_offsets_keep_the_first_but_zero_begins_anew(tmp_path: Path) ->
         forget_progress(tmp_path)
 
 
+@pytest.mark.proves("broker:3.3")
 def test_entries_with_another_brokers_filter_address_are_left_alone(tmp_path: Path) -> None:
     maker = LogMaker(tmp_path)
     place = maker.add("T", 0, 0, b"a", properties=b"TAGS\x01A\x02")

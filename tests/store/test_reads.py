@@ -35,6 +35,7 @@ def found(result: GetResult) -> list[bytes]:
     return [record.body for record in decode_records(b"".join(result.buffers))]
 
 
+@pytest.mark.proves("broker:5.1")
 def test_outcomes_without_messages(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         assert get(store, None, 5) == GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
@@ -47,6 +48,7 @@ def test_outcomes_without_messages(tmp_path: Path) -> None:
         assert get(store, queue, -1) == GetResult(GetStatus.OFFSET_TOO_SMALL, 0, 0, 3, [])
 
 
+@pytest.mark.proves("broker:5.1", "broker:3.4")
 def test_outcomes_when_old_messages_are_gone(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -56,6 +58,7 @@ def test_outcomes_when_old_messages_are_gone(tmp_path: Path) -> None:
         assert get(store, queue, 5) == GetResult(GetStatus.OFFSET_OVERFLOW_ONE, 5, 5, 5, [])
 
 
+@pytest.mark.proves("broker:5.1")
 def test_offset_found_null_when_the_queue_file_is_gone(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -67,6 +70,7 @@ def test_offset_found_null_when_the_queue_file_is_gone(tmp_path: Path) -> None:
         queue.files.make(PER_FILE * 20)
 
 
+@pytest.mark.proves("broker:5.2")
 def test_one_read_stays_within_a_queue_file(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_commit_log=1 << 16) as store:
         queue = store.queue("T", 0)
@@ -99,6 +103,7 @@ def test_buffers_do_not_cross_log_files(tmp_path: Path) -> None:
         assert [body[:3] for body in found(result)] == [b"%03d" % number for number in range(50)]
 
 
+@pytest.mark.proves("broker:5.2")
 @pytest.mark.parametrize(("count", "size", "expected"), [(1, 1 << 20, 1), (4, 1 << 20, 4), (32, 1, 1)])
 def test_limits_never_hold_back_the_first(count: int, size: int, expected: int, tmp_path: Path) -> None:
     with opened(tmp_path) as store:
@@ -123,6 +128,7 @@ def test_bytes_are_limited_to_the_last_record_that_fits(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.proves("broker:5.2", "broker:3.1")
 def test_tags_choose_by_code(tmp_path: Path) -> None:
     tags = ["A", "B", None, "C", "A"]
     with opened(tmp_path) as store:
@@ -138,6 +144,7 @@ def test_tags_choose_by_code(tmp_path: Path) -> None:
         assert (found(part), part.next_offset) == ([b"0"], 1)
 
 
+@pytest.mark.proves("broker:3.3")
 def test_unknown_codes_of_the_reference_pass_the_filter(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -145,6 +152,7 @@ def test_unknown_codes_of_the_reference_pass_the_filter(tmp_path: Path) -> None:
         assert found(get(store, queue, 0, tags=("A",))) == [b"x"]
 
 
+@pytest.mark.proves("broker:5.2")
 def test_a_read_looks_at_a_limited_number_of_entries(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_consume_queue=20_000, max_filter_message_size=400) as store:
         queue = store.queue("T", 0)
@@ -157,6 +165,7 @@ def test_a_read_looks_at_a_limited_number_of_entries(tmp_path: Path) -> None:
         assert found(get(store, queue, 40, tags=("A",))) == [b"wanted"]
 
 
+@pytest.mark.proves("broker:5.1", "broker:5.2")
 @pytest.mark.parametrize(
     "entry",
     [
@@ -250,6 +259,7 @@ def test_has_match_looks_from_the_offset_on(tmp_path: Path) -> None:
         assert store.has_match(queue, 29, b)
 
 
+@pytest.mark.proves("broker:2.6", "broker:3.6")
 def test_synchronous_messages_are_read_only_once_flushed(tmp_path: Path) -> None:
     with opened(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
         queue = store.queue("T", 0)

@@ -15,6 +15,7 @@ from sparrowmq.store.consume_queue import CORRUPT_CODE, ENTRY
 TIMES = [10, 20, 20, 20, 30, 50]
 
 
+@pytest.mark.proves("broker:3.7")
 @pytest.mark.parametrize(
     ("timestamp", "lower", "upper"),
     [
@@ -39,6 +40,7 @@ def test_both_boundaries(timestamp: int, lower: int, upper: int, tmp_path: Path)
         assert store.offset_by_time(queue, START_MS + timestamp, "UPPER") == upper
 
 
+@pytest.mark.proves("broker:3.7")
 def test_empty_queue_gives_zero(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -46,6 +48,7 @@ def test_empty_queue_gives_zero(tmp_path: Path) -> None:
         assert store.offset_by_time(queue, START_MS, "UPPER") == 0
 
 
+@pytest.mark.proves("broker:3.7")
 def test_answers_stay_within_what_is_left(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -88,6 +91,7 @@ def test_damaged_messages_do_not_stop_the_search(damaged: tuple[int, ...], tmp_p
 
 
 @given(times=st.lists(st.integers(0, 20), min_size=1, max_size=60), probe=st.integers(-2, 25))
+@pytest.mark.proves("broker:3.7")
 def test_search_agrees_with_counting(times: list[int], probe: int) -> None:
     times.sort()
 

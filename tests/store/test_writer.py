@@ -39,6 +39,7 @@ def queue_bytes(root: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((root / "consumequeue").rglob("0*")))
 
 
+@pytest.mark.proves("broker:2.1")
 @pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "%RETRY%" + "g" * 130], ids=["short", "127", "v2"])
@@ -73,6 +74,7 @@ def test_records_are_those_of_the_protocol(
         assert [record.body for record in read_all(store, queue)] == [b"first", b"body"]
 
 
+@pytest.mark.proves("broker:3.1")
 def test_entries_have_offset_size_and_code(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -105,6 +107,7 @@ def test_an_empty_chunk_is_nothing(tmp_path: Path) -> None:
         assert not list((tmp_path / "commitlog").iterdir())
 
 
+@pytest.mark.proves("broker:2.3")
 def test_every_file_ends_with_a_blank_and_no_record_spans_two(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -151,6 +154,7 @@ def test_largest_record_fills_a_file_but_for_the_blank(tmp_path: Path) -> None:
         assert bodies_of(store, "T") == [b"x", body, b"z"]
 
 
+@pytest.mark.proves("broker:2.4")
 def test_record_limit_is_message_size_and_64_kib(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_commit_log=1 << 20, max_message_size=1000) as store:
         queue = store.queue("T", 0)
@@ -177,6 +181,7 @@ def test_values_that_do_not_fit_leave_the_chunk_as_it_was(tmp_path: Path) -> Non
         assert bodies_of(store, "T") == [b"a", b"b"]
 
 
+@pytest.mark.proves("broker:2.1", "broker:17")
 def test_body_crc_is_31_bits(tmp_path: Path) -> None:
     body = next(bytes([n]) for n in range(256) if zlib.crc32(bytes([n])) >> 31)
     with opened(tmp_path) as store:
@@ -186,6 +191,7 @@ def test_body_crc_is_31_bits(tmp_path: Path) -> None:
         assert decode_record(data, check_crc=True).body_crc == zlib.crc32(body) & 0x7FFFFFFF
 
 
+@pytest.mark.proves("broker:2.3")
 def test_store_time_never_goes_back(tmp_path: Path) -> None:
     times = [START_MS, START_MS - 1000, START_MS + 5, START_MS]
     with opened(tmp_path) as store:
@@ -199,6 +205,7 @@ def test_store_time_never_goes_back(tmp_path: Path) -> None:
     assert stored == [START_MS, START_MS, START_MS + 5, START_MS + 5, START_MS + 5]
 
 
+@pytest.mark.proves("broker:3.2", "broker:2.3")
 @pytest.mark.parametrize(("sys_flag", "counted"), [(0, True), (4, False), (8, True), (12, False)])
 def test_only_messages_without_transaction_or_committed_get_offsets(
     sys_flag: int, counted: bool, tmp_path: Path

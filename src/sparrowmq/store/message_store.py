@@ -22,7 +22,7 @@ from sparrowmq.store.retention import LogFile
 from sparrowmq.store.safe_point import SafePoint
 from sparrowmq.store.segments import MapPool, Segment
 from sparrowmq.store.settings import StoreSettings
-from sparrowmq.store.stats import StoreStats
+from sparrowmq.store.stats import QUICK_SECONDS, StoreStats
 from sparrowmq.store.writer import ChunkWriter
 
 if TYPE_CHECKING:
@@ -209,7 +209,11 @@ class MessageStore:
         except StoreError:
             stats.put_failures += 1
             raise
-        stats.put_took(perf_counter() - started)
+        took = perf_counter() - started
+        if took < QUICK_SECONDS:
+            stats.quick += 1
+        else:
+            stats.put_took(took)
         self._pool.trim()
 
     @property

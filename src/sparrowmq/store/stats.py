@@ -25,7 +25,10 @@ SLOTS: Final = (
     "[5~10s]",
     "[10s~]",
 )
-_BOUNDS: Final = (0.001, 0.010, 0.050, 0.100, 0.200, 0.500, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
+QUICK_SECONDS: Final = 0.001
+"""A chunk that took less goes into the first slot; nearly all do, so they are counted apart."""
+
+_BOUNDS: Final = (QUICK_SECONDS, 0.010, 0.050, 0.100, 0.200, 0.500, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 WINDOW_SECONDS: Final = (10, 60, 600)
 SAMPLES_KEPT: Final = 602
 
@@ -44,7 +47,7 @@ class Sample(NamedTuple):
 class StoreStats:
     """Totals since the store was opened, except `put_seconds_max`, the longest.
 
-    `put_slots` counts chunks by how long they took, `found` and `missed` count reads that gave messages or
+    `quick` counts chunks that took less than a millisecond, `found` and `missed` count reads that gave messages or
     none, `transferred` the messages they gave.
     """
 
@@ -55,14 +58,20 @@ class StoreStats:
     found: int = 0
     missed: int = 0
     transferred: int = 0
-    put_slots: list[int] = field(default_factory=lambda: [0] * len(SLOTS))
+    quick: int = 0
+    _slow: list[int] = field(default_factory=lambda: [0] * len(SLOTS))
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES_KEPT))
 
     def put_took(self, seconds: float) -> None:
         """Count a chunk that took so long."""
-        self.put_slots[bisect_left(_BOUNDS, seconds)] += 1
+        self._slow[bisect_left(_BOUNDS, seconds)] += 1
         if seconds > self.put_seconds_max:
             self.put_seconds_max = seconds
+
+    @property
+    def put_slots(self) -> list[int]:
+        """How many chunks took how long, as `SLOTS`."""
+        return [self.quick + self._slow[0], *self._slow[1:]]
 
     def put_percentile(self, part: float) -> float:
         """Seconds within which that part of the chunks was stored; the upper end of a slot."""
