@@ -115,7 +115,13 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(
         (sent,) = producer.send([Message(name, b"broken", tags="T", keys=["k"], properties={"mine": "1"})])
     if side == "java":
         answer = driver.call(
-            "Delays.fail", namesrv=cluster.namesrv, topic=name, group=group, retries=2, count=3
+            "Delays.fail",
+            seconds=90,
+            namesrv=cluster.namesrv,
+            topic=name,
+            group=group,
+            retries=2,
+            count=3,
         )
         tries = [(one["topic"], one["reconsume_times"], base64.b64decode(one["body"])) for one in answer]
     else:

@@ -79,13 +79,14 @@ final class Delays {
         });
         consumer.start();
         try {
-            long end = System.currentTimeMillis() + 30000;
+            long end = System.currentTimeMillis() + 60000;
             synchronized (received) {
                 while (received.size() < request.getIntValue("count") && System.currentTimeMillis() < end) {
                     received.wait(200);
                 }
-                return new JSONArray(received);
             }
+            Thread.sleep(1000); // the last one goes back to the broker
+            return new JSONArray(received);
         } finally {
             consumer.shutdown();
         }
