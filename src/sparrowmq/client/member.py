@@ -125,7 +125,9 @@ class GroupMember(control.ControlledMember):
         )
         common = (self._store, self._subscriptions, self._tasks, self._send_back, self.statistics, hooks)
         if settings.ordered:
-            return OrderedService(self.group, settings, *common, self._lock_soon)
+            return OrderedService(
+                self.group, settings, *common, self.instance.clock.monotonic, self._lock_soon
+            )
         return ConsumeService(self.group, settings, *common, self.instance.clock.now_ms)
 
     # Life

@@ -123,6 +123,7 @@ class OrderedService:
         send_back: SendBack,
         statistics: ConsumeStatistics,
         hooks: ConsumeHooks,
+        monotonic: Callable[[], float],
         lock_soon: LockSoon,
     ) -> None:
         self._group = group
@@ -133,6 +134,7 @@ class OrderedService:
         self._send_back = send_back
         self._statistics = statistics
         self._hooks = hooks
+        self._monotonic = monotonic
         self._pieces = _PIECES if settings.auto_commit and not hooks.any else 1
         self._lock_soon = lock_soon
         self._loop = asyncio.get_running_loop()
@@ -229,9 +231,9 @@ class OrderedService:
         self._fill()
 
     async def _run(self, process_queue: ProcessQueue) -> None:
-        end = time.monotonic() + RUN_SECONDS_MAX
+        end = self._monotonic() + RUN_SECONDS_MAX
         while not process_queue.leaving and not self._closing:
-            now = time.monotonic()
+            now = self._monotonic()
             if not process_queue.may_consume_in_order(now):
                 self._lock_soon(process_queue)
                 return
@@ -259,14 +261,14 @@ class OrderedService:
         topic = messages[0].topic
         if self._subscriptions.find(topic) is None:
             return await self._refuse(process_queue, messages)
-        start = time.monotonic()
+        start = self._monotonic()
         context = self._hooks.before(process_queue.queue, messages) if self._hooks.any else None
         process_queue.began(start)
         try:
             calls = await self._call(process_queue, messages, self._subscriptions.handler(topic))
         finally:
             process_queue.ended()
-        seconds = time.monotonic() - start
+        seconds = self._monotonic() - start
         if context is not None:
             self._hooks.after(context, calls.result, calls.error, seconds)
         if process_queue.dropped:
