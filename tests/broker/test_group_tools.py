@@ -197,7 +197,7 @@ def test_a_group_is_forbidden_a_topic_and_allowed_again(desk: Desk) -> None:
 
 
 def test_a_ban_that_cannot_be_saved_does_not_hold(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
