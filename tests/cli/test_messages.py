@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import free_port
+from tests.support import free_port, until_sync
+
+import sparrowmq as mq
+from sparrowmq.cli import messages
+from sparrowmq.cli.common import run
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -152,10 +161,72 @@ def test_looking_commits_nothing(sparrow: Sparrow) -> None:
     assert sparrow("group", "list").lines == groups
 
 
+def test_a_group_reads_in_order(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "InOrder", "--queues", "2")
+    bodies = [str(number) for number in range(8)]
+    for body in bodies:
+        sparrow("send", "InOrder", body, "--hash-key", str(int(body) % 2))
+    got = read(sparrow, "InOrder", 8, "--group", "in-order", "--ordered")
+    for key in (0, 1):
+        assert [item["body"] for item in got if int(item["body"]) % 2 == key] == bodies[key::2]
+    assert sparrow("consume", "InOrder", "--group", "in-order", "--ordered", "--timeout", "0.5").out == ""
+
+
+def test_every_broadcasting_member_gets_everything(
+    sparrow: Sparrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparrow("topic", "create", "Casted", "--queues", "1")
+    sparrow("send", "Casted", "a")
+    sparrow("send", "Casted", "b")
+    for member in ("one", "two"):  # each keeps its offsets in its own home
+        monkeypatch.setenv("HOME", str(tmp_path / member))
+        monkeypatch.setenv("USERPROFILE", str(tmp_path / member))
+        got = read(sparrow, "Casted", 2, "--group", "casting", "--broadcasting")
+        assert [item["body"] for item in got] == ["a", "b"]
+        again = sparrow("consume", "Casted", "--group", "casting", "--broadcasting", "--timeout", "0.5")
+        assert again.out == ""
+
+
+def test_sigterm_ends_a_member_in_peace(sparrow: Sparrow, cluster: Any) -> None:
+    sparrow("topic", "create", "Ended", "--queues", "1")
+    with mq.Admin(namesrv=cluster.namesrv) as admin:
+
+        def end_it() -> None:
+            until_sync(lambda: admin.group_connections("ended"))
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        ending = threading.Thread(target=end_it)
+        ending.start()
+        assert sparrow("consume", "Ended", "--group", "ended").out == ""
+        ending.join()
+        assert admin.group_connections("ended") is None, "it left, and was not only cut off"
+
+
+def test_sigterm_lets_what_is_read_close() -> None:
+    closed = False
+
+    async def reading() -> AsyncGenerator[Any, None]:
+        nonlocal closed
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(3600)
+            yield
+        finally:
+            await asyncio.sleep(0)
+            closed = True
+
+    run(messages._consume(reading(), None, None, messages.Format.TEXT))
+    assert closed
+
+
 def test_consumes_that_cannot_be(sparrow: Sparrow) -> None:
     assert "no broker serves topic" in sparrow("consume", "NoSuchTopic", status=1).err
     assert "give last, first, or a time" in sparrow("consume", "T", "--from", "soon", status=1).err
     sparrow("consume", "T", "--count", "0", status=2)
+    for option in ("--ordered", "--broadcasting"):
+        assert "give --group as well" in sparrow("consume", "T", option, status=1).err
+    both = ("--group", "g", "--ordered", "--broadcasting")
+    assert "broadcasting" in sparrow("consume", "T", *both, status=1).err
 
 
 @pytest.mark.proves("broker:14.2")

@@ -1,7 +1,8 @@
 """A group under churn, simulated: members, brokers and connections come and go while a virtual clock runs.
 
 Everything random comes from one seed, and the clock jumps to the next thing to do, so a run of many minutes
-takes a second or two and replays exactly. The consumers are the real ones; only their connections are simulated.
+takes a second or two and replays exactly. The consumers are the real ones; only their connections are
+simulated.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def test_offsets() -> None:
 def test_without_a_group_nothing_is_committed() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         assert (await consumer.fetch_raw(QUEUE, 0)).count == 32
-        assert cluster.broker.requests(PULL)[0].ext["consumerGroup"] == "SPARROW_PULL"
+        assert cluster.broker.requests(PULL)[0].ext["consumerGroup"] == "TOOLS_CONSUMER"
         for call in (consumer.committed(QUEUE), consumer.commit(QUEUE, 1)):
             with pytest.raises(ClientError, match="no group"):
                 await call

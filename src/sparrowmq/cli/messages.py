@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -47,6 +48,12 @@ def consume(
     sql: Annotated[
         str | None, typer.Option(help="SQL92 filter over properties, for example \"a > 5 AND b = 'x'\".")
     ] = None,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="With --group: each queue in order, by one member at a time.")
+    ] = False,
+    broadcasting: Annotated[
+        bool, typer.Option("--broadcasting", help="With --group: get every message, as all its members do.")
+    ] = False,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many messages.")] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.0, help="End when no message came for so many seconds.")
@@ -54,13 +61,23 @@ def consume(
     form: Annotated[Format, typer.Option("--format", help="How to print messages.")] = Format.TEXT,
     namesrv: Namesrv = None,
 ) -> None:
-    """Print the messages of a topic until Ctrl-C, --count or --timeout."""
+    """Print the messages of a topic until Ctrl-C, SIGTERM, --count or --timeout."""
     begin = _start(start)
     address = namesrv_or_default(namesrv)
     if sql is not None and tags != "*":
         raise UsageError("--tags and --sql: give one of them; in SQL the tag is the property TAGS")
     wanted = tags if sql is None else Sql(sql)
-    run(_consume(address, topic, group, begin, wanted, count, timeout, form))
+    if group is None and (ordered or broadcasting):
+        raise UsageError("--ordered and --broadcasting are ways of a group's members: give --group as well")
+    if group is None:
+        reading = _look(address, topic, begin, wanted)
+    else:
+        import sparrowmq as mq
+
+        model: Literal["clustering", "broadcasting"] = "broadcasting" if broadcasting else "clustering"
+        settings = mq.ConsumerSettings(namesrv=address, consume_from=begin, ordered=ordered, model=model)
+        reading = _join(group, topic, wanted, settings)
+    run(_consume(reading, count, timeout, form))
 
 
 def _start(text: str) -> Any:
@@ -73,37 +90,42 @@ def _start(text: str) -> Any:
 
 
 async def _consume(
-    namesrv: str,
-    topic: str,
-    group: str | None,
-    begin: Any,
-    wanted: Expression,
-    count: int | None,
-    timeout: float | None,
-    form: Format,
+    reading: AsyncGenerator[ReceivedMessage, None], count: int | None, timeout: float | None, form: Format
 ) -> None:
-    reading = (
-        _look(namesrv, topic, begin, wanted) if group is None else _join(namesrv, topic, group, begin, wanted)
-    )
+    """Print what is read. SIGTERM ends it like Ctrl-C, but in peace: a member leaves its group first."""
+    told: list[None] = []
+    me = asyncio.current_task()
+    assert me is not None
+
+    def stop() -> None:
+        told.append(None)
+        me.cancel()
+
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; another thread
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     shown = 0
-    async with aclosing(reading) as messages:
-        while count is None or shown < count:
-            try:
-                async with asyncio.timeout(timeout):
-                    message = await anext(messages)
-            except TimeoutError:
-                return
-            _show(message, form)
-            shown += 1
+    try:
+        async with aclosing(reading) as messages:
+            while count is None or shown < count:
+                try:
+                    async with asyncio.timeout(timeout):
+                        message = await anext(messages)
+                except TimeoutError:
+                    return
+                _show(message, form)
+                shown += 1
+    except asyncio.CancelledError:
+        if not told:
+            raise
 
 
 async def _join(
-    namesrv: str, topic: str, group: str, begin: Any, wanted: Expression
+    group: str, topic: str, wanted: Expression, settings: aio.ConsumerSettings
 ) -> AsyncGenerator[ReceivedMessage, None]:
     """Messages as a member of the group; each is acknowledged after it was printed."""
     from sparrowmq import aio
 
-    consumer = aio.PushConsumer(group, namesrv=namesrv, consume_from=begin)
+    consumer = aio.PushConsumer(group, settings=settings)
     consumer.subscribe(topic, wanted)
     async with consumer:
         async for message in consumer:

@@ -57,7 +57,7 @@ from sparrowmq.protocol.headers import BULK_BYTES_MAX
 
 T = TypeVar("T")
 
-DEFAULT_GROUP: Final = "SPARROW_PULL"
+DEFAULT_GROUP: Final = "TOOLS_CONSUMER"
 """Group named in pulls of a consumer that was given none; it never has offsets."""
 MESSAGES_MAX: Final = 2**31 - 1
 log = logging.getLogger("sparrowmq.client")
