@@ -13,7 +13,10 @@ from benchmarks.load import LoadError
 from benchmarks.options import full, quick
 from benchmarks.report import Report
 
-NAMES: Final = ["handlers", "send", "consume", "e2e", "sql92", "rebalance", "start_memory", "spark_read"]
+NAMES: Final = [
+    *("handlers", "send", "consume", "e2e", "transactions", "request_reply", "sql92", "rebalance"),
+    *("start_memory", "spark_read"),
+]
 
 
 def _arguments() -> argparse.Namespace:

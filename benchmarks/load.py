@@ -26,6 +26,7 @@ JAVA: Final = "java"
 PYTHON: Final = "python"
 RUN_SECONDS_MAX: Final = 900.0
 FAILED_SHARE_MAX: Final = 0.001
+FAILED_FEW: Final = 3
 """A broker on a busy machine may refuse a send; more than a few make a run worthless."""
 
 
@@ -116,7 +117,7 @@ class Load:
                 used = [cpu_seconds(pid) - before for pid, before in zip(pids, since, strict=True)]
         finally:
             watchdog.cancel()
-        if event.get("failed", 0) > FAILED_SHARE_MAX * event.get("acknowledged", 0):
+        if event.get("failed", 0) > max(FAILED_FEW, FAILED_SHARE_MAX * event.get("acknowledged", 0)):
             raise LoadError(f"{op} on {peer.name}: {event['failed']} operations failed: {event}")
         return Measured(event, *used)
 

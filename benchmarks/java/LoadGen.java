@@ -6,6 +6,7 @@ import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
@@ -20,8 +21,12 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -101,8 +106,26 @@ public final class LoadGen {
         return client;
     }
 
+    /** A producer whose transactions all commit. */
+    private static DefaultMQProducer committing() {
+        TransactionMQProducer producer = new TransactionMQProducer("load_producer");
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        return producer;
+    }
+
     private static DefaultMQProducer producer(JSONObject request) throws Exception {
-        DefaultMQProducer producer = configured(new DefaultMQProducer("load_producer"), request);
+        DefaultMQProducer producer = configured(
+                request.getBooleanValue("transactions") ? committing() : new DefaultMQProducer("load_producer"), request);
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.setSendMsgTimeout(10_000);
@@ -119,6 +142,7 @@ public final class LoadGen {
         final byte[] body;
         final int batch;
         final boolean async;
+        final boolean transactions;
         final Semaphore free;
         final int inFlight;
         final Histogram times = new Histogram();
@@ -134,6 +158,7 @@ public final class LoadGen {
             body = new byte[request.getIntValue("size", 100)];
             batch = request.getIntValue("batch", 1);
             async = request.getBooleanValue("async");
+            transactions = request.getBooleanValue("transactions");
             inFlight = request.getIntValue("in_flight", 256);
             free = new Semaphore(inFlight);
             left = new AtomicLong(request.getLongValue("count", Long.MAX_VALUE));
@@ -151,7 +176,9 @@ public final class LoadGen {
         void once() throws Exception {
             if (!async) {
                 long start = System.nanoTime();
-                if (batch == 1) {
+                if (transactions) {
+                    producer.sendMessageInTransaction(new Message(topic, body), null);
+                } else if (batch == 1) {
                     producer.send(new Message(topic, body));
                 } else {
                     List<Message> list = new ArrayList<>(batch);
@@ -334,12 +361,88 @@ public final class LoadGen {
         }
     }
 
+    /**
+     * `threads` ask and wait for their reply, then ask again; the answering consumer is in this process. A reply
+     * that is not the echo of its question counts as failed.
+     */
+    private static JSONObject requests(JSONObject request) throws Exception {
+        String topic = request.getString("topic");
+        int size = request.getIntValue("size", 100);
+        DefaultMQProducer replier = producer(request);
+        DefaultMQProducer asker = producer(request);
+        DefaultMQPushConsumer server = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        server.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        server.subscribe(topic, "*");
+        server.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                try {
+                    replier.send(MessageUtil.createReplyMessage(message, message.getBody()), 3000);
+                } catch (Exception failure) {
+                    failure.printStackTrace();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        server.start();
+        Histogram times = new Histogram();
+        LongAdder replies = new LongAdder();
+        LongAdder failed = new LongAdder();
+        AtomicLong questions = new AtomicLong();
+        AtomicBoolean stop = new AtomicBoolean();
+        List<Thread> threads = new ArrayList<>();
+        try {
+            asker.request(new Message(topic, new byte[size]), 60_000); // until the consumer has its queues
+            for (int i = 0; i < request.getIntValue("threads", 1); i++) {
+                Thread thread = new Thread(() -> {
+                    while (!stop.get()) {
+                        long start = System.nanoTime();
+                        try {
+                            byte[] body = ByteBuffer.allocate(size).putLong(questions.incrementAndGet()).array();
+                            Message reply = asker.request(new Message(topic, body), 10_000);
+                            if (!Arrays.equals(reply.getBody(), body)) {
+                                throw new IllegalStateException("the reply to another question");
+                            }
+                            times.since(start);
+                            replies.increment();
+                        } catch (Exception failure) {
+                            failed.increment();
+                        }
+                    }
+                });
+                thread.start();
+                threads.add(thread);
+            }
+            Thread.sleep((long) (request.getDoubleValue("warm") * 1000));
+            times.clear();
+            replies.reset();
+            event("begin");
+            long start = System.nanoTime();
+            Thread.sleep((long) (request.getDoubleValue("seconds") * 1000));
+            double seconds = (System.nanoTime() - start) / 1e9;
+            long messages = replies.sum();
+            event("end");
+            stop.set(true);
+            for (Thread thread : threads) {
+                thread.join();
+            }
+            return JSONObject.of("messages", messages, "seconds", seconds, "acknowledged", questions.get(), "failed", failed.sum(),
+                    "p50_ms", times.milliseconds(.5)).fluentPut("p99_ms", times.milliseconds(.99));
+        } finally {
+            stop.set(true);
+            server.shutdown();
+            asker.shutdown();
+            replier.shutdown();
+        }
+    }
+
     private static JSONObject run(JSONObject request) throws Exception {
         switch (request.getString("op")) {
             case "send":
                 return send(request);
             case "consume":
                 return consume(request);
+            case "requests":
+                return requests(request);
             case "e2e":
                 return endToEnd(request);
             default:
