@@ -69,6 +69,35 @@ def test_every_request_of_a_reader_is_signed() -> None:
     run(main())
 
 
+class TestEnvironment:
+    def test_keys_of_the_environment_are_used_without_settings(self) -> None:
+        environment = {"SPARROW_ACCESS_KEY": "env", "SPARROW_SECRET_KEY": "s", "SPARROW_SECURITY_TOKEN": "t"}
+        (signer,) = request_hooks(ClientSettings(), environment)
+        assert isinstance(signer, Signer)
+        assert (signer.credentials.access_key, signer.credentials.security_token) == ("env", "t")
+        (signer,) = request_hooks(ClientSettings(**KEYS), environment)
+        assert isinstance(signer, Signer)
+        assert signer.credentials.access_key == "alice"
+        assert request_hooks(ClientSettings(), {}) == ()
+
+    @pytest.mark.parametrize(
+        ("there", "missing"),
+        [("SPARROW_ACCESS_KEY", "SPARROW_SECRET_KEY"), ("SPARROW_SECRET_KEY", "SPARROW_ACCESS_KEY")],
+    )
+    def test_one_key_alone(self, there: str, missing: str) -> None:
+        with pytest.raises(SettingsError, match=f"{missing} is not set") as error:
+            request_hooks(ClientSettings(), {there: "hidden"})
+        assert "hidden" not in str(error.value)
+
+    def test_tls(self, tmp_path: Path) -> None:
+        environment = {"SPARROW_CLIENT_TLS": "true", "SPARROW_CLIENT_TLS_CA": str(Authority(tmp_path).cert)}
+        assert tls_context(ClientSettings(), environment) is not None
+        assert tls_context(ClientSettings(tls=False), environment) is None
+        assert tls_context(ClientSettings(), {"SPARROW_CLIENT_TLS": "false"}) is None
+        with pytest.raises(SettingsError, match="no PEM file"):
+            tls_context(ClientSettings(), {**environment, "SPARROW_CLIENT_TLS_CA": "none.pem"})
+
+
 class TestSettings:
     def test_secrets_do_not_show(self) -> None:
         settings = ClientSettings(**KEYS, security_token="tok", tls_key_password="pass1")

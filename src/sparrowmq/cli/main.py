@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from sparrowmq.cli import (
     clusters,
     demo,
     groups,
+    identity,
     message_query,
     messages,
     sends,
@@ -63,7 +65,13 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    access_key: identity.AccessKey = None,
+    secret_key: identity.SecretKey = None,
+    tools: identity.Tools = None,
+    tls: identity.Tls = False,
+    tls_ca: identity.TlsCa = None,
 ) -> None:
+    identity.assume(os.environ, access_key, secret_key, tools, tls, tls_ca)
     logging.basicConfig(
         level=logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

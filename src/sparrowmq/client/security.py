@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from sparrowmq.client.hooks import Hook, RpcHook
 from sparrowmq.client.namespaces import Namespaced, namespace_in
 from sparrowmq.client.settings import ClientSettings
+from sparrowmq.core.errors import SettingsError
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.signing import Credentials, sign
 from sparrowmq.transport.tls import client_context
+
+ACCESS_VARIABLE: Final = "SPARROW_ACCESS_KEY"
+SECRET_VARIABLE: Final = "SPARROW_SECRET_KEY"
+TOKEN_VARIABLE: Final = "SPARROW_SECURITY_TOKEN"
+TLS_VARIABLE: Final = "SPARROW_CLIENT_TLS"
+CA_VARIABLE: Final = "SPARROW_CLIENT_TLS_CA"
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,22 @@ class Marker(RpcHook):
         command.ext = {**command.ext, **dict(self.fields)}
 
 
-def request_hooks(settings: ClientSettings) -> tuple[Hook, ...]:
+def credentials(settings: ClientSettings, environment: Mapping[str, str]) -> Credentials | None:
+    """The account of a client: its settings, else `SPARROW_ACCESS_KEY`, `SPARROW_SECRET_KEY` and
+    `SPARROW_SECURITY_TOKEN`. Raises `SettingsError` when only one key is there.
+    """
+    if settings.access_key is not None and settings.secret_key is not None:
+        return Credentials(settings.access_key, settings.secret_key, settings.security_token)
+    access_key, secret_key = environment.get(ACCESS_VARIABLE), environment.get(SECRET_VARIABLE)
+    if not access_key and not secret_key:
+        return None
+    if not access_key or not secret_key:
+        missing = SECRET_VARIABLE if access_key else ACCESS_VARIABLE
+        raise SettingsError(f"{missing} is not set: access key and secret key go together")
+    return Credentials(access_key, secret_key, environment.get(TOKEN_VARIABLE))
+
+
+def request_hooks(settings: ClientSettings, environment: Mapping[str, str] | None = None) -> tuple[Hook, ...]:
     """The hooks of a client: what the settings imply around those they name, in order (client:A-83)."""
     first: list[Hook] = []
     last: list[Hook] = []
@@ -44,22 +69,30 @@ def request_hooks(settings: ClientSettings) -> tuple[Hook, ...]:
         first.append(Namespaced(namespace))
     if settings.namespace_v2:
         first.append(Marker((("nsd", "true"), ("ns", settings.namespace_v2))))
-    if settings.access_key is not None and settings.secret_key is not None:
-        last.append(Signer(Credentials(settings.access_key, settings.secret_key, settings.security_token)))
+    account = credentials(settings, os.environ if environment is None else environment)
+    if account is not None:
+        last.append(Signer(account))
     return (*first, *settings.hooks, *last)
 
 
-def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
+def tls_context(
+    settings: ClientSettings, environment: Mapping[str, str] | None = None
+) -> ssl.SSLContext | None:
     """The context for this client's connections, None for plain ones.
 
+    Without a setting `SPARROW_CLIENT_TLS=true` turns TLS on, and `SPARROW_CLIENT_TLS_CA` names the authority.
     Raises `SettingsError` naming a file that cannot be used.
     """
     if isinstance(settings.tls, ssl.SSLContext):
         return settings.tls
-    if not settings.tls:
+    environment = os.environ if environment is None else environment
+    wanted = settings.tls
+    if wanted is None:
+        wanted = environment.get(TLS_VARIABLE, "").strip().lower() in ("true", "1", "yes")
+    if not wanted:
         return None
     return client_context(
-        ca=_path(settings.tls_ca),
+        ca=_path(settings.tls_ca or environment.get(CA_VARIABLE) or None),
         cert=_path(settings.tls_cert),
         key=_path(settings.tls_key),
         key_password=settings.tls_key_password,

@@ -97,11 +97,17 @@ class ClientSettings:
     namespace_v2: str | None = None
     """Name space told in header fields, for servers that know these; names stay (client:B-126)."""
     access_key: str | None = None
-    """Account that signs every request, with `secret_key` (`AclClientRPCHook`, client:B.24)."""
+    """Account that signs every request, with `secret_key` (`AclClientRPCHook`, client:B.24).
+
+    None: `SPARROW_ACCESS_KEY` and `SPARROW_SECRET_KEY`, if they are set when the client starts.
+    """
     secret_key: str | None = field(default=None, repr=False)
     security_token: str | None = field(default=None, repr=False)
-    tls: bool | ssl.SSLContext = False
-    """Speak TLS with name servers and brokers: True as the settings below say, or a context of your own."""
+    tls: bool | ssl.SSLContext | None = None
+    """Speak TLS with name servers and brokers: True as the settings below say, or a context of your own.
+
+    None: as `SPARROW_CLIENT_TLS` says when the client starts; without it plain.
+    """
     tls_ca: str | Path | None = None
     """PEM file of the authority that signed the servers' certificates; None: the system's authorities."""
     tls_cert: str | Path | None = None
@@ -142,7 +148,7 @@ class ClientSettings:
             Credentials(self.access_key, self.secret_key)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise SettingsError("tls_cert and tls_key go together; give both or none")
-        if self.tls is False and (self.tls_ca or self.tls_cert):
+        if not self.tls and (self.tls_ca or self.tls_cert):
             raise SettingsError("tls_ca or tls_cert is given, but TLS is off; set tls=True")
         if self.namespace:
             check_namespace(self.namespace)

@@ -1,0 +1,61 @@
+"""Who the command line is to brokers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.identity import assume, read_tools
+
+
+def given(
+    access_key: str | None = None,
+    secret_key: str | None = None,
+    tools: Path | None = None,
+    *,
+    tls: bool = False,
+    tls_ca: Path | None = None,
+) -> dict[str, str]:
+    environment = {"SPARROW_ACCESS_KEY": "before"}
+    assume(environment, access_key, secret_key, tools, tls, tls_ca)
+    return environment
+
+
+def test_options_become_the_environment_of_clients() -> None:
+    assert given() == {"SPARROW_ACCESS_KEY": "before"}
+    assert given("alice", "s") == {"SPARROW_ACCESS_KEY": "alice", "SPARROW_SECRET_KEY": "s"}
+    assert given(tls=True)["SPARROW_CLIENT_TLS"] == "true"
+    assert given(tls_ca=Path("ca.pem")) == {
+        "SPARROW_ACCESS_KEY": "before",
+        "SPARROW_CLIENT_TLS": "true",
+        "SPARROW_CLIENT_TLS_CA": "ca.pem",
+    }
+
+
+@pytest.mark.proves("client:F-01")
+def test_the_file_of_rocketmqs_tools(tmp_path: Path) -> None:
+    path = tmp_path / "tools.yml"
+    path.write_text("accessKey: rocketmq2\nsecretKey: 0012345678\n")
+    assert read_tools(path) == ("rocketmq2", "0012345678")
+    assert given("alice", tools=path) == {
+        "SPARROW_ACCESS_KEY": "alice",
+        "SPARROW_SECRET_KEY": "0012345678",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "accessKey: a", "accessKey: {b: c}\nsecretKey: d", "accessKey: ''\nsecretKey: d", "["],
+)
+def test_a_file_without_keys(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tools.yml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"tools\.yml.* accessKey and secretKey"):
+        read_tools(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_tools(tmp_path / "none.yml")
