@@ -15,7 +15,13 @@ from sparrowmq.broker.maintenance import LIVE
 from sparrowmq.core.settings import BrokerSettings, table
 from sparrowmq.core.settings_text import parse_properties
 from sparrowmq.protocol import java_json
-from sparrowmq.protocol.bodies import BrokerStatsData
+from sparrowmq.protocol.bodies import (
+    BrokerStatsData,
+    ConsumeStats,
+    TopicConfig,
+    TopicConfigList,
+    TopicStatsTable,
+)
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.record import decode_records
@@ -219,5 +225,47 @@ def test_queues_of_topics_nobody_has_are_cleaned(tmp_path: Path) -> None:
             assert (await call(ask(RequestCode.CLEAN_UNUSED_TOPIC))).code == ResponseCode.SUCCESS
             assert not (tmp_path / "consumequeue" / "Gone").exists()
             assert store_of(call).queue("TopicTest", 0).max_offset == 3
+
+    run(main())
+
+
+@pytest.mark.proves("client:F-02")
+def test_several_topics_at_once_or_none(tmp_path: Path) -> None:
+    def of(*names: str) -> Command:
+        configs = [TopicConfig(topic_name=name, read_queue_nums=3, write_queue_nums=3) for name in names]
+        body = TopicConfigList(topic_config_list=configs).encode()
+        return Command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+
+    async def main() -> None:
+        async with serving(tmp_path) as call:
+            assert (await call(of("One", "Two"))).code == ResponseCode.SUCCESS
+            topics = call.broker._topics.configs
+            assert topics["One"].write_queue_nums == topics["Two"].read_queue_nums == 3
+            assert (await call(of("One", "Two"))).code == ResponseCode.SUCCESS
+            reply = await call(of("Three", "TBW102"))
+            assert (reply.code, "Three" in call.broker._topics.configs) == (
+                ResponseCode.INVALID_PARAMETER,
+                False,
+            )
+
+    run(main())
+
+
+@pytest.mark.proves("broker:16.3")
+def test_rates_stand_in_the_progress_of_topics_and_groups(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("TopicTest")
+            await call(send_command())
+            await call(Command(RequestCode.PULL_MESSAGE, ext=dict(pull_ext())))
+            stats = call.broker._upkeep.stats
+            stats.collect()
+            stats._sample()
+            topic = TopicStatsTable.decode(
+                (await call(ask(RequestCode.GET_TOPIC_STATS_INFO, topic="TopicTest"))).body
+            )
+            assert topic.topic_put_tps == pytest.approx(0.1)
+            request = ask(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="TopicTest")
+            assert ConsumeStats.decode((await call(request)).body).consume_tps == pytest.approx(0.1)
 
     run(main())

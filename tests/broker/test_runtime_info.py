@@ -55,6 +55,9 @@ def test_the_table_has_every_key_that_tools_read(tmp_path: Path) -> None:
             assert table["putMessageDistributeTime"].count("]:") == 13
             assert 0 <= float(table["commitLogDiskRatio"]) <= 1
             assert table["commitLogDirCapacity"].startswith("Total : ")
+            await call(send_command(properties="UNIQ_KEY\x01AB\x02DELAY\x0118\x02"))
+            table = KVTable.decode((await call(Command(RequestCode.GET_BROKER_RUNTIME_INFO))).body).table
+            assert table["scheduleMessageOffset_18"] == "0,1"
 
     run(main())
 

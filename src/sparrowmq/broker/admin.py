@@ -18,6 +18,7 @@ from sparrowmq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
+    TopicConfigList,
     TopicConfigTable,
     TopicList,
     TopicOffset,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.pulling import PullPath
     from sparrowmq.broker.registration import Registration
+    from sparrowmq.broker.stats import BrokerStats
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.protocol.frame import Command
@@ -78,7 +80,9 @@ class TopicAdmin:
         offsets: ConsumerOffsets,
         pulling: PullPath,
         registration: Registration,
+        stats: BrokerStats,
     ) -> None:
+        self._stats = stats
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -102,6 +106,26 @@ class TopicAdmin:
             order=request.order,
         )
         if self._topics.put(config):
+            await self._registration.changed()
+        return answer(command)
+
+    async def create_all(self, connection: Connection, command: Command) -> Command:
+        """18: create or change several topics; all of them, or none when one is against the rules."""
+        changed = False
+        configs = TopicConfigList.decode(command.body).topic_config_list
+        for config in configs:
+            request = CreateTopicRequest(
+                topic=config.topic_name,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=config.perm,
+            )
+            problem = self._problem(request)
+            if problem is not None:
+                return refusal(command, ResponseCode.INVALID_PARAMETER, problem)
+        for config in configs:
+            changed |= self._topics.put(config)
+        if changed:
             await self._registration.changed()
         return answer(command)
 
@@ -162,7 +186,8 @@ class TopicAdmin:
             table[MessageQueue(name, self._settings.broker_name, queue.queue_id)] = TopicOffset(
                 min_offset=queue.min_offset, max_offset=queue.max_offset, last_update_timestamp=last or 0
             )
-        return answer(command, body=TopicStatsTable(offset_table=table).encode())
+        rate = self._stats.minute_rate("TOPIC_PUT_NUMS", name)
+        return answer(command, body=TopicStatsTable(offset_table=table, topic_put_tps=rate).encode())
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
         """305: the names this broker keeps for itself."""
@@ -182,7 +207,9 @@ class GroupAdmin:
         clients: ClientTable,
         offsets: ConsumerOffsets,
         registration: Registration,
+        stats: BrokerStats,
     ) -> None:
+        self._stats = stats
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -277,7 +304,8 @@ class GroupAdmin:
                     pull_offset=consumed,
                     last_timestamp=last or 0,
                 )
-        return answer(command, body=ConsumeStats(offset_table=table).encode())
+        rates = [self._stats.minute_rate("GROUP_GET_NUMS", f"{topic}@{name}") for topic in wanted]
+        return answer(command, body=ConsumeStats(offset_table=table, consume_tps=sum(rates)).encode())
 
     def _topics_of(self, group: str) -> list[str]:
         """Topics the group has offsets for; without those it no longer subscribes while it is online."""

@@ -72,6 +72,16 @@ class DelayedMessages:
             window = settings.timer_roll_window_slot * PRECISION_MS
             self.timer = TimerService(inner, self._timers, clock, window_ms=window)
 
+    def runtime(self) -> dict[str, str]:
+        """What the broker tells about messages that wait (broker:16.1)."""
+        found = {
+            f"scheduleMessageOffset_{level}": f"{delivered},{end}"
+            for level, (delivered, end) in sorted(self.schedule.progress().items())
+        }
+        if self.timer is not None:
+            found["timerReadBehind"] = str(self.timer.behind_ms // 1000)
+        return found
+
     def handlers(self) -> dict[int, Any]:
         """The request codes answered here."""
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.protocol.codes import VERSION
@@ -46,12 +47,18 @@ def runtime_text(milliseconds: int) -> str:
 
 
 class RuntimeInfo:
-    """Collects the table. `extra` holds what other parts of the broker add: key to text."""
+    """Collects the table; `waiting` adds what is known of delayed messages."""
 
     def __init__(
-        self, settings: BrokerSettings, store: MessageStore, stats: BrokerStats, clock: Clock
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Clock,
+        waiting: Callable[[], dict[str, str]],
     ) -> None:
         self.settings = settings
+        self._waiting = waiting
         self._store = store
         self._stats = stats
         self._clock = clock
@@ -67,6 +74,7 @@ class RuntimeInfo:
             **self._log(),
             **self._totals(),
             **self._pools(),
+            **self._waiting(),
         }
 
     def _identity(self) -> dict[str, str]:

@@ -245,6 +245,7 @@ class Broker:
             self._pulling,
             pool=self._pool,
             clock=clock,
+            waiting=self._delayed.runtime,
             changed=self._apply,
             occasional=self._occasional,
         )
@@ -296,9 +297,19 @@ class Broker:
             self._offsets,
             cached_ratio=settings.access_message_in_memory_max_ratio,
         )
-        topics = TopicAdmin(settings, store, self._topics, self._offsets, self._pulling, self._registration)
+        counts = self._upkeep.stats
+        topics = TopicAdmin(
+            settings, store, self._topics, self._offsets, self._pulling, self._registration, counts
+        )
         groups = GroupAdmin(
-            settings, store, self._topics, self._groups, self._clients, self._offsets, self._registration
+            settings,
+            store,
+            self._topics,
+            self._groups,
+            self._clients,
+            self._offsets,
+            self._registration,
+            counts,
         )
         return {
             **gate_handlers(self._gate, settings, self.address),
@@ -318,6 +329,7 @@ class Broker:
             Code.CHECK_CLIENT_CONFIG: FilterCheck(enabled=settings.enable_property_filter).check,
             Code.GET_CONSUMER_LIST_BY_GROUP: self._membership.members,
             Code.UPDATE_AND_CREATE_TOPIC: topics.create,
+            Code.UPDATE_AND_CREATE_TOPIC_LIST: topics.create_all,
             Code.DELETE_TOPIC_IN_BROKER: topics.delete,
             Code.GET_TOPIC_CONFIG: topics.config,
             Code.GET_ALL_TOPIC_CONFIG: topics.all_configs,

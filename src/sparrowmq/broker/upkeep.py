@@ -32,7 +32,7 @@ FIRST_CLEANING_SECONDS: Final = 60.0
 class Upkeep:
     """What keeps a broker usable, and the handlers of those who look at it.
 
-    `changed` is told the new settings when an operator changed some.
+    `waiting` tells of delayed messages; `changed` is told the new settings when an operator changed some.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Upkeep:
         *,
         pool: Executor,
         clock: Clock,
+        waiting: Callable[[], dict[str, str]],
         changed: Callable[[BrokerSettings], None],
         occasional: OccasionalLog,
     ) -> None:
@@ -56,7 +57,7 @@ class Upkeep:
         self.indexer = Indexer(store)
         self.cleaner = Cleaner(settings, store, pool, clock)
         self.stats = BrokerStats(settings.broker_cluster_name, store, pulling, clock)
-        self.info = RuntimeInfo(settings, store, self.stats, clock)
+        self.info = RuntimeInfo(settings, store, self.stats, clock, waiting)
         self._queries = Queries(settings, store, self.indexer)
         self._live = Settings(settings, self._apply, clock)
         self._maintenance = Maintenance(

@@ -47,8 +47,8 @@ class Sample(NamedTuple):
 class StoreStats:
     """Totals since the store was opened, except `put_seconds_max`, the longest.
 
-    `quick` counts chunks that took less than a millisecond, `found` and `missed` count reads that gave messages or
-    none, `transferred` the messages they gave.
+    `quick` counts chunks that took less than a millisecond, `found` and `missed` count reads that gave
+    messages or none, `transferred` the messages they gave.
     """
 
     puts: int = 0

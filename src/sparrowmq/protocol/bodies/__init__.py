@@ -60,6 +60,7 @@ from sparrowmq.protocol.bodies.tables import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
+    TopicConfigList,
     TopicConfigTable,
     TopicList,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "SubscriptionGroupList",
     "SubscriptionGroupTable",
     "TopicConfig",
+    "TopicConfigList",
     "TopicConfigTable",
     "TopicList",
     "TopicOffset",

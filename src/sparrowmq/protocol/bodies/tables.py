@@ -34,6 +34,12 @@ class TopicConfig(Body, frozen=True, kw_only=True):
     write_queue_nums: Int32 = 16
 
 
+class TopicConfigList(Body, frozen=True):
+    """Several topics to create or change (18)."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
 class TopicConfigTable(Body, frozen=True):
     """Topics of a broker, as in `topics.json`, in answers to code 21 and in registrations."""
 
