@@ -138,6 +138,43 @@ def test_messages_to_a_chosen_queue_keep_their_order_over_retried_batches() -> N
     flow(test, linger=0.01, linger_bytes=500)
 
 
+@pytest.mark.proves("client:B-77")
+def test_messages_to_a_chosen_queue_keep_their_order_whatever_their_tags() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        several_ids(cluster)
+        tags = ["A", "A", "B", "A", None, "B", "B"]
+        messages = [Message("T", b"%d" % n, tags=tag) for n, tag in enumerate(tags)]
+        messages.append(Message("T", b"7", tags="B", wait_store_ok=False))
+        tasks = [asyncio.create_task(producer.send(m, queue=QUEUE)) for m in messages]
+        await until(lambda: batches(cluster))
+        tasks.append(asyncio.create_task(producer.send(Message("T", b"8", tags="A"), queue=QUEUE)))
+        results = await asyncio.gather(*tasks)
+        assert [r.queue_offset for r in results] == list(range(9))
+        assert batches(cluster) == [[b"0", b"1"], [b"2"], [b"3"], [b"4"], [b"5", b"6"], [b"7"], [b"8"]]
+
+    flow(test, linger=0.05)
+
+
+@pytest.mark.proves("client:B-31")
+@pytest.mark.parametrize("queue", [None, QUEUE])
+def test_what_one_callback_raises_keeps_no_other_from_its_result(queue: MessageQueue | None) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, what: told.append(what))
+
+        def fails(result: SendResult | None, error: BaseException | None) -> None:
+            raise ValueError("a callback's fault")
+
+        for number in range(3):
+            producer.submit(Message("T", b"%d" % number), fails, queue=queue)
+        assert (await producer.send(Message("T", b"3"), queue=queue)).status is SendStatus.SEND_OK
+        assert batches(cluster) == [[b"0", b"1", b"2", b"3"]]
+        assert (await producer.send(Message("T", b"4"), queue=queue)).status is SendStatus.SEND_OK
+        assert [str(one["exception"]) for one in told] == ["a callback's fault"] * 3
+
+    flow(test, linger=0.02)
+
+
 def test_selectors_and_keys_choose_before_lingering() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         await asyncio.gather(*(producer.send(Message("T", b"x"), hash_key="order-1") for _ in range(5)))

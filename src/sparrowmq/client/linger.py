@@ -1,8 +1,8 @@
 """Lingering: asynchronous sends wait a little for others and travel with them as one batch (client:B-77).
 
-Messages are gathered by topic, queue, `wait_store_ok` and tag. Without a chosen queue each batch takes its
-turn; of the messages to one chosen queue no batch leaves before the one ahead of it ended, so they keep the
-order they were given in.
+A batch has one topic, queue, `wait_store_ok` and tag. Without a chosen queue messages are gathered by these,
+and each batch takes its turn. Messages to one chosen queue wait in one line: a batch is what stands first and
+agrees, and none leaves before the one ahead of it ended, so they keep the order they were given in.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, BatchItem, encode_batch
 
 Done = Callable[[SendResult | None, BaseException | None], None]
 Key = tuple[str, MessageQueue | None, bool, str | None]
+"""Topic, chosen queue and, where no queue was chosen, `wait_store_ok` and tag."""
 Held = tuple[Message, str, BatchItem, Done]
 
 
@@ -39,27 +40,33 @@ class BatchSender(Protocol):
 
 
 class _Bucket:
-    """Messages that will travel together, and whether one batch of them is on its way."""
+    """Messages that wait, and whether one batch of them is on its way."""
 
-    __slots__ = ("bytes", "held", "sending", "timer")
+    __slots__ = ("bytes", "due", "held", "sending", "timer")
 
     def __init__(self) -> None:
         self.held: list[Held] = []
         self.bytes = 0
+        self.due = 0
+        """How many of those held have waited long enough."""
         self.timer: asyncio.TimerHandle | None = None
         self.sending = False
 
     def take(self, bytes_max: int) -> tuple[list[Held], int]:
         """The first messages, as many as one batch may have, and their bytes."""
         size = count = 0
-        for _, _, item, _ in self.held:
+        first = self.held[0][0]
+        for message, _, item, _ in self.held:
             needed = item_bytes(item)
             if count and size + needed > bytes_max:
+                break
+            if message.tags != first.tags or message.wait_store_ok != first.wait_store_ok:
                 break
             size += needed
             count += 1
         taken, self.held = self.held[:count], self.held[count:]
         self.bytes -= size
+        self.due = max(0, self.due - count)
         return taken, size
 
 
@@ -97,7 +104,11 @@ class Linger:
         size = item_bytes(item)
         if size > bytes_max:
             return False
-        key = (message.topic, queue, message.wait_store_ok, message.tags)
+        key = (
+            (message.topic, None, message.wait_store_ok, message.tags)
+            if queue is None
+            else (message.topic, queue, True, None)
+        )
         bucket = self._buckets.get(key)
         if self.bytes >= self._settings.linger_total_bytes:
             if bucket is None or queue is None:
@@ -133,12 +144,15 @@ class Linger:
         self._flush(key, bucket)
 
     def _flush(self, key: Key, bucket: _Bucket) -> None:
-        """Let what is held leave, unless it must wait for the batch ahead of it."""
-        if not bucket.held or bucket.sending:
-            return
+        """The time of all that is held has come: let it leave, unless it must wait for the batch ahead."""
         if bucket.timer is not None:
             bucket.timer.cancel()
             bucket.timer = None
+        bucket.due = len(bucket.held)
+        if bucket.held and not bucket.sending:
+            self._leave(key, bucket)
+
+    def _leave(self, key: Key, bucket: _Bucket) -> None:
         held, size = bucket.take(self._settings.message_bytes_max)
         bucket.sending = key[1] is not None
         task = self._loop.create_task(self._send(key, bucket, held, size), name="linger")
@@ -167,18 +181,28 @@ class Linger:
         finally:
             self.bytes -= size
             for position, (_, unique_key, _, done) in enumerate(held):
-                done(None if result is None else part_of(result, position, unique_key, len(held)), error)
+                part = None if result is None else part_of(result, position, unique_key, len(held))
+                self._tell(done, part, error)
                 self._sender.gate.withdraw()
             if bucket.sending:
                 self._ended(key, bucket)
+
+    def _tell(self, done: Done, result: SendResult | None, error: BaseException | None) -> None:
+        """Give one caller its outcome; what its callback raises must not keep the others from theirs."""
+        try:
+            done(result, error)
+        except Exception as raised:
+            self._loop.call_exception_handler(
+                {"message": f"the callback {done!r} of a send raised", "exception": raised}
+            )
 
     def _ended(self, key: Key, bucket: _Bucket) -> None:
         """The batch to a chosen queue is through: the next may leave when it is due or closing."""
         bucket.sending = False
         if not bucket.held:
             self._buckets.pop(key, None)
-        elif bucket.timer is None or self._closing or bucket.bytes >= self._settings.linger_bytes:
-            self._flush(key, bucket)
+        elif bucket.due or self._closing:
+            self._leave(key, bucket)
 
 
 def part_of(batch: SendResult, position: int, unique_key: str, count: int) -> SendResult:
