@@ -133,9 +133,8 @@ class Outgoing:
         "flag",
         "is_batch",
         "message_id",
-        "messages",
-        "plain_bytes",
         "properties",
+        "source",
         "sys_flag",
         "system",
         "topic",
@@ -151,13 +150,11 @@ class Outgoing:
         flag: int = 0,
         sys_flag: int = 0,
         is_batch: bool = False,
-        messages: Sequence[Message] = (),
+        source: Message | Sequence[Message] = (),
         system: Mapping[str, str] | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
-        self.plain_bytes = len(body)
-        """Bytes of the body before compression."""
         self.properties = properties
         """The property string as a JSON string, quotes included."""
         self.message_id = message_id
@@ -165,10 +162,20 @@ class Outgoing:
         self.flag = flag
         self.sys_flag = sys_flag
         self.is_batch = is_batch
-        self.messages = messages
-        """What the user gave, for hooks; empty for a batch that came encoded."""
+        self.source = source
+        """What the user gave: a message, or those of a batch; empty for a batch that came encoded."""
         self.system = system
         """Properties of RocketMQ's own beside id and waiting, or None: such sends take the slow way."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """What the user gave, for hooks."""
+        return (self.source,) if isinstance(self.source, Message) else self.source
+
+    @property
+    def plain_bytes(self) -> int:
+        """Bytes of the body before compression."""
+        return len(self.source.body) if isinstance(self.source, Message) else len(self.body)
 
     @property
     def needs_command(self) -> bool:
@@ -193,7 +200,7 @@ class Outgoing:
         text = "".join(parts)
         if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
             raise InvalidMessageError(f"a hook gave properties with the characters 0x01 or 0x02: {added!r}")
-        copy = Outgoing(
+        return Outgoing(
             self.topic,
             self.body,
             self.properties[:-1] + _escaped(text, self.topic)[1:],
@@ -202,11 +209,9 @@ class Outgoing:
             self.flag,
             self.sys_flag,
             self.is_batch,
-            self.messages,
+            self.source,
             self.system,
         )
-        copy.plain_bytes = self.plain_bytes
-        return copy
 
     @property
     def size(self) -> int:
@@ -368,21 +373,20 @@ def outgoing_single(message: Message, unique_key: str, now_ms: int, bytes_max: i
     check_body(message, bytes_max)
     if message.flag:
         check_flag(message)
-    system = system_properties(message)
-    sys_flag = 0
-    if system is not None and system.get(PROPERTY_TRANSACTION_PREPARED) == "true":
-        sys_flag = TRANSACTION_PREPARED
-    properties = _escaped(property_text(message, unique_key, system), message.topic)
+    system, sys_flag = None, 0
+    if (
+        message.system is not None
+        or message.delay_level is not None
+        or message.delay is not None
+        or message.deliver_at is not None
+    ):
+        system = system_properties(message)
+        if system is not None and system.get(PROPERTY_TRANSACTION_PREPARED) == "true":
+            sys_flag = TRANSACTION_PREPARED
+    topic = message.topic
+    properties = _escaped(property_text(message, unique_key, system), topic)
     return Outgoing(
-        message.topic,
-        message.body,
-        properties,
-        unique_key,
-        now_ms,
-        message.flag,
-        sys_flag,
-        messages=(message,),
-        system=system,
+        topic, message.body, properties, unique_key, now_ms, message.flag, sys_flag, False, message, system
     )
 
 
@@ -452,7 +456,7 @@ def outgoing_items(
     text = f"{PROPERTY_UNIQ_KEY}\x01{batch_key}\x02{PROPERTY_WAIT}\x01{_java_bool(first.wait_store_ok)}\x02"
     message_id = ",".join(unique_keys)
     return Outgoing(
-        first.topic, body, _encode_json(text), message_id, now_ms, is_batch=True, messages=tuple(messages)
+        first.topic, body, _encode_json(text), message_id, now_ms, is_batch=True, source=tuple(messages)
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
+import msgspec
+
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 
@@ -23,8 +25,7 @@ class SendStatus(IntEnum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored. For a batch the ids are comma-joined and the offset is the first one's.
 
     `recall_handle` came with a message that is delivered at a set time: `Producer.recall` takes it back.
