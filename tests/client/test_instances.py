@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+from pathlib import Path
 
 import pytest
 from tests.client.fake import fake_cluster
 from tests.client.producing import sends
-from tests.support import run
+from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.client.hooks import RpcHook
+from sparrowmq.client.instance import client_id
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.settings import ClientSettings, ProducerSettings
@@ -87,5 +91,74 @@ def test_producers_of_one_name_share_connections_and_a_group_comes_once() -> Non
                 await refused.send(Message("T", b"5"))
                 await refused.close()
             assert len(sends(cluster)) == 5
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-94", "client:A-93")
+def test_the_last_to_leave_ends_tasks_and_connections() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            settings = ProducerSettings(namesrv=cluster.namesrv, instance_name="me")
+            one, two = aio.Producer("one", settings=settings), aio.Producer("two", settings=settings)
+            await one.start()
+            await two.start()
+            await one.send(Message("T", b"1"))
+            assert one._sender is not None
+            instance = one._sender.instance
+            await one.close()
+            assert len(instance.tasks) == 2 and cluster.broker.server.connections
+            await two.close()
+            assert not instance.tasks
+            await until(lambda: not cluster.broker.server.connections)
+            await two.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-05", "client:A-06")
+def test_every_kind_of_client_gets_a_name_of_its_own_unless_told() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            clients = [
+                aio.Producer("p", namesrv=cluster.namesrv),
+                aio.Producer("p", namesrv=cluster.namesrv),
+                aio.PushConsumer("c", namesrv=cluster.namesrv),
+            ]
+            for client in clients:
+                await client.start()
+            ids = {client.client_id for client in clients}
+            assert len(ids) == 3 and all(f"@{os.getpid()}#" in name for name in ids)
+            for client in clients:
+                await client.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-10")
+def test_one_name_in_two_processes_is_one_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    named, unnamed = ClientSettings(client_ip="1.2.3.4", instance_name="me"), ClientSettings()
+    found = []
+    for pid in (1, 2):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        found.append((client_id(named), client_id(unnamed).partition("@")[2].partition("#")[0]))
+    assert found == [("1.2.3.4@me", "1"), ("1.2.3.4@me", "2")], "the guide warns of it"
+    guide = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+    assert "with the same name are one member to brokers" in guide.replace("\n", " ")
+
+
+def test_many_producers_share_one_client() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            settings = ProducerSettings(namesrv=cluster.namesrv, instance_name="me")
+            producers = [aio.Producer(f"group{number}", settings=settings) for number in range(100)]
+            await asyncio.gather(*(producer.start() for producer in producers))
+            await asyncio.gather(*(producer.send(Message("T", b"x")) for producer in producers))
+            assert len(cluster.broker.server.connections) == 1
+            assert len({sent.producer_group for sent in sends(cluster)}) == 100
+            assert producers[0]._sender is not None
+            assert await producers[0]._sender.instance.heartbeat()
+            assert len(cluster.broker.heartbeats[-1].producers) == 100
+            await asyncio.gather(*(producer.close() for producer in producers))
 
     run(main())

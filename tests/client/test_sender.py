@@ -65,7 +65,7 @@ def test_an_unknown_topic_gets_the_templates_queues() -> None:
         (header,) = sends(cluster)
         assert (header.topic, header.default_topic, header.default_topic_queue_nums) == ("New", "TBW102", 4)
         asked = [c.ext["topic"] for c in cluster.seen if c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
-        assert asked[:2] == ["New", "TBW102"]
+        assert list(dict.fromkeys(asked)) == ["New", "TBW102"], "in this order, however often"
 
     flow(test)
 

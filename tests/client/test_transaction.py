@@ -17,7 +17,7 @@ from sparrowmq.client.producer import Producer
 from sparrowmq.client.settings import ProducerSettings
 from sparrowmq.client.transaction import HalfMessage, TransactionState, half_message
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidMessageError
-from sparrowmq.core.message import Message, ReceivedMessage
+from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
@@ -342,3 +342,24 @@ def test_a_half_message_keeps_what_the_message_has() -> None:
     assert (half.topic, half.body, half.tags, half.keys_text) == ("T", b"b", "tag", "k")
     assert (half.properties, half.flag, half.wait_store_ok) == ({"a": "b"}, 7, False)
     assert half.system == {"TRAN_MSG": "true", "PGROUP": "g"}
+
+
+@pytest.mark.proves("client:B-15", "client:B-14")
+def test_checks_are_answered_from_the_start_to_the_close_and_no_longer() -> None:
+    listener = Listener()
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        assert producer._sender is not None
+        instance = producer._sender.instance
+        instance.hold()
+        await producer.send(Message("T", b"connect"))
+        ask(cluster)
+        await until(lambda: ends)
+        await producer.close()
+        assert "g" not in instance.checks._checkers
+        ask(cluster)
+        await instance.brokers.max_offset(cluster.broker.server.address, MessageQueue("T", "broker-a", 0))
+        assert len(ends) == len(listener.checks) == 1
+        await instance.close()
+
+    flow(test, listener)
