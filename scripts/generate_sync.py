@@ -27,7 +27,14 @@ BASES = {
     "PullSchedule": ("pull_schedule", "PullScheduleFacade"),
     "Admin": ("admin", "Facade[_Admin]"),
 }
-PARTS = {"Admin": ("admin_groups:GroupAdmin", "admin_names:NameServerAdmin", "admin_trace:TraceAdmin")}
+PARTS = {
+    "Admin": (
+        "admin_dead:DeadLetterAdmin",
+        "admin_groups:GroupAdmin",
+        "admin_names:NameServerAdmin",
+        "admin_trace:TraceAdmin",
+    )
+}
 """Bases with further public methods."""
 SKIPPED = {("Producer", "submit"), ("PushConsumer", "stream"), ("PushConsumer", "message_type")}
 SPECIAL = {

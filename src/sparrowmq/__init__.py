@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparrowmq.client.admin_types import (
         BrokerStatus,
+        DeadLetterStatus,
         GroupConnections,
         GroupMemberInfo,
         MemberStatus,
@@ -154,6 +155,7 @@ __all__ = [
     "ConsumeHook",
     "ConsumeResult",
     "ConsumerSettings",
+    "DeadLetterStatus",
     "DeliveredMessage",
     "EndTransactionContext",
     "EndTransactionHook",
@@ -233,7 +235,8 @@ _HOMES = {
     "sparrowmq.client.outcomes": "ConsumeResult Retry",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
     "sparrowmq.client.admin_types": (
-        "BrokerStatus GroupConnections GroupMemberInfo MemberStatus QueueProgress QueueStatus Rate Rates"
+        "BrokerStatus DeadLetterStatus GroupConnections GroupMemberInfo MemberStatus QueueProgress "
+        "QueueStatus Rate Rates"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",

@@ -8,6 +8,7 @@ from sparrowmq.client.admin import (
 )
 from sparrowmq.client.admin_types import (
     BrokerStatus,
+    DeadLetterStatus,
     GroupConnections,
     GroupMemberInfo,
     MemberStatus,
@@ -145,6 +146,7 @@ __all__ = [
     "ConsumeHook",
     "ConsumeResult",
     "ConsumerSettings",
+    "DeadLetterStatus",
     "DeliveredMessage",
     "EndTransactionContext",
     "EndTransactionHook",

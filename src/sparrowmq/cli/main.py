@@ -14,6 +14,7 @@ from sparrowmq.cli import (
     checks,
     clusters,
     demo,
+    dlq,
     groups,
     identity,
     message_query,
@@ -92,6 +93,7 @@ app.add_typer(topics.app, name="topic")
 app.add_typer(clusters.cluster_app, name="cluster")
 app.add_typer(groups.app, name="group")
 app.command("trace")(tracing.trace)
+app.add_typer(dlq.app, name="dlq")
 message_query.app.command("trace")(tracing.trace)
 app.command("demo")(demo.demo)
 app.command("test")(checks.test)

@@ -39,6 +39,14 @@ class AdminCalls(ABC):
         """Queues and brokers of `topic`."""
 
     @abstractmethod
+    async def topic_list(self, *, system: bool = False) -> list[str]:
+        """Names of all topics."""
+
+    @abstractmethod
+    async def group_list(self, *, system: bool = False) -> list[str]:
+        """Names of all consumer groups."""
+
+    @abstractmethod
     async def query_messages(self, topic: str, key: str, *, count: int) -> list[ReceivedMessage]:
         """Messages that have `key` among their keys."""
 

@@ -10,6 +10,14 @@ from sparrowmq.protocol.bodies import ConsumerRunningInfo
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterStatus:
+    """How many dead letters a group has."""
+
+    group: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStatus:
     """One queue: oldest stored offset, next offset, epoch milliseconds of the last message (0: none)."""
 

@@ -11,6 +11,7 @@ from sparrowmq.client.admin import PERM_READ_WRITE
 from sparrowmq.client.admin import Admin as _Admin
 from sparrowmq.client.admin_types import (
     BrokerStatus,
+    DeadLetterStatus,
     GroupConnections,
     GroupMemberInfo,
     MemberStatus,
@@ -892,6 +893,36 @@ class Admin(Facade[_Admin]):
     def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the next offset the group will read. A member that is online goes on from where it is."""
         self._run(self._inner.commit, group, queue, offset)
+
+    def dead_letter_groups(self) -> list[DeadLetterStatus]:
+        """Groups with dead letters, sorted; a group whose dead letters are all gone again has 0."""
+        return self._run(self._inner.dead_letter_groups)
+
+    def dead_letters(
+        self, group: str, *, count: int = 32, after: ReceivedMessage | None = None
+    ) -> list[ReceivedMessage]:
+        """Up to `count` dead letters of a group, by broker, oldest first; reading changes nothing.
+
+        `after` goes on behind a letter of an earlier call; the end is an empty list, as is what a group
+        without dead letters has. Raises `ClientError` for a group that no broker knows.
+        """
+        return self._run(self._inner.dead_letters, group, count=count, after=after)
+
+    def resend_dead_letter(self, group: str, message: ReceivedMessage) -> str:
+        """Give a dead letter to its group again, with its retries counted anew; the new offset message id.
+
+        It goes to the group's retry topic, so other groups of its topic do not get it a second time. The
+        dead letter stays where it is. Raises `ClientError` for a group without a retry topic.
+        """
+        return self._run(self._inner.resend_dead_letter, group, message)
+
+    def resend_dead_letters(self, group: str, message_ids: Iterable[str] | None = None) -> list[str]:
+        """Give dead letters to their group again, all there are now or those named; the ids of those sent.
+
+        A message that died several times is sent once. Letters that are named and gone are missing from the
+        answer. Errors as `dead_letters` and `resend_dead_letter`.
+        """
+        return self._run(self._inner.resend_dead_letters, group, message_ids)
 
     def create_group(
         self,

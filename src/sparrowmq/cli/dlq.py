@@ -1,0 +1,168 @@
+"""`sparrow dlq …`: what consumer groups could not consume."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from contextlib import nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+
+import typer
+
+from sparrowmq.cli.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sparrowmq.aio import Admin
+    from sparrowmq.core.message import ReceivedMessage
+
+app = typer.Typer(help="Dead letters: list, show, resend, export.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(help="Name of the consumer group.")]
+PAGE: Final = 128
+
+
+def _admin(namesrv: str | None) -> Admin:
+    from sparrowmq import aio
+
+    return aio.Admin(namesrv=namesrv_or_default(namesrv))
+
+
+async def _letters(admin: Admin, group: str) -> AsyncIterator[ReceivedMessage]:
+    """All dead letters of a group, page by page."""
+    last: ReceivedMessage | None = None
+    while page := await admin.dead_letters(group, count=PAGE, after=last):
+        for letter in page:
+            yield letter
+        last = page[-1]
+
+
+def _values(letter: ReceivedMessage) -> dict[str, Any]:
+    own = letter.properties
+    return {
+        "message_id": letter.message_id,
+        "topic": own.get("RETRY_TOPIC"),
+        "broker": letter.queue.broker_name,
+        "offset": letter.queue_offset,
+        "tags": letter.tags,
+        "keys": letter.keys,
+        "tries": letter.reconsume_times,
+        "born_ms": letter.born_timestamp,
+        "stored_ms": letter.store_timestamp,
+        "properties": own,
+        "body": base64.b64encode(letter.body).decode(),
+    }
+
+
+def _when(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000).isoformat(sep=" ", timespec="seconds")
+
+
+@app.command("list")
+def list_groups(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """List the groups that have dead letters, and how many."""
+
+    async def work() -> list[Any]:
+        async with _admin(namesrv) as admin:
+            return await admin.dead_letter_groups()
+
+    found = run(work())
+    if as_json:
+        for status in found:
+            print_json({"group": status.group, "messages": status.messages})
+    else:
+        rows = [(status.group, status.messages) for status in found]
+        print_table(("group", "dead letters"), rows, right=("dead letters",))
+
+
+@app.command("show")
+def show(
+    group: Group,
+    count: Annotated[int, typer.Option(min=1, help="At most so many, the oldest.")] = 20,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group's dead letters, oldest first."""
+
+    async def work() -> list[ReceivedMessage]:
+        async with _admin(namesrv) as admin:
+            return await admin.dead_letters(group, count=count)
+
+    letters = run(work())
+    if as_json:
+        for letter in letters:
+            print_json(_values(letter))
+        return
+    rows = [
+        (
+            letter.message_id,
+            letter.properties.get("RETRY_TOPIC", "-"),
+            letter.tags or "-",
+            " ".join(letter.keys) or "-",
+            letter.reconsume_times,
+            _when(letter.born_timestamp),
+            letter.body[:60].decode(errors="replace"),
+        )
+        for letter in letters
+    ]
+    print_table(("message id", "topic", "tags", "keys", "tries", "born", "body"), rows, right=("tries",))
+
+
+@app.command("resend")
+def resend(
+    group: Group,
+    message_id: Annotated[list[str] | None, typer.Argument(help="Ids that `dlq show` printed.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of the group.")] = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Give dead letters to their group again, through its retry topic. They also stay where they are."""
+    wanted = set(message_id or ())
+    if bool(wanted) is everything:
+        raise UsageError("name the ids of the dead letters to send again, or --all")
+
+    async def work() -> list[str]:
+        async with _admin(namesrv) as admin:
+            return await admin.resend_dead_letters(group, None if everything else wanted)
+
+    sent = run(work())
+    print(f"{len(sent)} sent to group {group} again")
+    gone = wanted.difference(sent)
+    if gone:
+        raise UsageError(f"group {group} has no dead letter with the id {', '.join(sorted(gone))}")
+
+
+@app.command("export")
+def export(
+    group: Group,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; standard output without.")] = None,
+    namesrv: Namesrv = None,
+) -> None:
+    """Write all dead letters of a group as JSON lines, bodies in base64."""
+
+    async def work(target: TextIO) -> int:
+        count = 0
+        async with _admin(namesrv) as admin:
+            async for letter in _letters(admin, group):
+                target.write(json.dumps(_values(letter), ensure_ascii=False) + "\n")
+                count += 1
+        return count
+
+    try:
+        with out.open("w", encoding="utf-8") if out is not None else nullcontext(sys.stdout) as target:
+            count = run(work(target))
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror}") from None
+    if out is not None:
+        print(f"{count} dead letters of group {group} written to {out}")
