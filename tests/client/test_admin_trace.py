@@ -71,5 +71,7 @@ def test_the_records_of_one_message_are_found_by_id_and_key() -> None:
             assert await admin.trace("m") == [sent("m", 10, "k1 k2"), begun("m", 12, "q")]
             assert await admin.trace("k2") == [sent("m", 10, "k1 k2")]
             assert await admin.trace("k") == []
+            Held.body = encode_trace(sent("m1,m2", 10)).encode()
+            assert await admin.trace("m2") == [sent("m1,m2", 10)], "a batch has the ids of its messages"
 
     run(main())

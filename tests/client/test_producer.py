@@ -9,6 +9,7 @@ from tests.client.fake import answer, fake_cluster
 from tests.client.producing import SEND
 from tests.support import run, until
 
+from sparrowmq.client.instance import InstanceState
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.producer import Producer
 from sparrowmq.client.settings import ProducerSettings
@@ -155,6 +156,39 @@ def test_a_failed_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         assert producer.state is State.FAILED
         await producer.close()
         assert producer.state is State.CLOSED
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-30", "client:B.4")
+def test_a_start_that_is_broken_off_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            asked = asyncio.Event()
+
+            async def silent(conn: Connection, command: Command) -> None:
+                asked.set()
+                await asyncio.Event().wait()
+
+            cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = silent
+            settings = ProducerSettings(
+                namesrv=cluster.namesrv, instance_name="me", topics=("T",), trace=True, send_timeout=60.0
+            )
+            producer = Producer("g", settings=settings)
+            starting = asyncio.create_task(producer.start())
+            await asked.wait()
+            instance = producer._sender and producer._sender.instance
+            assert instance is not None and instance.tasks
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            assert producer.state is State.FAILED
+            assert not instance.tasks and instance.state is InstanceState.CLOSED
+            await producer.close()
+            assert producer.state is State.CLOSED
+            cluster.on.clear()
+            async with Producer("g", settings=settings) as other:
+                await other.send(Message("T", b"x"))
 
     run(main())
 

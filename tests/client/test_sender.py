@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.client.fake import FakeCluster, answer
 from tests.client.producing import SEND, flow, sends
 from tests.support import free_port, run, until
 
+from sparrowmq.client.hooks import SendMode
 from sparrowmq.client.producer import Producer
 from sparrowmq.core.errors import (
     BrokerError,
@@ -278,6 +280,7 @@ def test_a_silent_name_server_uses_up_the_time_of_a_send() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-34", "client:B-35")
 def test_a_chosen_queue_is_tried_once() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         queue = MessageQueue("T", "broker-a", 2)
@@ -291,6 +294,12 @@ def test_a_chosen_queue_is_tried_once() -> None:
             with pytest.raises(BrokerError):
                 await producer.send(Message("T", b"x"), **choice)
         assert len(sends(cluster)) == before + 3
+        done: list[Any] = []
+        producer.submit(
+            Message("T", b"x"), lambda *outcome: done.append(outcome[1]), queue=queue, mode=SendMode.SYNC
+        )
+        await until(lambda: done)
+        assert isinstance(done[0], BrokerError) and len(sends(cluster)) == before + 4
 
     flow(test)
 

@@ -198,7 +198,7 @@ def test_closing_sends_what_waits() -> None:
 
 @pytest.mark.proves("client:B-117")
 def test_messages_with_many_or_large_records_are_split() -> None:
-    record = PubTrace(time=1, region="R", group="g", topic="T", message_id="m" * 32, keys="k" * 60_000)
+    record = PubTrace(time=1, region="R", group="g", topic="T", message_id="m" * 32, tags="t" * 70_000)
     small = RecallTrace(time=1, region="R", group="g", topic="T", message_id="id")
     made = trace_messages(TOPIC, [small, record, record, record, small])
     assert sum(count for _, count in made) == 5 and len(made) > 2
@@ -207,6 +207,32 @@ def test_messages_with_many_or_large_records_are_split() -> None:
     assert trace_messages(TOPIC, []) == []
     ((message, count),) = trace_messages(TOPIC, [small] * 20)
     assert count == 20 and list(message.keys) == ["id"]
+
+
+@pytest.mark.proves("client:B-112", "client:B-117")
+def test_keys_of_trace_messages_fit_properties_whatever_is_traced() -> None:
+    ids = [f"{number:032}" for number in range(2000)]
+    batch = PubTrace(time=1, region="R", group="g", topic="T", message_id=",".join(ids), keys="k" * 40_000)
+    other = PubTrace(time=1, region="R", group="g", topic="T", message_id="other")
+    (message, _), (last, _) = trace_messages(TOPIC, [batch, other])
+    assert set(message.keys) <= set(ids) and 800 < len(set(message.keys)) < 1000
+    assert len(message.keys_text) <= tracing.KEYS_BYTES_MAX and list(last.keys) == ["other"]
+
+
+@pytest.mark.proves("client:B-112")
+def test_each_message_that_lingered_can_be_found() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.add_topic(TOPIC, 1)
+        await asyncio.gather(*(producer.send(Message("T", b"x", keys=f"k{n}")) for n in range(3)))
+        await until(lambda: traces(cluster))
+        (trace,) = traces(cluster)
+        assert isinstance(trace, PubTrace) and trace.keys == "k0 k1 k2"
+        ids = trace.message_id.split(",")
+        (record,) = stored(cluster)
+        keys = properties.decode(record.properties)["KEYS"].split()
+        assert set(keys) == {"k0", "k1", "k2", *ids} and len(keys) == 6
+
+    flow(test, trace=True, trace_batch=1, linger=0.02)
 
 
 @pytest.mark.proves("client:B-118")

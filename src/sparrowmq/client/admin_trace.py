@@ -6,7 +6,7 @@ from typing import Final
 
 from sparrowmq.client.admin_calls import AdminCalls
 from sparrowmq.core.errors import NoRouteError
-from sparrowmq.protocol.trace import TRACE_TOPIC, SubAfterTrace, Trace, decode_trace_bodies
+from sparrowmq.protocol.trace import TRACE_TOPIC, SubAfterTrace, Trace, decode_trace_bodies, trace_keys
 
 _MESSAGES_MAX: Final = 64
 
@@ -25,7 +25,7 @@ class TraceAdmin(AdminCalls):
         except NoRouteError:
             return []
         records = decode_trace_bodies(message.body for message in messages)
-        mine = [one for one in records if message_id in (one.message_id, *getattr(one, "keys", "").split())]
+        mine = [one for one in records if message_id in trace_keys(one)]
         return sort_traces(list(dict.fromkeys(mine)))
 
 

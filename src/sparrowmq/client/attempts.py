@@ -74,8 +74,21 @@ class Attempts:
         """One try, `last` or with further ones possible. Raises what it ended with."""
         if self._settings.try_timeout is not None and not last:
             deadline = min(deadline, self._loop.time() + self._settings.try_timeout)
-        if self.is_plain:
-            return await self._ask(outgoing, target, deadline)
+        size = outgoing.size
+        await self._gate.enter(size, self.left(deadline))
+        try:
+            if self.is_plain:
+                return await self._ask(outgoing, target, deadline)
+            if self._faults is None:
+                return await self._try_hooked(outgoing, target, deadline, mode)
+            return await self._try_noted(self._faults, outgoing, target, deadline, mode)
+        finally:
+            self._gate.leave(size)
+
+    async def _try_noted(
+        self, faults: FaultStrategy, outgoing: Outgoing, target: SendTarget, deadline: float, mode: SendMode
+    ) -> SendResult:
+        """A try whose time the strategy learns; waiting for room before it is not the broker's fault."""
         began = self._loop.time()
         error: BaseException | None = None
         try:
@@ -84,9 +97,8 @@ class Attempts:
             error = raised
             raise
         finally:
-            if self._faults is not None:
-                now = self._loop.time()
-                self._faults.note(target.queue.broker_name, (now - began) * 1000, now * 1000, error)
+            now = self._loop.time()
+            faults.note(target.queue.broker_name, (now - began) * 1000, now * 1000, error)
 
     async def oneway(self, outgoing: Outgoing, target: SendTarget, deadline: float) -> None:
         """Hand the request to the connection and expect no answer."""
@@ -119,20 +131,15 @@ class Attempts:
 
     async def _ask(self, outgoing: Outgoing, target: SendTarget, deadline: float) -> SendResult:
         self._check_timer(outgoing, target)
-        size = outgoing.size
-        await self._gate.enter(size, self.left(deadline))
-        try:
-            if self._remoting.is_hooked or outgoing.needs_command:
-                command = target.command(outgoing)
-                answer = await self._remoting.call(target.address, command, self.left(deadline))
-            else:
-                opaque = self._remoting.next_opaque()
-                data = target.request(outgoing, opaque)
-                answer = await self._remoting.call_encoded(
-                    target.address, opaque, data, self.left(deadline), _SEND
-                )
-        finally:
-            self._gate.leave(size)
+        if self._remoting.is_hooked or outgoing.needs_command:
+            command = target.command(outgoing)
+            answer = await self._remoting.call(target.address, command, self.left(deadline))
+        else:
+            opaque = self._remoting.next_opaque()
+            data = target.request(outgoing, opaque)
+            answer = await self._remoting.call_encoded(
+                target.address, opaque, data, self.left(deadline), _SEND
+            )
         return send_result(answer, outgoing, target)
 
     async def _try_hooked(

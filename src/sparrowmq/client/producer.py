@@ -118,8 +118,13 @@ class Producer:
             await instance.close()
             self._life.to(State.CREATED)
             raise
-        instance.start()
-        await self._start_parts(self._sender, instance)
+        try:
+            instance.start()
+            await self._start_parts(self._sender, instance)
+        except BaseException:
+            self._life.to(State.FAILED)
+            await self._end_parts(instance)
+            raise
         self._life.to(State.RUNNING)
 
     async def _start_parts(self, sender: Sender, instance: ClientInstance) -> None:
@@ -158,15 +163,23 @@ class Producer:
                 sender.linger.close()
             if not await sender.gate.drain(self.settings.close_timeout):
                 log.warning("%r closes while sends are under way; they fail now", self)
+        finally:
+            try:
+                await self._end_parts(sender.instance)
+            finally:
+                self._life.to(State.CLOSED)
+
+    async def _end_parts(self, instance: ClientInstance) -> None:
+        """Stop what the start began, however far it came."""
+        try:
             if self._transactions is not None:
                 await self._transactions.close()
             await self._tasks.close()
-            await sender.instance.unregister(producer=self.group)
+            await instance.unregister(producer=self.group)
             if self._tracing is not None:
                 await self._tracing.close()
         finally:
-            await sender.instance.close()
-            self._life.to(State.CLOSED)
+            await instance.close()
 
     def _task_died(self, name: str, error: BaseException) -> None:
         log.error("the background task %r of producer %r died", name, self.group, exc_info=error)

@@ -385,6 +385,8 @@ class Sender:
         began = self._loop.time()
         settings = self._settings
         more = settings.retries_async if mode is SendMode.ASYNC else settings.retries
+        if queue is not None and mode is not SendMode.ASYNC:
+            more = 0  # what the caller chose is tried once (client:B-34)
         tried = [] if failed is None else [failed]
         stored = outcome if isinstance(outcome, SendResult) else None
         pauses = _SAME_BROKER_PAUSE.delays(self.instance.rng)

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -65,6 +65,8 @@ QUEUE_MAX: Final = 2048
 BATCH_SECONDS: Final = 5.0
 """How long records wait for others to fill a batch."""
 MESSAGE_BYTES_MAX: Final = 128_000
+KEYS_BYTES_MAX: Final = 30_000
+"""Bytes of keys of one trace message: what is more would not fit a message's properties."""
 SEND_TIMEOUT: Final = 5.0
 DRAIN_SECONDS: Final = 5.0
 """How long closing may take to send what waits (client:B-119)."""
@@ -190,7 +192,10 @@ class Tracing:
 
 
 def trace_messages(topic: str, traces: Sequence[Trace]) -> list[tuple[Message, int]]:
-    """Messages with these records, each below the size limit, and how many records each has."""
+    """Messages with these records, each below the size limit, and how many records each has.
+
+    A record of a very large batch cannot be found by all of its ids.
+    """
     found: list[tuple[Message, int]] = []
     parts: list[str] = []
     keys: set[str] = set()
@@ -203,11 +208,9 @@ def trace_messages(topic: str, traces: Sequence[Trace]) -> list[tuple[Message, i
 
     for trace in traces:
         text = encode_trace(trace)
-        own = trace_keys(trace)
+        own = _keys_that_fit(trace)
         needed = len(text.encode("utf-8", "replace"))
-        own_bytes = sum(len(key) + 1 for key in own)
-        held = sum(len(key) + 1 for key in keys)
-        if parts and (size + needed > MESSAGE_BYTES_MAX or held + own_bytes > 30_000):
+        if parts and (size + needed > MESSAGE_BYTES_MAX or _keys_bytes(keys | own) > KEYS_BYTES_MAX):
             flush()
             parts, keys, size = [], set(), 0
         parts.append(text)
@@ -215,6 +218,19 @@ def trace_messages(topic: str, traces: Sequence[Trace]) -> list[tuple[Message, i
         size += needed
     flush()
     return found
+
+
+def _keys_bytes(keys: Iterable[str]) -> int:
+    return sum(len(key.encode("utf-8", "replace")) + 1 for key in keys)
+
+
+def _keys_that_fit(trace: Trace) -> set[str]:
+    own = trace_keys(trace)
+    if _keys_bytes(own) <= KEYS_BYTES_MAX:
+        return own
+    short_first = sorted(own, key=len)
+    ends = itertools.accumulate(_keys_bytes((key,)) for key in short_first)
+    return {key for key, end in zip(short_first, ends, strict=True) if end <= KEYS_BYTES_MAX}
 
 
 class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
@@ -246,7 +262,7 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
                 topic=message.topic,
                 message_id=result.message_id,
                 tags=message.tags or "",
-                keys=message.keys_text,
+                keys=" ".join(dict.fromkeys(one.keys_text for one in context.messages if one.keys)),
                 store_host=context.address,
                 body_bytes=context.body_bytes,
                 cost=cost,

@@ -107,9 +107,12 @@ def encode_trace(trace: Trace) -> str:
 
 
 def trace_keys(trace: Trace) -> set[str]:
-    """What the trace message must be found by: the message's id and keys (client:B-112)."""
+    """What the trace message must be found by: the message's id and keys (client:B-112).
+
+    A batch has one record with the ids of its messages, joined by commas; each of them is a key.
+    """
     keys = getattr(trace, "keys", "")
-    return {trace.message_id, *keys.split()} - {""}
+    return {*trace.message_id.split(","), *keys.split()} - {""}
 
 
 def _fields(trace: Trace) -> list[str]:
