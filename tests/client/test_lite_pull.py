@@ -6,14 +6,21 @@ from typing import Any
 
 import pytest
 from tests.client.fake import FakeCluster, answer
-from tests.client.pulling import flow, store
+from tests.client.pulling import flow, quick, store
 from tests.support import until
 
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
-from sparrowmq.core.errors import BrokerError, ClientError, InvalidStateError, SettingsError
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    InvalidExpressionError,
+    InvalidStateError,
+    SettingsError,
+)
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.core.subscription import Sql
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
 LITE = int(RequestCode.LITE_PULL_MESSAGE)
 PULL = int(RequestCode.PULL_MESSAGE)
@@ -455,3 +462,27 @@ def test_a_poll_that_waits_returns_when_the_consumer_closes() -> None:
         assert await polling == []
 
     flow(test)
+
+
+@pytest.mark.proves("broker:14.2")
+def test_a_filter_over_properties_is_checked_at_the_start_and_goes_with_each_pull() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T", Sql("a > 1"))
+        await consumer.start()
+        await take(consumer, 1)
+        sent = cluster.broker.requests(LITE)[-1].ext
+        assert (sent["subscription"], sent["expressionType"]) == ("a > 1", "SQL92")
+        assert len(cluster.broker.requests(RequestCode.CHECK_CLIENT_CONFIG)) == 1
+        await consumer.close()
+        refused = int(ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+        cluster.broker.on[RequestCode.CHECK_CLIENT_CONFIG] = lambda conn, command: answer(
+            refused, remark="no"
+        )
+        late = PullConsumer("g", settings=quick(cluster))
+        late.subscribe("T", Sql("a > 1"))
+        with pytest.raises(
+            InvalidExpressionError, match="cannot read the SQL92 expression for topic 'T': no"
+        ):
+            await late.start()
+
+    flow(test, messages=1)

@@ -6,6 +6,7 @@ from sparrowmq.client.pull_plan import Mode, PullPlan
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import InvalidExpressionError, InvalidNameError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import SQL92, Sql
 
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("U", "broker-a", 1)
 
@@ -109,3 +110,19 @@ def test_a_pull_sends_tags_with_version_0() -> None:
     plan.subscribe("T", "A", None)
     assert plan.subscription("T").version > 0
     assert (plan.pull_filter("T").version, plan.pull_filter("T").tags) == (0, {"A"})
+
+
+@pytest.mark.proves("broker:14.2")
+def test_filters_over_properties_are_subscribed_and_keep_their_version_in_pulls() -> None:
+    plan = PullPlan(SystemClock())
+    with pytest.raises(InvalidExpressionError) as caught:
+        plan.subscribe("T", Sql("a > 1 AN b"), None)
+    assert (caught.value.position, plan.mode) == (6, Mode.NONE)
+    plan.subscribe("T", Sql("a > 1"), None)
+    sent = plan.pull_filter("T")
+    assert (sent.expression, sent.expression_type, sent.tags) == ("a > 1", SQL92, frozenset())
+    assert sent.version == plan.announced[0].version > 0
+    assigned = PullPlan(SystemClock())
+    assigned.filter_assigned("T", Sql("b = 'x'"))
+    assigned.assign([A])
+    assert assigned.pull_filter("T").expression == "b = 'x'"

@@ -85,6 +85,15 @@ def test_our_consumers_get_what_their_filter_names(
                     offset = result.next_offset
             assert found == WANTED
         assert len(got) == len(WANTED)
+        polled: set[str] = set()
+        settings = aio.PullSettings(consume_from="first")
+        sharing = aio.PullConsumer(f"{name}_l", namesrv=cluster.namesrv, settings=settings)
+        sharing.subscribe(name, Sql(FILTER))
+        async with sharing:
+            while polled < WANTED:
+                found = {message.body.decode() for message in await sharing.poll(10)}
+                assert found and found <= WANTED, (found, polled)
+                polled |= found
 
     our_clients.run(consume())
 

@@ -39,6 +39,7 @@ from sparrowmq.core.errors import GroupTakenError, InvalidStateError, SparrowErr
 from sparrowmq.core.ids import UniqueIds
 from sparrowmq.core.names import TEMPLATE_TOPIC
 from sparrowmq.core.route import QueueData, TopicRoute
+from sparrowmq.core.subscription import TAG, SubscriptionData
 from sparrowmq.protocol import bodies, headers
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
@@ -310,6 +311,17 @@ class ClientInstance:
         return route
 
     # Heartbeats and requests of brokers
+
+    async def check_filters(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Ask a broker of each topic whether it takes the SQL92 filter; raise its refusal (client:D.2-14).
+
+        Raises `BrokerError`, `InvalidExpressionError` or `TransportError`.
+        """
+        for data in subscriptions:
+            address = self.routes.any_broker(data.topic, self.rng)
+            if data.expression_type != TAG and address is not None:
+                timeout = self.settings.request_timeout
+                await self.brokers.check_filter(address, group, self.client_id, data, timeout)
 
     async def heartbeat(self) -> bool:
         """Tell every broker who is here (only masters when there is no consumer); whether one took it."""

@@ -34,7 +34,7 @@ from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX, without_namespace
 from sparrowmq.core.route import TopicRoute
-from sparrowmq.core.subscription import TAG, SubscriptionData
+from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import VERSION
 
@@ -140,7 +140,7 @@ class GroupMember(control.ControlledMember):
         self.instance.start()
         for topic in self._subscriptions.topics:
             await self.instance.update_route(topic)
-        await self._check_filters()
+        await self.instance.check_filters(self.group, self._subscriptions.data)
         await self.announce()
         settings = self._settings
         self._tasks.start(self._rebalancer.run(), "rebalance")
@@ -157,15 +157,6 @@ class GroupMember(control.ControlledMember):
 
     def _every(self, seconds: float, work: Callable[[], Any], name: str, first: float | None = None) -> None:
         self._tasks.start(run_every(seconds, work, first=first, name=name), name)
-
-    async def _check_filters(self) -> None:
-        """Ask a broker of each topic whether it takes the SQL92 filter; raise its refusal (client:D.2-14)."""
-        instance = self.instance
-        for data in self._subscriptions.data:
-            address = instance.routes.any_broker(data.topic, instance.rng)
-            if data.expression_type != TAG and address is not None:
-                timeout = instance.settings.request_timeout
-                await instance.brokers.check_filter(address, self.group, instance.client_id, data, timeout)
 
     async def close(self) -> None:
         """Let handlers end, commit, tell the brokers, close; bounded by `close_timeout` (client:D.14)."""

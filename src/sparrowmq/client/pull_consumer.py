@@ -135,7 +135,7 @@ class PullConsumer:
     async def start(self) -> None:
         """Begin. Raises `NoNameServerError`, `InvalidStateError` when it was started before, `ClientError`
         when its client has a consumer of this group, and with subscriptions `TransportError` when no name
-        server answers.
+        server answers, `BrokerError` or `InvalidExpressionError` when a broker refuses a SQL92 filter.
         """
         self._life.to(State.STARTING)
         try:
@@ -159,6 +159,7 @@ class PullConsumer:
                 await self._store.load()
             for topic in self._plan.topics:
                 await instance.update_route(topic)
+            await instance.check_filters(self.group or "", self._plan.announced)
         except BaseException:
             self._life.to(State.FAILED)
             await instance.unregister(consumer=self.group)
@@ -214,12 +215,15 @@ class PullConsumer:
 
     # Polling
 
-    def subscribe(self, topic: str, expression: str = "*", listener: QueueListener | None = None) -> None:
+    def subscribe(
+        self, topic: str, expression: Expression = "*", listener: QueueListener | None = None
+    ) -> None:
         """Poll the member's share of `topic`; again replaces expression and listener.
 
-        `expression` is `*` or tags, `TagA || TagB`. All members of a group must subscribe alike. `listener`
-        is told (topic, all queues, own queues) when the share changed; a plain function runs in a thread. May
-        be called before or after the start. Raises `InvalidNameError`, `InvalidExpressionError`, or
+        `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). All members
+        of a group must subscribe alike. `listener` is told (topic, all queues, own queues) when the share
+        changed; a plain function runs in a thread. May be called before or after the start; a broker that
+        takes no SQL92 refuses the start. Raises `InvalidNameError`, `InvalidExpressionError`, or
         `InvalidStateError` after `assign` or `register_topic`.
         """
         self._need_group()
@@ -240,7 +244,7 @@ class PullConsumer:
         self._plan.assign(queues)
         self._plan_changed()
 
-    def filter_assigned(self, topic: str, expression: str) -> None:
+    def filter_assigned(self, topic: str, expression: Expression) -> None:
         """Filter what assigned queues of `topic` give; before the start only. Raises `InvalidStateError`."""
         if self.state is not State.CREATED:
             raise InvalidStateError(

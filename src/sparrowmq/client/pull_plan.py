@@ -14,8 +14,8 @@ from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_topic
-from sparrowmq.core.subscription import TAG, SubscriptionData
-from sparrowmq.protocol.filter import parse_tags
+from sparrowmq.core.subscription import TAG, Expression, SubscriptionData
+from sparrowmq.protocol.filter import parse_expression
 
 QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Awaitable[None] | None]
 """Told (topic, all queues, own queues) when the own queues of a topic changed (client:E-46)."""
@@ -67,14 +67,14 @@ class PullPlan:
         """
         return () if self.mode is Mode.ASSIGN else tuple(self._data.values())
 
-    def subscribe(self, topic: str, expression: str, listener: QueueListener | None) -> None:
+    def subscribe(self, topic: str, expression: Expression, listener: QueueListener | None) -> None:
         """Subscribe, or replace what was subscribed.
 
         Raises `InvalidStateError` after `assign` or `register_topic`, `InvalidNameError` or
         `InvalidExpressionError`.
         """
         check_topic(topic)
-        data = parse_tags(topic, expression, self._clock.now_ms())
+        data = parse_expression(topic, expression, self._clock.now_ms())
         self._enter(Mode.SUBSCRIBE)
         self._data[topic] = data
         self.listeners.pop(topic, None)
@@ -98,10 +98,10 @@ class PullPlan:
         self._enter(Mode.ASSIGN)
         self.assigned = chosen
 
-    def filter_assigned(self, topic: str, expression: str) -> None:
+    def filter_assigned(self, topic: str, expression: Expression) -> None:
         """Filter what assigned queues of `topic` give, `*` by default (client:E-23)."""
         check_topic(topic)
-        self._expressions[topic] = parse_tags(topic, expression, self._clock.now_ms())
+        self._expressions[topic] = parse_expression(topic, expression, self._clock.now_ms())
 
     def register(self, topic: str, listener: QueueListener | None) -> None:
         """Take part in the sharing of a topic. A listener that is given replaces the consumer's only one."""

@@ -460,7 +460,7 @@ class PullConsumer(Facade[_PullConsumer]):
     def start(self) -> None:
         """Begin. Raises `NoNameServerError`, `InvalidStateError` when it was started before, `ClientError`
         when its client has a consumer of this group, and with subscriptions `TransportError` when no name
-        server answers.
+        server answers, `BrokerError` or `InvalidExpressionError` when a broker refuses a SQL92 filter.
         """
         self._run(self._inner.start)
 
@@ -471,12 +471,15 @@ class PullConsumer(Facade[_PullConsumer]):
         """
         self._run(self._inner.close)
 
-    def subscribe(self, topic: str, expression: str = "*", listener: QueueListener | None = None) -> None:
+    def subscribe(
+        self, topic: str, expression: Expression = "*", listener: QueueListener | None = None
+    ) -> None:
         """Poll the member's share of `topic`; again replaces expression and listener.
 
-        `expression` is `*` or tags, `TagA || TagB`. All members of a group must subscribe alike. `listener`
-        is told (topic, all queues, own queues) when the share changed; a plain function runs in a thread. May
-        be called before or after the start. Raises `InvalidNameError`, `InvalidExpressionError`, or
+        `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). All members
+        of a group must subscribe alike. `listener` is told (topic, all queues, own queues) when the share
+        changed; a plain function runs in a thread. May be called before or after the start; a broker that
+        takes no SQL92 refuses the start. Raises `InvalidNameError`, `InvalidExpressionError`, or
         `InvalidStateError` after `assign` or `register_topic`.
         """
         self._call(lambda: self._inner.subscribe(topic, expression, listener))
@@ -492,7 +495,7 @@ class PullConsumer(Facade[_PullConsumer]):
         """
         self._call(lambda: self._inner.assign(queues))
 
-    def filter_assigned(self, topic: str, expression: str) -> None:
+    def filter_assigned(self, topic: str, expression: Expression) -> None:
         """Filter what assigned queues of `topic` give; before the start only. Raises `InvalidStateError`."""
         self._call(lambda: self._inner.filter_assigned(topic, expression))
 
