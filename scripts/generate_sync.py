@@ -36,12 +36,16 @@ PARTS = {
     )
 }
 """Bases with further public methods."""
-SKIPPED = {("Producer", "submit"), ("PushConsumer", "stream"), ("PushConsumer", "message_type")}
+SKIPPED = {
+    ("Producer", "submit"),
+    *(("PushConsumer", name) for name in ("stream", "message_type", "close_on_signals")),
+}
 SPECIAL = {
     ("Producer", "send"): (
         "if queue is None and selector is None and hash_key is None:",
         "    return self._send(message, timeout)",
-    )
+    ),
+    ("PushConsumer", "close"): ("self._let_go()",),
 }
 REPLACED = (
     ("async with ", "with "),

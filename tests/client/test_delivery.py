@@ -262,3 +262,38 @@ def test_a_message_of_a_handler_is_not_settled_by_hand() -> None:
             await message.ack()
 
     run(main())
+
+
+def test_the_end_waits_until_what_is_in_hand_is_settled_or_given_back() -> None:
+    async def main() -> None:
+        s = Settled(5)
+        first, second = await s.stream.take(2)
+        threads = await s.stream.take(1, "a thread")
+        s.stream.end(None)
+        assert not await s.stream.settled(0.01)
+        waiting = asyncio.create_task(s.stream.settled(20))
+        s.stream.settle(first)
+        await asyncio.to_thread(s.stream.settle_from_thread, second)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        s.stream.let_go("a thread")
+        assert await waiting
+        assert s.settled == [(0, False), (1, False)]
+        assert not s.stream.is_in_hand(threads[0])
+        assert await s.stream.take() == [], "what went back is handed out no more"
+        assert await s.stream.settled(0), "nothing is in hand"
+
+    run(main())
+
+
+def test_a_task_lets_go_of_its_own_only() -> None:
+    async def main() -> None:
+        s = Settled(3)
+        mine = await s.stream.take()
+        (theirs,) = await asyncio.create_task(s.stream.take())
+        s.stream.let_go(asyncio.current_task())
+        assert not s.stream.is_in_hand(mine[0])
+        assert s.stream.is_in_hand(theirs)
+        assert [message.queue_offset for message in await s.stream.take(9)] == [0, 2]
+
+    run(main())

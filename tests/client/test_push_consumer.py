@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -136,6 +137,70 @@ def test_closing_waits_for_handlers_and_commits_their_work() -> None:
         await consumer.close()
 
     flow(test, 10)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_closing_waits_for_those_who_iterate_and_commits_their_work(ordered: bool) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        begun, go, acked = asyncio.Event(), asyncio.Event(), list[bool]()
+
+        async def work(consumer: PushConsumer) -> None:
+            async for message in consumer:
+                begun.set()
+                await go.wait()
+                acked.append(await message.ack())
+
+        consumer = consumer_of(cluster, persist_interval=3600, ordered=ordered)
+        consumer.subscribe("T")
+        async with consumer:
+            working = asyncio.create_task(work(consumer))
+            await begun.wait()
+            closing = asyncio.create_task(consumer.close())
+            await until(lambda: consumer.state is State.CLOSING)
+            second = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0)
+            assert not second.done(), "it waits for the first"
+            go.set()
+            await asyncio.gather(closing, second, working)
+        assert acked == [True]
+        assert sum(committed(cluster).values()) == 1
+
+    flow(test, 10, queues=1)
+
+
+def test_who_closes_does_not_wait_for_its_own_loop() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        consumer = consumer_of(cluster, close_timeout=3600)
+        consumer.subscribe("T")
+        async with consumer:
+            async for message in consumer:
+                await consumer.close()
+                assert not await message.ack()
+        assert not any(committed(cluster).values())
+
+    flow(test, 3)
+
+
+def test_a_signal_closes_and_ends_waiting() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        before = signal.getsignal(signal.SIGUSR1)
+        got: list[ReceivedMessage] = []
+        consumer = consumer_of(cluster)
+        consumer.subscribe("T", handler=got.append)
+        with pytest.raises(InvalidStateError, match="start it first"):
+            consumer.close_on_signals(signal.SIGUSR1)
+        async with consumer:
+            consumer.close_on_signals(signal.SIGUSR1)
+            await until(lambda: len(got) == 4)
+            signal.raise_signal(signal.SIGUSR1)
+            await consumer.wait()
+            assert consumer.state is State.CLOSED
+            await consumer.wait()
+            assert [message async for message in consumer] == []
+        assert signal.getsignal(signal.SIGUSR1) == before
+        assert sum(committed(cluster).values()) == 4
+
+    flow(test, 4)
 
 
 @pytest.mark.proves("client:D-84")

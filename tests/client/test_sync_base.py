@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,8 +56,8 @@ def cluster() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def consumer_of(cluster: FakeCluster, group: str = "g") -> mq.PushConsumer:
-    return mq.PushConsumer(group, namesrv=cluster.namesrv, settings=FAST)
+def consumer_of(cluster: FakeCluster, group: str = "g", **changes: Any) -> mq.PushConsumer:
+    return mq.PushConsumer(group, namesrv=cluster.namesrv, settings=replace(FAST, **changes))
 
 
 def committed(cluster: FakeCluster) -> int:
@@ -234,6 +235,37 @@ def test_closing_from_another_thread_ends_the_loop(cluster: FakeCluster) -> None
     assert list(consumer) == []
     waiting.join(20)
     closer.join(20)
+    assert consumer.state is mq.State.CLOSED
+
+
+def test_a_signal_ends_the_loop_after_the_message_in_hand(cluster: FakeCluster) -> None:
+    with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+        for number in range(10):
+            producer.send(mq.Message("T", b"%d" % number), queue=mq.MessageQueue("T", "broker-a", 0))
+    before = signal.getsignal(signal.SIGUSR1)
+    got = []
+    with consumer_of(cluster) as consumer:
+        consumer.subscribe("T")
+        consumer.close_on_signals(signal.SIGUSR1)
+        for message in consumer:  # all ten were fetched at once
+            signal.raise_signal(signal.SIGUSR1)
+            until_sync(lambda: consumer.state is mq.State.CLOSING)
+            got.append(int(message.body))
+            assert message.ack()
+    assert got == [0]
+    assert consumer.state is mq.State.CLOSED
+    assert committed(cluster) == 1
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_closing_in_its_own_loop_waits_for_nobody(cluster: FakeCluster) -> None:
+    with mq.Producer("p", namesrv=cluster.namesrv) as producer:
+        producer.send(mq.Message("T", b"x"))
+    with consumer_of(cluster, close_timeout=3600) as consumer:
+        consumer.subscribe("T")
+        for message in consumer:
+            consumer.close()
+            assert not message.ack()
     assert consumer.state is mq.State.CLOSED
 
 

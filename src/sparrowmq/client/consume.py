@@ -91,21 +91,25 @@ class ConsumeService:
             self._submit_topic(process_queue, topic, chosen)
 
     async def close(self, timeout: float) -> None:
-        """Start no more handlers; wait up to `timeout` seconds for running ones and their retries."""
+        """Hand out no more; wait up to `timeout` seconds for what is in hand and its retries."""
         told, self._closing = self._closing, True
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
         self.stream.end(None)
         deadline = self._loop.time() + timeout
-        ended = await asyncio.gather(self._threads.close(timeout), self._coroutines.close(timeout))
+        ended = await asyncio.gather(
+            self._threads.close(timeout), self._coroutines.close(timeout), self.stream.settled(timeout)
+        )
         self._flush()
         if self._retries:
             await asyncio.wait(self._retries, timeout=max(0.0, deadline - self._loop.time()))
         if not all(ended) and not told:
             log.warning(
                 "handlers of group %s still ran %.3g s after close; their results are thrown away and "
-                "the messages come again",
+                "the messages come again"
+                if not (ended[0] and ended[1])
+                else "messages of group %s were still iterated over %.3g s after close; they come again",
                 self._group,
                 timeout,
             )

@@ -70,10 +70,11 @@ class MessageStream:
         self._settled_elsewhere: deque[tuple[ProcessQueue, HandedMessage, Retry | None, float]] = deque()
         self._announced = False
         self._waiting: deque[tuple[ProcessQueue, HandedMessage]] = deque()
-        self._in_hand: dict[int, tuple[ProcessQueue, HandedMessage, float]] = {}
+        self._in_hand: dict[int, tuple[ProcessQueue, HandedMessage, float, object]] = {}
         self._wanted: deque[asyncio.Future[None]] = deque()
         self._end: BaseException | None = None
         self._ended = False
+        self._nothing_in_hand: asyncio.Event | None = None
 
     def __repr__(self) -> str:
         return f"<MessageStream waiting={len(self._waiting)} in_hand={len(self._in_hand)}>"
@@ -82,6 +83,11 @@ class MessageStream:
     def in_hand(self) -> int:
         """Messages handed out and not settled."""
         return len(self._in_hand)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes. For any thread."""
+        return self._ended
 
     def put(self, process_queue: ProcessQueue, messages: Iterable[HandedMessage]) -> None:
         """Offer messages to whoever iterates."""
@@ -96,6 +102,7 @@ class MessageStream:
         if entry is None or entry[0].dropped:
             return False
         self._settle(entry[0], message, retry, self._loop.time() - entry[2])
+        self._note_empty()
         return True
 
     def settle_from_thread(self, message: HandedMessage, retry: Retry | None = None) -> bool:
@@ -121,17 +128,22 @@ class MessageStream:
         """Whether the message was handed out and not settled. For any thread."""
         return id(message) in self._in_hand
 
+    def is_held(self, key: int) -> bool:
+        """The same for the `id` of a message."""
+        return key in self._in_hand
+
     def _collect(self) -> None:
         self._announced = False
         for _ in range(len(self._settled_elsewhere)):
             process_queue, message, retry, seconds = self._settled_elsewhere.popleft()
             if not process_queue.dropped:
                 self._settle(process_queue, message, retry, seconds)
+        self._note_empty()
 
     def expire(self, timeout: float) -> int:
         """Send what was in hand longer than `timeout` seconds to retry; how many."""
         limit = self._loop.time() - timeout
-        expired = [message for _, message, since in list(self._in_hand.values()) if since <= limit]
+        expired = [message for _, message, since, _ in list(self._in_hand.values()) if since <= limit]
         for message in expired:
             self.settle(message, Retry(after=_EXPIRED_AFTER))
         return len(expired)
@@ -150,13 +162,28 @@ class MessageStream:
             if not wanted.done():
                 wanted.set_result(None)
 
-    async def take(self, count: int = 1) -> list[HandedMessage]:
+    async def settled(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds until nothing is in hand; whether that is so. For the end only."""
+        if self._in_hand or self._settled_elsewhere:
+            self._nothing_in_hand = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._nothing_in_hand.wait(), timeout)
+            except TimeoutError:
+                pass
+        return not self._in_hand
+
+    def _note_empty(self) -> None:
+        if self._nothing_in_hand is not None and not self._in_hand and not self._settled_elsewhere:
+            self._nothing_in_hand.set()
+
+    async def take(self, count: int = 1, owner: object = None) -> list[HandedMessage]:
         """The next messages, at least one and at most `count`, now in the user's hands; none when closed.
 
-        Raises what stopped the consumer.
+        `owner` is who has them then: the calling task unless given. Raises what stopped the consumer.
         """
+        owner = owner or asyncio.current_task()
         while not self._ended:
-            if taken := self._take_waiting(count):
+            if taken := self._take_waiting(count, owner):
                 self._wake()  # who waits for what is left
                 return taken
             wanted = self._loop.create_future()
@@ -172,23 +199,28 @@ class MessageStream:
             raise self._end
         return []
 
-    def _take_waiting(self, count: int) -> list[HandedMessage]:
+    def _take_waiting(self, count: int, owner: object) -> list[HandedMessage]:
         taken: list[HandedMessage] = []
         now = self._loop.time()
         while self._waiting and len(taken) < count:
             process_queue, message = self._waiting.popleft()
             if not process_queue.dropped and message.queue_offset in process_queue:
-                self._in_hand[id(message)] = (process_queue, message, now)
+                self._in_hand[id(message)] = (process_queue, message, now, owner)
                 taken.append(message)
         return taken
 
     def give_back(self, messages: Sequence[HandedMessage]) -> None:
-        """Put unsettled messages first in line again, in their order."""
+        """Put unsettled messages first in line again, in their order; after the end nobody gets them."""
         for message in reversed(messages):
             entry = self._in_hand.pop(id(message), None)
-            if entry is not None:
+            if entry is not None and not self._ended:
                 self._waiting.appendleft((entry[0], message))
         self._wake()
+        self._note_empty()
+
+    def let_go(self, owner: object) -> None:
+        """Give back what `owner` has in hand."""
+        self.give_back([message for _, message, _, holder in list(self._in_hand.values()) if holder == owner])
 
     def _wake(self) -> None:
         while self._waiting and self._wanted:

@@ -187,19 +187,20 @@ class OrderedService:
         self.stream.expire(self._settings.consume_timeout)
 
     async def close(self, timeout: float) -> None:
-        """Start no more handlers; wait up to `timeout` seconds for running ones."""
+        """Hand out no more; wait up to `timeout` seconds for what is in hand."""
         told, self._closing = self._closing, True
+        deadline = self._loop.time() + timeout
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
         self._ready.clear()
         self.stream.end(None)
-        for offered in self._offered.values():
-            if not offered.done():
-                offered.set_exception(NotRun())
+        self._take_back(self.stream.is_held)
+        await self.stream.settled(timeout)
+        self._take_back(lambda _: False)
         running = {task for task in self._active if task is not asyncio.current_task()}
         if running:
-            _, running = await asyncio.wait(running, timeout=timeout)
+            _, running = await asyncio.wait(running, timeout=max(0.0, deadline - self._loop.time()))
         if running and not told:
             log.warning(
                 "ordered handlers of group %s still ran %.3g s after close; their messages come again",
@@ -207,6 +208,12 @@ class OrderedService:
                 timeout,
             )
         self._threads.close()
+
+    def _take_back(self, is_held: Callable[[int], bool]) -> None:
+        """Offered messages that nobody holds count as never handed out."""
+        for key, offered in self._offered.items():
+            if not offered.done() and not is_held(key):
+                offered.set_exception(NotRun())
 
     # Runs
 

@@ -14,6 +14,7 @@ from sparrowmq.client.delivery import DeliveredMessage, HandedMessage, MessageSt
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.member import GroupMember
 from sparrowmq.client.settings import ConsumeFrom, ConsumerSettings, Model, check_range
+from sparrowmq.client.stop_signals import STOP_SIGNALS, Begin, stop_signals
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.workers import Handler
 from sparrowmq.core.clock import SystemClock
@@ -89,6 +90,9 @@ class PushConsumer:
         self._failure: ClientError | None = None
         self._failure_shown = False
         self._stopped: asyncio.Event | None = None
+        self._closed: asyncio.Event | None = None
+        self._begin_closing: Begin | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<PushConsumer {self.group!r} {self.state.value} {self._member or ''!r}>"
@@ -200,28 +204,73 @@ class PushConsumer:
         return self._running().running_info()
 
     async def close(self) -> None:
-        """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.
+        """Leave the group: what is in hand ends, offsets are committed, brokers are told. Idempotent.
 
-        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered
-        again. Raises what stopped the consumer unless it was raised elsewhere before.
+        Waits for running handlers, and for messages that other tasks or threads iterate over; those of the
+        caller's own loop go back. Takes at most `close_timeout` seconds; what is still in hand then is
+        delivered again. A second call waits for the first. Raises what stopped the consumer unless it was
+        raised elsewhere before.
         """
         if self.state is State.CREATED:
             self._life.to(State.CLOSED)
+        if self.state is State.CLOSING:
+            assert self._closed is not None
+            await self._closed.wait()
         if self.state in (State.RUNNING, State.FAILED):
-            failed = self.state is State.FAILED
-            self._life.to(State.CLOSING)
-            try:
-                if self._member is not None:
-                    await (self._member.abort() if failed else self._member.close())
-            finally:
-                self._life.to(State.CLOSED)
-                self._wake_waiting()
+            await self._leave(failed=self.state is State.FAILED)
         if self._failure is not None and not self._failure_shown:
             raise self._shown_failure()
 
+    async def _leave(self, *, failed: bool) -> None:
+        self._life.to(State.CLOSING)
+        self._closed = asyncio.Event()
+        try:
+            if self._member is not None:
+                self._member.service.stream.let_go(asyncio.current_task())
+                await (self._member.abort() if failed else self._member.close())
+        finally:
+            self._life.to(State.CLOSED)
+            self._closed.set()
+            self._wake_waiting()
+            if self._begin_closing is not None:
+                stop_signals.remove(self._begin_closing)
+
+    def close_on_signals(self, *signals: int) -> None:
+        """Close in peace at the first of these signals: SIGINT and SIGTERM unless others are given.
+
+        Iterating ends and `wait` returns when it is closed: nothing in hand is lost, nor handed out twice in
+        the group, as long as handlers end within `close_timeout`. A second signal does what it did before.
+        Call it in the main thread, while the consumer runs. Raises `InvalidStateError` otherwise.
+        """
+        stop_signals.add(signals or STOP_SIGNALS, self._closer())
+
+    def _closer(self) -> Begin:
+        """A function that begins to close this consumer, from any thread or signal handler."""
+        self._running()
+        if self._begin_closing is None:
+            loop = asyncio.get_running_loop()
+
+            def begin() -> bool:
+                if self.state is not State.RUNNING or loop.is_closed():
+                    return False
+                loop.call_soon_threadsafe(self._close_soon)
+                return True
+
+            self._begin_closing = begin
+        return self._begin_closing
+
+    def _close_soon(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self.close())
+            self._ending.add_done_callback(self._ended)
+
+    def _ended(self, ending: asyncio.Task[None]) -> None:
+        if not ending.cancelled() and (error := ending.exception()) is not None:
+            log.error("consumer %r could not be closed in peace", self.group, exc_info=error)
+
     async def wait(self) -> None:
         """Wait until the consumer is closed. Raises what stopped it when a background task died."""
-        self._running()
+        self._running_or_told()
         assert self._stopped is not None
         await self._stopped.wait()
         if self._failure is not None:
@@ -234,7 +283,7 @@ class PushConsumer:
     @property
     def stream(self) -> MessageStream:
         """Messages of topics without handler, for those who iterate in other ways."""
-        return self._running().service.stream
+        return self._running_or_told().service.stream
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -253,6 +302,12 @@ class PushConsumer:
         self._life.need_running()
         assert self._member is not None
         return self._member
+
+    def _running_or_told(self) -> GroupMember:
+        """The same, but a signal may come at any moment: what it closed just ends."""
+        if self._ending is not None and self._failure is None and self._member is not None:
+            return self._member
+        return self._running()
 
     def _shown_failure(self) -> ClientError:
         assert self._failure is not None

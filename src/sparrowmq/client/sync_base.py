@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller, prepare_exit
-from sparrowmq.client.delivery import HandedMessage
+from sparrowmq.client.delivery import HandedMessage, MessageStream
 from sparrowmq.client.hooks import SendMode
 from sparrowmq.client.outcomes import Retry
 from sparrowmq.client.producer import Producer as AsyncProducer
 from sparrowmq.client.pull_schedule import PullSchedule as AsyncPullSchedule
 from sparrowmq.client.push_consumer import PushConsumer as AsyncPushConsumer
+from sparrowmq.client.stop_signals import STOP_SIGNALS, stop_signals
 from sparrowmq.core.errors import InvalidStateError, TooManyRequestsError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
@@ -220,6 +221,29 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
     def __init__(self, inner: AsyncPushConsumer) -> None:
         super().__init__(inner)
         inner.message_type = DeliveredMessage
+        self._iterating: dict[int, MessageStream] = {}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._let_go()
+        super().__exit__(kind, error, trace)
+
+    def close_on_signals(self, *signals: int) -> None:
+        """Close in peace at the first of these signals: SIGINT and SIGTERM unless others are given.
+
+        Iterating ends and `wait` returns when it is closed: nothing in hand is lost, nor handed out twice in
+        the group, as long as handlers end within `close_timeout`. A second signal does what it did before.
+        Call it in the main thread, while the consumer runs. Raises `InvalidStateError` otherwise.
+        """
+        stop_signals.add(signals or STOP_SIGNALS, self._call(self._inner._closer))
+
+    def _let_go(self) -> None:
+        """This thread closes the consumer: it does not wait for the messages of its own loops."""
+        owner = threading.get_ident()
+        stream = self._iterating.get(owner)
+        if stream is not None:
+            self._call(lambda: stream.let_go(owner))
 
     def __iter__(self) -> Iterator[DeliveredMessage]:
         """Messages of topics without handler, until the consumer is closed.
@@ -228,15 +252,20 @@ class PushConsumerFacade(Facade[AsyncPushConsumer]):
         `consume_timeout`, then goes to retry; leaving the loop gives back all in hand.
         """
         stream = self._call(lambda: self._inner.stream)
+        owner = threading.get_ident()
+        self._iterating[owner] = stream
         unsettled: dict[int, HandedMessage] = {}
         try:
-            while found := self._run(stream.take, _TAKE_AT_ONCE):
+            while found := self._run(stream.take, _TAKE_AT_ONCE, owner):
                 unsettled = {key: held for key, held in unsettled.items() if stream.is_in_hand(held)}
                 unsettled.update((id(message), message) for message in found)
                 for message in found:
+                    if stream.ended:
+                        break  # what this thread has not seen yet goes back
                     if stream.is_in_hand(message):
                         assert isinstance(message, DeliveredMessage)
                         yield message
         finally:
+            self._iterating.pop(owner, None)
             with suppress(InvalidStateError):  # after a fork, or at exit: all went back already
                 self._call(lambda: stream.give_back(list(unsettled.values())))

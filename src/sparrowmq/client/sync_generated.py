@@ -403,11 +403,14 @@ class PushConsumer(PushConsumerFacade):
         return self._call(lambda: self._inner.running_info())
 
     def close(self) -> None:
-        """Leave the group: running handlers end, offsets are committed, brokers are told. Idempotent.
+        """Leave the group: what is in hand ends, offsets are committed, brokers are told. Idempotent.
 
-        Takes at most `close_timeout` seconds; handlers that still run then have their messages delivered
-        again. Raises what stopped the consumer unless it was raised elsewhere before.
+        Waits for running handlers, and for messages that other tasks or threads iterate over; those of the
+        caller's own loop go back. Takes at most `close_timeout` seconds; what is still in hand then is
+        delivered again. A second call waits for the first. Raises what stopped the consumer unless it was
+        raised elsewhere before.
         """
+        self._let_go()
         self._run(self._inner.close)
 
     def wait(self) -> None:
