@@ -11,9 +11,9 @@ import asyncio
 import random
 import selectors
 from collections import Counter, defaultdict
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.client.fake import BROKER, FakeBroker, FakeCluster, answer
@@ -26,6 +26,7 @@ from sparrowmq.protocol import bodies, headers, properties
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 
+T = TypeVar("T")
 LOCK_SECONDS = 60.0
 RETRY_SECONDS = 10.0
 QUEUES = 4
@@ -132,6 +133,7 @@ class SimCluster(FakeCluster):
             f"broker-{chr(97 + n)}": SimBroker(self, f"broker-{chr(97 + n)}") for n in range(BROKERS)
         }
         self.add_topic("T", QUEUES)
+        SimRemoting.world, SimRemoting.everybody = self, []
 
     def address(self, name: str) -> str:
         return f"10.0.0.{ord(name[-1])}:10911"
@@ -194,7 +196,7 @@ class SimRemoting:
         if broker is None:
             return world.route(conn, command)  # type: ignore[arg-type]
         command = Command(command.code, ext=dict(command.ext), body=command.body)
-        found: Any = _TABLE[command.code](broker, conn, command)
+        found: Any = TABLE[command.code](broker, conn, command)
         if isinstance(found, Awaitable):
             task = asyncio.ensure_future(found)
             self._held[task] = address
@@ -246,7 +248,7 @@ class SimRemoting:
         self.is_dead = True
 
 
-_TABLE: dict[int, Any] = {
+TABLE: dict[int, Any] = {
     RequestCode.PULL_MESSAGE: SimBroker.pull,
     RequestCode.QUERY_CONSUMER_OFFSET: SimBroker.query_offset,
     RequestCode.UPDATE_CONSUMER_OFFSET: SimBroker.update_offset,
@@ -285,7 +287,6 @@ class Churn:
 
     async def run(self) -> None:
         """Send, consume and churn, then let everything come to rest."""
-        SimRemoting.world, SimRemoting.everybody = self.world, []
         for _ in range(3):
             await self._join()
         sending = asyncio.create_task(self._send())
@@ -395,8 +396,8 @@ class Churn:
             asyncio.get_running_loop().call_later(self.rng.uniform(1, 20), back)
 
 
-def simulate(seed: int, monkeypatch: pytest.MonkeyPatch, *, ordered: bool, seconds: float) -> Churn:
-    """One run with everything derived from `seed`."""
+def virtual_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients made from now on live in a simulation: its clock, its connections, the chances of `seed`."""
     monkeypatch.setattr("sparrowmq.client.instance.RemotingClient", SimRemoting)
     monkeypatch.setattr("sparrowmq.client.instance.SystemClock", SimClock)
     more = random.Random(seed)
@@ -409,10 +410,20 @@ def simulate(seed: int, monkeypatch: pytest.MonkeyPatch, *, ordered: bool, secon
     )
     monkeypatch.setattr("sparrowmq.client.workers.time", times)
     monkeypatch.setattr("sparrowmq.client.ordered.time", times)
-    churn = Churn(seed, ordered=ordered, seconds=seconds)
+
+
+def run_virtually(main: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, in a loop whose time is virtual."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(churn.run())
+        return runner.run(main)
+
+
+def simulate(seed: int, monkeypatch: pytest.MonkeyPatch, *, ordered: bool, seconds: float) -> Churn:
+    """One run with everything derived from `seed`."""
+    virtual_time(seed, monkeypatch)
+    churn = Churn(seed, ordered=ordered, seconds=seconds)
+    run_virtually(churn.run())
     return churn
 
 
-__all__ = ["BROKER", "Churn", "simulate"]
+__all__ = ["BROKER", "Churn", "SimCluster", "run_virtually", "simulate", "virtual_time"]

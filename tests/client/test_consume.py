@@ -16,6 +16,7 @@ from tests.client.consuming import (
 from tests.client.fake import FakeCluster, answer
 from tests.support import until
 
+from sparrowmq.client.delivery import DeliveredMessage
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol import headers, properties
 
@@ -209,3 +210,32 @@ def test_results_of_a_queue_that_was_given_up_are_thrown_away() -> None:
         assert not any(committed(cluster).values())
 
     flow(test, 1)
+
+
+@pytest.mark.proves("client:D-49")
+@pytest.mark.parametrize("is_async", [True, False])
+def test_messages_are_handled_whether_a_run_should_start_or_not(is_async: bool) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message)
+
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=handle if is_async else got.append)
+            await until(lambda: len(got) == 1)
+            member = consumer._member
+            assert member is not None
+            held = member.queues.find(got[0].queue)
+            assert held is not None
+            for number, dispatch in ((1, False), (2, True)):
+                queue = got[0].queue
+                message = DeliveredMessage(
+                    queue, number, 0, "T", b"%d" % number, {}, 0, 0, 0, "", 0, "", 0, 0, 0, ""
+                )
+                held.put([message])
+                member.service.submit(held, [message], dispatch)
+                await until(lambda number=number: len(got) == number + 1)
+        assert [m.body for m in got] == [b"0", b"1", b"2"]
+
+    flow(test, 1, queues=1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.client.consuming import (
+    SEND_BACK,
     consumer_of,
     flow,
     numbers,
@@ -16,11 +19,15 @@ from tests.client.consuming import (
 from tests.client.fake import FakeCluster, answer, fake_cluster
 from tests.support import run, until
 
+from sparrowmq.client.offset_store import local_path, read_offsets, write_offsets
+from sparrowmq.client.offsets import MemoryOffsets
 from sparrowmq.client.push_consumer import PushConsumer
-from sparrowmq.core.errors import InvalidExpressionError
+from sparrowmq.core.errors import ClientError, InvalidExpressionError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.subscription import Sql
+from sparrowmq.protocol import properties
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
 
 
 @pytest.mark.proves("client:C-11", "client:C-23", "client:C.6-1", "client:D-109")
@@ -147,5 +154,220 @@ def test_a_wrong_filter_is_refused_when_it_is_subscribed() -> None:
         with pytest.raises(InvalidExpressionError) as caught:
             consumer.subscribe("T", Sql("a > 1 AN b"), print)
         assert (caught.value.position, caught.value.token) == (6, "AN")
+
+    flow(test)
+
+
+class NotedOffsets(MemoryOffsets):
+    """A user's own place for offsets, which notes what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.kept: dict[MessageQueue, int] = {MessageQueue("T", "broker-a", 0): 3}
+
+    async def load(self) -> None:
+        self.calls.append("load")
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        self.calls.append("read")
+        return self.kept.get(queue)
+
+    async def persist(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> bool:
+        self.calls.append("persist")
+        self.kept.update(self._known(queues))
+        return True
+
+    async def persist_all(self, queues: Collection[MessageQueue]) -> bool:
+        return await self.persist(queues)
+
+
+@pytest.mark.proves("client:D.2-7", "client:D.2-8", "MUST-07")
+@pytest.mark.parametrize("model", ["clustering", "broadcasting"])
+def test_a_users_own_offset_store_wins_and_is_loaded_before_use(model: str, tmp_path: Path) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        own = NotedOffsets()
+        async with consumer_of(cluster, model=model, offset_store=own, offset_dir=tmp_path) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 2)
+        assert own.calls[:2] == ["load", "read"]
+        assert own.calls.count("load") == 1
+        assert own.kept[MessageQueue("T", "broker-a", 0)] == 5
+        assert cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET) == []
+
+    flow(test, 5, queues=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.proves("client:D.2-7", "client:D.2-8", "client:D.12", "MUST-07")
+@pytest.mark.parametrize("model", ["clustering", "broadcasting"])
+def test_without_one_offsets_are_kept_by_the_broker_or_in_a_file(model: str, tmp_path: Path) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.offsets["g", "T", 0] = 2
+        path = local_path(tmp_path, "10.0.0.9@DEFAULT", "g")
+        write_offsets(path, {MessageQueue("T", "broker-a", 0): 4})
+        got: list[ReceivedMessage] = []
+        values = {"model": model, "offset_dir": tmp_path, "client_ip": "10.0.0.9"}
+        async with consumer_of(cluster, **values) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            first = 4 if model == "broadcasting" else 2
+            await until(lambda: len(got) == 6 - first)
+        assert [m.queue_offset for m in got] == list(range(first, 6))
+        kept = read_offsets(path)[MessageQueue("T", "broker-a", 0)]
+        at_broker = cluster.broker.offsets["g", "T", 0]
+        assert (kept, at_broker) == ((6, 2) if model == "broadcasting" else (4, 6))
+
+    flow(test, 6, queues=1)
+
+
+@pytest.mark.proves("client:D.2-8")
+def test_offsets_that_cannot_be_loaded_stop_the_start_before_anybody_is_told(tmp_path: Path) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        path = local_path(tmp_path, "10.0.0.9@DEFAULT", "g")
+        write_offsets(path, {})
+        path.write_text("{broken")
+        path.with_name("offsets.json.bak").write_text("{broken")
+        values = {"model": "broadcasting", "offset_dir": tmp_path, "client_ip": "10.0.0.9"}
+        consumer = consumer_of(cluster, **values)
+        consumer.subscribe("T", handler=print)
+        with pytest.raises(ClientError, match="cannot be read"):
+            await consumer.start()
+        assert cluster.broker.seen == []
+
+    flow(test)
+
+
+@pytest.mark.proves("client:D.2-13", "MUST-12")
+def test_a_start_ends_when_the_routes_of_all_topics_are_loaded_and_brokers_were_greeted() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", "U", "V") as cluster:
+            consumer = consumer_of(cluster)
+            for topic in ("T", "U", "V"):
+                consumer.subscribe(topic, handler=print)
+            await consumer.start()
+            asked = [c.ext["topic"] for c in cluster.seen if c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+            assert {"T", "U", "V", "%RETRY%g"} <= set(asked)
+            assert cluster.broker.heartbeats
+            await consumer.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:D.2-16", "MUST-12")
+def test_a_start_wakes_the_rebalance(tmp_path: Path) -> None:
+    """Nothing else does: brokers take no heartbeat, and rounds are an hour apart."""
+
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            cluster.broker.on[RequestCode.HEART_BEAT] = lambda conn, c: answer(1, remark="no")
+            values = {"model": "broadcasting", "offset_dir": tmp_path, "rebalance_interval": 3600}
+            consumer = consumer_of(cluster, **values)
+            consumer.subscribe("T", handler=print)
+            async with consumer:
+                await until(lambda: len(consumer.assignment) == 4)
+
+    run(main())
+
+
+@pytest.mark.proves("client:D-112", "client:D.12")
+@pytest.mark.parametrize("ordered", [True, False])
+def test_ordered_decides_who_gets_the_messages(ordered: bool) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[int] = []
+        free = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message.queue_offset)
+            if message.queue_offset == 0:
+                await free.wait()
+
+        async with consumer_of(cluster, ordered=ordered) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: len(got) == (1 if ordered else 5))
+            assert bool(cluster.broker.locks) is ordered
+            info = consumer.running_info()
+            assert info.properties["PROP_CONSUMEORDERLY"] == str(ordered).lower()
+            assert got[1:] == ([] if ordered else [1, 2, 3, 4])
+            free.set()
+            await until(lambda: len(got) == 5)
+
+    flow(test, 5, queues=1)
+
+
+@pytest.mark.proves("client:D.12", "client:D-107", "client:D-06")
+@pytest.mark.parametrize("model", ["clustering", "broadcasting"])
+def test_failed_messages_come_again_to_the_owner_of_the_retry_queue_or_to_nobody(
+    model: str, tmp_path: Path
+) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        calls: list[tuple[str, int]] = []
+        sent: list[Command] = []
+
+        def send_back(conn: Any, command: Command) -> Command:
+            sent.append(command)
+            props = properties.encode({"RETRY_TOPIC": "T"})
+            cluster.broker.store("%RETRY%g", 0, b"3", props, reconsume_times=len(sent))
+            return answer()
+
+        cluster.broker.on[SEND_BACK] = send_back
+
+        def fails(name: str) -> Any:
+            def handle(message: ReceivedMessage) -> None:
+                calls.append((name, message.reconsume_times))
+                if message.reconsume_times < 2:
+                    raise ValueError("not yet")
+
+            return handle
+
+        members = {}
+        for name in ("a", "b"):
+            values = {"model": model, "offset_dir": tmp_path / name, "instance_name": name}
+            members[name] = consumer_of(cluster, client_ip="10.0.0.1", consume_from="last", **values)
+            members[name].subscribe("T", handler=fails(name))
+            await members[name].start()
+
+        def owner(topic: str, number: int) -> list[str]:
+            queue = MessageQueue(topic, "broker-a", number)
+            return [name for name, consumer in members.items() if queue in consumer.assignment]
+
+        if model == "clustering":
+            await until(lambda: (owner("T", 1), owner("%RETRY%g", 0)) == (["b"], ["a"]))
+            put(cluster, 3)
+            await until(lambda: len(calls) == 3)
+            assert calls == [("b", 0), ("a", 1), ("a", 2)], "not to the one that sent it back"
+        else:
+            await until(lambda: owner("T", 1) == ["a", "b"])
+            put(cluster, 3)
+            await until(lambda: len(calls) == 2)
+            assert sorted(calls) == [("a", 0), ("b", 0)]
+            assert (owner("%RETRY%g", 0), sent) == ([], [])
+        for consumer in members.values():
+            await consumer.close()
+
+    flow(test)
+
+
+def test_a_member_that_breaks_off_leaves_its_group_though_others_keep_its_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    async def test(cluster: FakeCluster) -> None:
+        shared = {"instance_name": "shared", "client_ip": "10.0.0.1"}
+        stays, breaks = consumer_of(cluster, "stays", **shared), consumer_of(cluster, "breaks", **shared)
+        await stays.start()
+        breaks.subscribe("T", handler=print)
+        await breaks.start()
+        await until(lambda: cluster.broker.members["breaks"])
+        monkeypatch.setattr("sparrowmq.client.pulling.decode_messages", broken)
+        put(cluster, 0)
+        await until(lambda: breaks.failure)
+        await until(lambda: not cluster.broker.members["breaks"])
+        assert cluster.broker.members["stays"]
+        await stays.close()
+        with pytest.raises(ClientError, match="died"):
+            await breaks.close()
 
     flow(test)

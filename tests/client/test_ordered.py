@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
 import threading
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.client import churn
+from tests.client.churn import SimCluster, run_virtually, virtual_time
 from tests.client.consuming import SEND_BACK, committed, consumer_of, flow, numbers, put
-from tests.client.fake import FakeCluster, answer
+from tests.client.fake import BROKER, FakeCluster, answer
 from tests.support import until
 
+from sparrowmq.client.handed import LazyMessage
+from sparrowmq.client.lifecycle import State
 from sparrowmq.client.outcomes import ConsumeResult, Retry
 from sparrowmq.client.push_consumer import PushConsumer
+from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
-from sparrowmq.protocol import headers
+from sparrowmq.protocol import bodies, headers
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
 
 ORDERED: dict[str, Any] = {"ordered": True, "suspend_time": 0.01, "lock_interval": 0.05}
 
 
 def offsets(messages: list[ReceivedMessage], queue_id: int = 0) -> list[int]:
     return [m.queue_offset for m in messages if m.queue.queue_id == queue_id]
+
+
+def waiting_message(queue: MessageQueue) -> LazyMessage:
+    return LazyMessage(queue, 0, 0, "T", b"stale", {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
 
 
 def t_queues(consumer: PushConsumer) -> list[MessageQueue]:
@@ -301,3 +314,253 @@ def test_at_most_so_many_queues_are_handled_at_once() -> None:
             await until(lambda: done == 80)
 
     flow(test, 40, queues=8)
+
+
+@pytest.mark.proves("client:D-60", "MUST-40")
+def test_plain_handlers_share_a_pool_and_a_resting_queue_holds_no_place_in_it() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        names: set[str] = set()
+        got: list[ReceivedMessage] = []
+        may_succeed = threading.Event()
+
+        def handle(message: ReceivedMessage) -> None:
+            names.add(threading.current_thread().name)
+            if message.queue.queue_id == 0 and not may_succeed.is_set():
+                raise Retry(after=0.01)
+            got.append(message)
+
+        async with consumer_of(cluster, threads=1, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: len(got) == 15)
+            assert {m.queue.queue_id for m in got} == {1, 2, 3}
+            may_succeed.set()
+            await until(lambda: len(got) == 20)
+        assert offsets(got, 0) == list(range(5))
+        assert names == {"sparrowmq-g-1"}
+
+    flow(test, 20, queues=4)
+
+
+@pytest.mark.proves("client:D-65")
+def test_a_commit_sets_the_offset_wherever_it_was() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        queue = MessageQueue("T", "broker-a", 0)
+
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            member = consumer._member
+            assert member is not None
+
+            async def handle(message: ReceivedMessage) -> None:
+                member._store.set(queue, 100)
+
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: committed(cluster) == {0: 3})
+
+    flow(test, 3, queues=1)
+
+
+@pytest.mark.proves("client:D-68", "client:A-95")
+def test_closing_forgets_what_rests_waits_for_the_pool_and_unlocks_with_an_answer() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        told: list[str] = []
+        rested, begun, free = threading.Event(), threading.Event(), threading.Event()
+
+        def handle(message: ReceivedMessage) -> None:
+            if message.queue.queue_id == 0:
+                rested.set()
+                raise Retry(after=20)
+            begun.set()
+            free.wait(20)
+            told.append("handled")
+
+        def unlock(conn: Any, command: Command) -> Command:
+            told.append("one-way" if command.is_oneway else "unlocked")
+            return cluster.broker.unlock(conn, command)
+
+        cluster.broker.on[RequestCode.UNLOCK_BATCH_MQ] = unlock
+        consumer = consumer_of(cluster, close_timeout=20.0, **ORDERED)
+        consumer.subscribe("T", handler=handle)
+        await consumer.start()
+        await until(lambda: rested.is_set() and begun.is_set())
+        assert len(cluster.broker.locks) == 3, "with the retry topic's"
+        closing = asyncio.create_task(consumer.close())
+        await until(lambda: consumer.state is State.CLOSING)
+        assert not closing.done()
+        free.set()
+        await closing
+        assert told == ["handled", "unlocked"]
+        assert cluster.broker.locks == {}
+        assert committed(cluster) == {0: 0, 1: 1}
+
+    flow(test, 10)
+
+
+@pytest.mark.proves("client:D.11", "client:D-27")
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_queue_that_is_taken_anew_waits_for_the_handler_of_before(is_async: bool) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        begun, free = threading.Event(), threading.Event()
+        got: list[int] = []
+
+        def handle(message: ReceivedMessage) -> None:
+            got.append(message.queue_offset)
+            begun.set()
+            free.wait(20)
+
+        async def handle_async(message: ReceivedMessage) -> None:
+            got.append(message.queue_offset)
+            begun.set()
+            await until(free.is_set)
+
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle_async if is_async else handle)
+            await until(begun.is_set)
+            member = consumer._member
+            assert member is not None
+            (held,) = (held for held in member.queues.process_queues() if held.queue.topic == "T")
+            cluster.broker.first["T", 0], cluster.broker.queues["T", 0][:] = 50, []
+            put(cluster, 0, queues=1)
+            await until(lambda: held.dropped)  # the broker has no such offset any more
+            taken = await until(lambda: member.queues.find(held.queue))
+            await until(lambda: taken.consuming)  # a run is due
+            await asyncio.sleep(0)
+            assert got == [0]
+            free.set()
+            await until(lambda: len(got) == 2)
+        assert got == [0, 50]
+
+    flow(test, 3, queues=1)
+
+
+@pytest.mark.proves("client:C-29")
+def test_locks_of_queues_that_are_not_taken_again_are_given_back() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=print)
+            await until(lambda: len(t_queues(consumer)) == 2)
+            member = consumer._member
+            assert member is not None
+            queue = MessageQueue("T", "broker-a", 1)
+            cluster.broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = lambda conn, c: answer(1, remark="no")
+            held = member.queues.find(queue)
+            assert held is not None
+            member.queues._restart(held)  # it cannot be taken: its offset is not known
+            await until(lambda: ("g", queue) not in cluster.broker.locks)
+            del cluster.broker.on[RequestCode.QUERY_CONSUMER_OFFSET]
+            await until(lambda: len(t_queues(consumer)) == 2)
+            assert ("g", queue) in cluster.broker.locks
+
+    flow(test)
+
+
+# In virtual time
+
+
+def virtual(
+    monkeypatch: pytest.MonkeyPatch,
+    test: Callable[[SimCluster, PushConsumer], Coroutine[Any, Any, None]],
+    handler: Any,
+    **values: Any,
+) -> None:
+    """Run a test with one member that began at second 0."""
+    virtual_time(1, monkeypatch)
+
+    async def main() -> None:
+        world = SimCluster(random.Random(1))
+        given = {
+            "namesrv": "10.0.0.1:9876",
+            "client_ip": "10.0.0.9",
+            "consume_from": "first",
+            "ordered": True,
+        }
+        settings = ConsumerSettings(**{**given, **values})
+        consumer = PushConsumer("g", settings=settings)
+        consumer.subscribe("T", handler=handler)
+        async with consumer:
+            await test(world, consumer)
+
+    run_virtually(main())
+
+
+@pytest.mark.proves("client:D-61", "client:D-67", "MUST-68")
+@pytest.mark.parametrize("ordered", [True, False])
+def test_own_queues_are_locked_after_one_second_and_then_every_twenty(
+    ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked: list[float] = []
+
+    async def test(world: SimCluster, consumer: PushConsumer) -> None:
+        lock = churn.TABLE[RequestCode.LOCK_BATCH_MQ]
+
+        def noting(broker: Any, conn: Any, command: Command) -> Command:
+            if len(bodies.LockBatchRequestBody.decode(command.body).queues) > 1:  # not when one is taken
+                locked.append(round(asyncio.get_running_loop().time()))
+            return lock(broker, conn, command)  # type: ignore[no-any-return]
+
+        monkeypatch.setitem(churn.TABLE, RequestCode.LOCK_BATCH_MQ, noting)
+        await asyncio.sleep(70)
+
+    virtual(monkeypatch, test, lambda message: None, ordered=ordered)
+    assert sorted(set(locked)) == ([1, 21, 41, 61] if ordered else [])
+
+
+@pytest.mark.proves("client:D.11")
+def test_a_run_gives_its_place_to_others_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[tuple[float, int]] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        await asyncio.sleep(1)
+        got.append((asyncio.get_running_loop().time(), message.queue.queue_id))
+
+    async def test(world: SimCluster, consumer: PushConsumer) -> None:
+        for queue_id in (0, 1):
+            for number in range(100):
+                world.brokers[BROKER].store("T", queue_id, b"%d" % number)
+        await asyncio.sleep(150)
+
+    virtual(monkeypatch, test, handle, threads=1)
+    turns = [len(list(own)) for _, own in itertools.groupby(queue_id for _, queue_id in got)]
+    assert turns[0] == turns[1] == 60, "a minute each; nothing else would end a run that has messages"
+
+
+@pytest.mark.proves("client:D.11", "client:C-31")
+def test_a_run_without_its_lock_asks_for_it_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the lock is granted it asks every 3 s or so, and nothing is handled."""
+    got: list[tuple[float, bytes]] = []
+    asked: list[float] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.append((asyncio.get_running_loop().time(), message.body))
+
+    async def test(world: SimCluster, consumer: PushConsumer) -> None:
+        await asyncio.sleep(5)
+        broker, queue = world.brokers[BROKER], MessageQueue("T", BROKER, 0)
+        member = consumer._member
+        assert member is not None
+        held = member.queues.find(queue)
+        assert held is not None
+        lock = member.queues._locks.lock  # type: ignore[union-attr]
+
+        async def noting(queues: Any) -> Any:
+            if list(queues) == [queue]:
+                asked.append(round(asyncio.get_running_loop().time(), 1))
+            return await lock(queues)
+
+        monkeypatch.setattr(member.queues._locks, "lock", noting)
+        broker.locks["g", queue] = "somebody"
+        broker.lock_times["g", queue] = 30.0  # type: ignore[attr-defined]
+        held.locked = False
+        held.put([waiting_message(queue)])
+        member.service.submit(held, [], True)  # type: ignore[union-attr]
+        await asyncio.sleep(11)
+        assert (got, held.locked) == ([], False)
+        del broker.locks["g", queue]
+        await asyncio.sleep(20)
+        assert held.dropped, "somebody had the lock: it is started anew"
+        broker.store("T", 0, b"new")
+        await asyncio.sleep(1)
+
+    virtual(monkeypatch, test, handle)
+    assert [body for _, body in got] == [b"new"]
+    assert len(asked) >= 3
+    assert all(2.9 < later - sooner < 3.3 for sooner, later in itertools.pairwise(asked[:3]))

@@ -13,7 +13,7 @@ from tests.client.consuming import (
     flow,
     put,
 )
-from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.client.fake import BROKER, FakeBroker, FakeCluster, answer, fake_cluster
 from tests.support import run, until
 
 from sparrowmq.client.handed import LazyMessage
@@ -21,7 +21,9 @@ from sparrowmq.client.lifecycle import State
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.pulling import how_many
 from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.core.allocation import ByConfig
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from sparrowmq.core.route import BrokerData, QueueData
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.connection import Connection
 
@@ -200,3 +202,134 @@ def test_more_is_asked_for_while_a_queue_is_behind_and_has_room(
     )
     held.broker_max_offset = in_hand + behind
     assert how_many(held, ConsumerSettings()) == expected
+
+
+@pytest.mark.proves("client:D-11")
+def test_a_queue_does_not_wait_for_pulls_of_others() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        for_ever = asyncio.Event()
+
+        async def handle(conn: Connection, command: Command) -> Any:
+            if command.ext["topic"] == "T" and command.ext["queueId"] == "1":
+                await for_ever.wait()
+            return await cluster.broker.pull(conn, command)
+
+        cluster.broker.on[PULL] = handle
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(t_pulls(cluster, 1)) == 1)
+            for number in range(0, 10, 2):
+                before = len(t_pulls(cluster, 0))
+                put(cluster, number)
+                await until(lambda number=number: len(got) == number // 2 + 1)
+                await until(lambda before=before: len(t_pulls(cluster, 0)) > before)
+            assert len(t_pulls(cluster, 1)) == 1, "it still waits for its answer"
+            for_ever.set()
+
+    flow(test)
+
+
+@pytest.mark.proves("client:D-12", "MUST-27")
+def test_pulls_name_their_group_and_end_with_its_consumer() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        shared: dict[str, Any] = {"instance_name": "shared", "client_ip": "10.0.0.1", "pull_hold": 0.01}
+        stays, goes = consumer_of(cluster, "stays", **shared), consumer_of(cluster, "goes", **shared)
+        for consumer in (stays, goes):
+            consumer.subscribe("T", handler=got.append)
+            await consumer.start()
+
+        def pulls(group: str) -> int:
+            return sum(c.ext["consumerGroup"] == group for c in cluster.broker.requests(PULL))
+
+        await until(lambda: pulls("stays") and pulls("goes"))
+        await goes.close()
+        before, others = pulls("goes"), pulls("stays")
+        put(cluster, 0)
+        await until(lambda: len(got) == 1 and pulls("stays") > others + 5)
+        assert pulls("goes") == before
+        await stays.close()
+
+    flow(test)
+
+
+@pytest.mark.proves("client:D-15", "MUST-62")
+def test_only_what_a_rebalance_gave_is_pulled_and_a_pull_can_be_made_by_hand() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        first, second = (MessageQueue("T", "broker-a", number) for number in (0, 1))
+        async with consumer_of(cluster, allocate=ByConfig([first]), ordered=True) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 5)
+            assert (t_pulls(cluster, 1), consumer.assignment) == ([], [first])
+            member = consumer._member
+            assert member is not None
+            made = ProcessQueue(second, 2, Limits(), now=member.instance.clock.monotonic())
+            made.locked = True
+            pulling = asyncio.create_task(member.puller.run(made))
+            await until(lambda: len(got) == 8)
+            pulling.cancel()
+        assert [m.queue_offset for m in got if m.queue == second] == [2, 3, 4]
+
+    flow(test, 10)
+
+
+@pytest.mark.proves("client:D-17")
+def test_pausing_is_logged_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+
+        def handle(message: ReceivedMessage) -> None:
+            got.append(message)
+
+        with caplog.at_level("INFO", "sparrowmq.client"):
+            async with consumer_of(cluster, queue_messages_max=1, pull_batch=2, threads=1) as consumer:
+                consumer.subscribe("T", handler=handle)
+                await until(lambda: len(got) == 100)
+        (line,) = [r.getMessage() for r in caplog.records if "pauses" in r.getMessage()]
+        assert line.startswith("pulling T/broker-a/0 for group g pauses: 2 messages, ")
+        assert len(t_pulls(cluster, 0)) >= 50, "it paused each time"
+
+    flow(test, 100, queues=1)
+
+
+@pytest.mark.proves("client:D-21", "MUST-29")
+def test_a_slave_is_sent_no_commits() -> None:
+    async def main() -> None:
+        async with fake_cluster(brokers=2) as cluster:
+            master, slave = cluster.brokers.values()
+            cluster.topics["T"][BROKER] = QueueData(BROKER, 1, 1, 6)
+            addresses = {0: master.server.address, 1: slave.server.address}
+            cluster._broker_data = lambda name: BrokerData("FakeCluster", name, addresses)
+            got: list[ReceivedMessage] = []
+
+            async def elsewhere(conn: Connection, command: Command) -> Any:
+                told = await master.pull(conn, command)
+                to_slave = command.ext["topic"] == "T" and 5 <= len(got) < 10
+                told.ext["suggestWhichBrokerId"] = str(int(to_slave))
+                return told
+
+            def held(broker: FakeBroker) -> list[tuple[int, int]]:
+                """(system flag, commit offset) of the pulls of T."""
+                pulls = [c.ext for c in broker.requests(PULL) if c.ext["topic"] == "T"]
+                return [(int(ext["sysFlag"]), int(ext["commitOffset"])) for ext in pulls]
+
+            master.on[PULL] = slave.on[PULL] = elsewhere
+            async with consumer_of(cluster, persist_interval=3600) as consumer:
+                consumer.subscribe("T", handler=got.append)
+                for number in range(15):
+                    master.store("T", 0, b"%d" % number)
+                    await until(lambda number=number: len(got) == number + 1)
+                    await until(lambda: sum(consumer.lag.values()) == 0)
+            assert len([pull for pull in held(slave) if pull[1] > 0]) >= 4
+            assert not any(flag & 1 for flag, _ in held(slave)), "a slave takes no commits"
+            assert [flag & 1 for flag, offset in held(master) if offset > 0].count(0) == 0
+            assert slave.offsets == {}
+
+    run(main())
+
+
+def t_pulls(cluster: FakeCluster, queue_id: int) -> list[Command]:
+    wanted = ("T", str(queue_id))
+    return [c for c in cluster.broker.requests(PULL) if (c.ext["topic"], c.ext["queueId"]) == wanted]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.client.push_consumer import PushConsumer
 from sparrowmq.client.settings import (
     RETRY_CODES,
     ClientSettings,
@@ -59,3 +60,12 @@ def test_a_value_out_of_range_is_refused_by_name(kind: Any, values: dict[str, An
 def test_a_point_in_time_is_a_start() -> None:
     moment = datetime(2024, 1, 1)
     assert ConsumerSettings(consume_from=moment).consume_from == moment
+
+
+@pytest.mark.proves("client:D-69", "client:D.12", "MUST-68")
+def test_ordered_broadcasting_is_refused_and_says_why() -> None:
+    with pytest.raises(SettingsError, match="broadcasting gives every queue to all; leave one of the two"):
+        ConsumerSettings(model="broadcasting", ordered=True)
+    with pytest.raises(SettingsError, match="order needs queues that are locked"):
+        PushConsumer("g", model="broadcasting", settings=ConsumerSettings(ordered=True))
+    assert ConsumerSettings(model="clustering", ordered=True).ordered

@@ -164,6 +164,11 @@ class ClientInstance:
         """One more uses this instance; it must close it."""
         self._holders += 1
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether somebody else holds it, so that closing does not end it."""
+        return self._holders > 1
+
     def start(self) -> None:
         """Begin the scheduled tasks. Nothing happens when they run or the instance is closed (client:A-27).
 

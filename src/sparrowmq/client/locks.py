@@ -33,6 +33,12 @@ class QueueLocks:
         self._instance = instance
         self._group = group
         self._occasional = OccasionalLog(log)
+        self._asked: set[MessageQueue] = set()
+
+    @property
+    def asked(self) -> frozenset[MessageQueue]:
+        """Queues whose lock this member has, or may have because the answer is not there yet."""
+        return frozenset(self._asked)
 
     async def lock(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
         """(granted, refused) of `queues`, one request to each master; renews what is held (client:C-28).
@@ -40,6 +46,8 @@ class QueueLocks:
         Queues of a broker that did not answer are in neither: what was known of them stays (client:C-31).
         """
         asked = list(_by_broker(queues).items())
+        for _, own in asked:
+            self._asked.update(own)
         answers = await asyncio.gather(*(self._lock_at(name, own) for name, own in asked))
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
@@ -47,11 +55,14 @@ class QueueLocks:
             if answer is not None:
                 granted |= answer & set(own)
                 refused |= set(own) - answer
+        self._asked -= refused
         return granted, refused
 
     async def unlock(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> None:
         """Let others have `queues`, one-way unless `confirmed` (client:C-29). Failures are logged."""
         asked = _by_broker(queues).items()
+        for _, own in asked:
+            self._asked.difference_update(own)
         await asyncio.gather(*(self._unlock_at(name, own, confirmed) for name, own in asked))
 
     def _body(self, queues: Collection[MessageQueue]) -> bytes:

@@ -7,6 +7,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Final
 
@@ -47,6 +48,8 @@ LOCK_FIRST_SECONDS: Final = 1.0
 LOCK_SOON_SECONDS: Final = 0.1
 """Until a lock is asked for that a run of ordered consumption misses; then the run is tried again."""
 LOCK_AGAIN_SECONDS: Final = 3.0
+GOODBYE_SECONDS: Final = 1.0
+"""How long a member that breaks off tells brokers, when its connections stay for others."""
 RESET_SECONDS: Final = 10.0
 """How long a reset waits for running handlers (client:D-81)."""
 
@@ -183,6 +186,11 @@ class GroupMember(control.ControlledMember):
         self.queues.clear()
         await self.service.close(0)
         await self._tasks.close()
+        if self.instance.is_shared and self.instance.consumer(self.group) is self:
+            # Connections stay, so brokers would count this member and leave its queues to nobody.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await self.instance.unregister(consumer=self.group)
         self.instance.forget_consumer(self.group, self)
         await self.instance.close()
 

@@ -28,7 +28,7 @@ from sparrowmq.client.statistics import ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.client.workers import CallThreads, NotRun, TopicHandler
-from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
@@ -141,7 +141,8 @@ class OrderedService:
         self._count = settings.threads
         self._threads = CallThreads(settings.threads, f"sparrowmq-{group}")
         self._ready: deque[ProcessQueue] = deque()
-        self._active: set[asyncio.Task[None]] = set()
+        self._active: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._held_up: dict[MessageQueue, ProcessQueue] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._occasional = OccasionalLog(log)
         self._closing = False
@@ -194,11 +195,12 @@ class OrderedService:
             timer.cancel()
         self._timers.clear()
         self._ready.clear()
+        self._held_up.clear()
         self.stream.end(None)
         self._take_back(self.stream.is_held)
         await self.stream.settled(timeout)
         self._take_back(lambda _: False)
-        running = {task for task in self._active if task is not asyncio.current_task()}
+        running = {task for task in self._active.values() if task is not asyncio.current_task()}
         if running:
             _, running = await asyncio.wait(running, timeout=max(0.0, deadline - self._loop.time()))
         if running and not told:
@@ -228,13 +230,22 @@ class OrderedService:
     def _fill(self) -> None:
         while self._ready and len(self._active) < self._count and not self._closing:
             process_queue = self._ready.popleft()
-            if not process_queue.leaving:
-                task = self._tasks.start(self._run(process_queue), f"ordered {process_queue.queue}")
-                self._active.add(task)
-                task.add_done_callback(self._ended)
+            queue = process_queue.queue
+            if process_queue.leaving:
+                continue
+            if queue in self._active:
+                # Taken anew while a handler still works on what was in hand before (client:D.11, step 2).
+                self._held_up[queue] = process_queue
+                continue
+            task = self._tasks.start(self._run(process_queue), f"ordered {queue}")
+            self._active[queue] = task
+            task.add_done_callback(partial(self._ended, queue))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._active.discard(task)
+    def _ended(self, queue: MessageQueue, _: asyncio.Task[None]) -> None:
+        del self._active[queue]
+        held_up = self._held_up.pop(queue, None)
+        if held_up is not None:
+            self._ready.append(held_up)
         self._fill()
 
     async def _run(self, process_queue: ProcessQueue) -> None:

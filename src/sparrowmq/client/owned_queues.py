@@ -59,6 +59,7 @@ class OwnedQueues:
         span = None if settings.ordered else settings.queue_span_max
         self._limits = Limits(settings.queue_messages_max, settings.queue_bytes_max, span)
         self._table: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
+        self._unowned: frozenset[MessageQueue] = frozenset()
         self._closing = False
         self.puller: Puller
         """What pulls the queues; set right after making both."""
@@ -178,9 +179,14 @@ class OwnedQueues:
     async def tidy(self) -> list[MessageQueue]:
         """Finish what could not be given up before, and drop queues whose pull loop was lost; the latter.
 
-        They are taken anew by the round that follows (client:C-20, C.6-1).
+        They are taken anew by the round that follows (client:C-20, C.6-1). Locks of queues that no round took
+        again, once they were to be started anew, are given back: they are somebody else's now.
         """
         await self.give_up([queue for queue, (held, _) in self._table.items() if held.leaving])
+        if self._locks is not None and not self._closing:
+            unowned = self._locks.asked - self._table.keys()
+            await self._locks.unlock(unowned & self._unowned, confirmed=True)
+            self._unowned = unowned
         now = self._monotonic()
         lost = [queue for queue, (held, _) in self._table.items() if held.pull_expired(now)]
         if lost:
@@ -257,9 +263,9 @@ class OwnedQueues:
             pull.cancel()
 
     async def unlock_all(self) -> None:
-        """Let others have all queues, with an answer (client:D-68)."""
-        if self._locks is not None and self._table:
-            await self._locks.unlock(self._table, confirmed=True)
+        """Let others have all queues, with an answer; also those that are just being taken (client:D-68)."""
+        if self._locks is not None:
+            await self._locks.unlock(self._locks.asked, confirmed=True)
 
     def clear(self) -> None:
         """Drop everything at once."""

@@ -133,6 +133,13 @@ class Puller:
 
     async def _wait_for_room(self, process_queue: ProcessQueue) -> None:
         """Wait until there is room, but not so long that the queue looks forgotten."""
+        self._occasional.write(
+            logging.INFO,
+            "full",
+            f"pulling {process_queue.queue} for group {self._group} pauses: {len(process_queue)} messages, "
+            f"{process_queue.bytes} bytes, a span of {process_queue.span} offsets are in hand "
+            f"({process_queue.limits}); handlers are slower than the broker",
+        )
         try:
             async with asyncio.timeout(_ROOM_SECONDS):
                 await process_queue.room()
