@@ -16,7 +16,7 @@ from sparrowmq.core.errors import InvalidNameError
 from sparrowmq.core.message import Message
 from sparrowmq.core.names import is_system_topic
 from sparrowmq.protocol.frame import Command
-from sparrowmq.protocol.java_json import loads
+from sparrowmq.protocol.java_json import dumps, loads
 from sparrowmq.testing import LocalCluster
 
 HOOK = Namespaced("ns1")
@@ -50,6 +50,35 @@ class TestRequests:
     )  # fmt: skip
     def test_headers(self, code: int, ext: dict[str, str], sent: dict[str, str]) -> None:
         assert wrapped(code, ext).ext == sent
+
+    @pytest.mark.proves("client:B-121")
+    @pytest.mark.parametrize(
+        ("code", "body", "sent"),
+        [
+            (34,
+             {"clientID": "c",
+              "producerDataSet": [{"groupName": "p"}, {"groupName": "CLIENT_INNER_PRODUCER"}],
+              "consumerDataSet": [
+                  {"groupName": "g", "subscriptionDataSet": [{"topic": "T", "subString": "T"}]},
+                  {"groupName": "h", "subscriptionDataSet": None}]},
+             {"clientID": "c",
+              "producerDataSet": [{"groupName": "ns1%p"}, {"groupName": "CLIENT_INNER_PRODUCER"}],
+              "consumerDataSet": [
+                  {"groupName": "ns1%g", "subscriptionDataSet": [{"topic": "ns1%T", "subString": "T"}]},
+                  {"groupName": "ns1%h", "subscriptionDataSet": None}]}),
+            (34, {"clientID": "c"}, {"clientID": "c"}),
+            (41, {"consumerGroup": "g", "mqSet": [{"topic": "T"}, {"topic": "%RETRY%g"}]},
+             {"consumerGroup": "ns1%g", "mqSet": [{"topic": "ns1%T"}, {"topic": "%RETRY%ns1%g"}]}),
+            (42, {"consumerGroup": "g"}, {"consumerGroup": "ns1%g"}),
+            (46, {"clientId": "c", "group": "g", "subscriptionData": {"topic": "T", "subString": "a > 1"}},
+             {"clientId": "c", "group": "ns1%g",
+              "subscriptionData": {"topic": "ns1%T", "subString": "a > 1"}}),
+            (200, {"groupName": "g", "retryMaxTimes": 3}, {"groupName": "ns1%g", "retryMaxTimes": 3}),
+            (35, {"groupName": "g"}, {"groupName": "g"}),
+        ],
+    )  # fmt: skip
+    def test_bodies(self, code: int, body: Any, sent: Any) -> None:
+        assert loads(wrapped(code, body=dumps(body)).body) == sent
 
     def test_recorded_heartbeats(self) -> None:
         seen = 0

@@ -55,8 +55,17 @@ def test_retries_that_make_no_sense_are_refused() -> None:
         Retry(after=float("nan"))
     with pytest.raises(ValueError, match="done=-2"):
         Retry(done=-2)
-    assert "asked for a retry" in str(Retry())
+    assert str(Retry()) == "the handler asked for a retry"
     assert str(Retry("no stock")) == "no stock"
+
+
+def test_a_retry_says_what_it_was_made_with() -> None:
+    plain = Retry()
+    assert (plain.after, plain.done, plain.dead) == (None, 0, False)
+    for after in (0, 0.5):
+        assert (Retry(after=after).after, Retry(after=after).level) == (after, 1)
+    told = Retry(after=60, done=2, dead=True)
+    assert (told.after, told.done, told.dead, told.level) == (60, 2, True, DEAD)
 
 
 @pytest.mark.proves("MUST-35")

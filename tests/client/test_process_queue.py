@@ -213,6 +213,39 @@ def test_ordered_messages_are_taken_and_committed_or_put_back() -> None:
     assert len(held) == 0
 
 
+@pytest.mark.proves("client:D-35", "client:D-36")
+def test_what_was_not_taken_is_neither_committed_nor_put_back() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    held.put([message(0), message(1), message(2)])
+    (first,) = held.take(1)
+    assert held.commit([message(7)]) == -1
+    assert held.commit([first, message(7)]) == 1, "offset 0 counts"
+    (second,) = held.take(1)
+    held.put_back([message(7), second])
+    assert held.waiting_offsets == [1, 2]
+
+
+def test_what_comes_back_behind_what_waits_is_sorted_in() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    held.put([message(offset) for offset in (1, 2, 3)])
+    taken = held.take(2)
+    held.put([message(0)])
+    held.put_back(taken)
+    assert (held.span, held.waiting_offsets) == (3, [0, 1, 2, 3])
+    assert held.first is not None and held.first.queue_offset == 0
+    assert [one.queue_offset for one in held.take(9)] == [0, 1, 2, 3]
+
+
+def test_it_says_what_state_it_is_in() -> None:
+    held = ProcessQueue(QUEUE, 3, Limits())
+    held.put([message(4)])
+    assert repr(held) == f"<ProcessQueue {QUEUE} active next=3 in_hand=1>"
+    held.leave()
+    assert repr(held) == f"<ProcessQueue {QUEUE} leaving next=3 in_hand=1>"
+    held.drop()
+    assert repr(held) == f"<ProcessQueue {QUEUE} dropped next=3 in_hand=0>"
+
+
 @pytest.mark.proves("client:D-38", "client:D-40", "client:D-41")
 def test_what_counts_towards_the_span() -> None:
     held = ProcessQueue(QUEUE, 0, Limits(span=None, messages=10))

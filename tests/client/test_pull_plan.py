@@ -6,7 +6,7 @@ from sparrowmq.client.pull_plan import Mode, PullPlan
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import InvalidExpressionError, InvalidNameError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.subscription import SQL92, Sql
+from sparrowmq.core.subscription import SQL92, Sql, SubscriptionData
 
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("U", "broker-a", 1)
 
@@ -45,7 +45,7 @@ def test_a_subscription_is_checked_and_replaced_by_the_next() -> None:
     for bad in ("", "a b", " "):
         with pytest.raises(InvalidNameError):
             plan.subscribe(bad, "*", None)
-    with pytest.raises(InvalidExpressionError):
+    with pytest.raises(InvalidExpressionError, match="for topic 'T' has no tag"):
         plan.subscribe("T", "||", None)
     assert (plan.mode, plan.topics) == (Mode.NONE, ()), "what was refused left nothing behind"
     plan.subscribe("T", "A || B", listener)
@@ -54,9 +54,10 @@ def test_a_subscription_is_checked_and_replaced_by_the_next() -> None:
     plan.subscribe("T", "*", None)
     assert plan.subscription("T").tags == frozenset()
     assert plan.listener_of("T") is None
+    plan.subscribe("T", "*", listener)
     plan.unsubscribe("T")
     plan.unsubscribe("never")
-    assert plan.topics == ()
+    assert (plan.topics, plan.listener_of("T")) == ((), None)
 
 
 @pytest.mark.proves("client:E-23", "client:E-44")
@@ -65,12 +66,17 @@ def test_an_assignment_replaces_the_one_before_and_is_not_announced() -> None:
     with pytest.raises(SettingsError, match="at least one queue"):
         plan.assign([])
     assert plan.mode is Mode.NONE
+    with pytest.raises(InvalidExpressionError, match="for topic 'T' has no tag"):
+        plan.filter_assigned("T", "||")
     plan.filter_assigned("T", "A")
+    assert repr(plan) == "<PullPlan nothing yet >"
     plan.assign([A, B, A])
     assert plan.assigned == (A, B)
     assert plan.topics == ("T", "U")
     assert plan.subscription("T").tags == {"A"}
-    assert plan.subscription("U").expression == "*", "the default"
+    assert plan.subscription("T").version > 0
+    assert plan.subscription("U") == SubscriptionData("U"), "everything, by default"
+    assert repr(plan) == "<PullPlan assign T, U>"
     assert (plan.announced, plan.shared) == ((), ())
     plan.assign([B])
     assert plan.assigned == (B,)
@@ -102,6 +108,7 @@ def test_what_is_pulled_is_shared_but_not_announced() -> None:
     assert [data.topic for data in plan.announced] == ["T"]
     plan.register("X", None)
     assert [data.topic for data in plan.announced] == ["T", "X"]
+    assert plan.shared == ("T", "X"), "each once"
 
 
 @pytest.mark.proves("client:E-07")

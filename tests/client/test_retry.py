@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sparrowmq.client.retry import final_error, is_retryable, is_retryable_async
@@ -54,6 +56,8 @@ def test_the_last_error_keeps_type_and_code_and_says_what_was_tried() -> None:
     assert final.__notes__ == ["the send to 'T' was tried 3 times in 0.500 s, on a, b"]
     single = final_error(BrokerError(2, "busy"), topic="T", tries=1, seconds=0.1, brokers=["a"])
     assert not hasattr(single, "__notes__")
+    twice = final_error(ConnectError("x"), topic="T", tries=2, seconds=0.1, brokers=[])
+    assert twice.__notes__ == ["the send to 'T' was tried 2 times in 0.100 s, on no broker"]
 
 
 @pytest.mark.proves("client:B-27", "client:B-28")
@@ -74,15 +78,19 @@ def test_what_is_tried_again_asynchronously(error: SparrowError, again: bool) ->
 
 @pytest.mark.proves("client:B-43")
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("make", "code"),
     [
-        (ConnectError("x"), 10001),
-        (RequestTimeoutError("x"), 10002),
-        (ClientError("x"), 10003),
-        (NoRouteError("x"), 10005),
-        (BrokerError(14, "x"), 14),
+        (lambda: ConnectError("x"), 10001),
+        (lambda: RequestTimeoutError("x"), 10002),
+        (lambda: ClientError("x"), 10003),
+        (lambda: ClientError("x", code=7), 7),
+        (lambda: InvalidStateError("x"), -1),
+        (lambda: NoRouteError("x"), 10005),
+        (lambda: BrokerError(14, "x"), 14),
+        (lambda: BrokerError(-1, "x"), -1),
     ],
 )
-def test_the_last_error_has_rocketmqs_code(error: SparrowError, code: int) -> None:
+def test_the_last_error_has_rocketmqs_code(make: Callable[[], SparrowError], code: int) -> None:
+    error = make()
     last = final_error(error, topic="T", tries=2, seconds=1, brokers=["a", "b"])
     assert last is error and last.code == code  # type: ignore[attr-defined]

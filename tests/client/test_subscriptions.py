@@ -51,6 +51,7 @@ def test_removing_forgets_all_of_a_topic() -> None:
     subscriptions.add("T", "*", print)
     subscriptions.remove("T")
     subscriptions.remove("never")
+    assert repr(subscriptions) == "<Subscriptions %RETRY%g>"
     assert subscriptions.find("T") is None
     assert subscriptions.handler("T") is None
     assert "T" not in subscriptions.topics

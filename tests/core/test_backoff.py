@@ -31,6 +31,17 @@ def test_the_same_seed_gives_the_same_delays_and_no_seed_others() -> None:
     assert list(islice(Backoff().delays(), 5)) != one
 
 
+def test_jitter_is_twice_the_random_number_less_one() -> None:
+    numbers = random.Random(7)
+    expected = [base * (1 + 0.5 * (2 * numbers.random() - 1)) for base in (1, 3, 9)]
+    delays = Backoff(first=1, most=9, factor=3, jitter=0.5).delays(random.Random(7))
+    assert list(islice(delays, 3)) == pytest.approx(expected)
+
+
+def test_delays_need_not_grow() -> None:
+    assert list(islice(Backoff(first=0.5, most=0.5, factor=1, jitter=0).delays(), 3)) == [0.5] * 3
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{"first": 0}, {"first": -1}, {"first": 2, "most": 1}, {"factor": 0.5}, {"jitter": 1}, {"jitter": -0.1}],

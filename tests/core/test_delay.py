@@ -44,6 +44,11 @@ def test_levels_that_cannot_be_read_are_refused(text: str) -> None:
         DelayLevels.parse(text)
 
 
+def test_levels_end_at_366_days_and_at_a_thousand() -> None:
+    assert DelayLevels.parse("366d").delays == (366 * 86_400_000,)
+    assert DelayLevels.parse(" ".join(["1s"] * 1000)).highest == 1000
+
+
 def test_levels_take_four_units() -> None:
     levels = DelayLevels.parse("3s 2m 1h 1d")
     assert levels.delays == (3000, 120_000, 3_600_000, 86_400_000)

@@ -61,6 +61,15 @@ def test_the_parts_of_a_unique_key() -> None:
     assert key[28:] == "0000"
 
 
+def test_the_time_counts_milliseconds_since_the_month_began() -> None:
+    moment = at(2024, 3, 17, 13, 45, 59, 123_456)
+    assert int(UniqueIds("10.0.0.1").next(moment)[20:28], 16) == moment - at(2024, 3, 1)
+    before = datetime.now()
+    since = int(UniqueIds("10.0.0.1").next()[20:28], 16)
+    month = datetime(before.year, before.month, 1)
+    assert 0 <= since - int((before - month).total_seconds() * 1000) < 60_000, "it is now by default"
+
+
 def test_the_counter_wraps_and_never_repeats_before() -> None:
     ids = UniqueIds("10.0.0.1")
     now = at(2024, 3, 2)
@@ -87,9 +96,9 @@ def test_the_time_starts_again_with_each_month(month: tuple[int, int], following
 def test_a_clock_set_back_a_little_before_the_month_counts_as_its_start() -> None:
     ids = UniqueIds("10.0.0.1")
     ids.next(at(2024, 3, 1))
-    assert int(ids.next(at(2024, 3, 1) - 999_000)[20:28], 16) == 0
-    since = int(ids.next(at(2024, 3, 1) - 1_001_000)[20:28], 16)
-    assert since == at(2024, 3, 1) - 1_001_000 - at(2024, 2, 1)
+    assert int(ids.next(at(2024, 3, 1) - 1_000_000)[20:28], 16) == 0
+    since = int(ids.next(at(2024, 3, 1) - 1_000_001)[20:28], 16)
+    assert since == at(2024, 3, 1) - 1_000_001 - at(2024, 2, 1)
 
 
 def test_an_ipv6_machine_has_longer_keys() -> None:

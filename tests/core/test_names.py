@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,23 @@ def test_legal_names(check: Callable[[str], None], name: str) -> None:
 def test_illegal_names_are_refused(check: Callable[[str], None], name: str) -> None:
     with pytest.raises(InvalidNameError):
         check(name)
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"),
+    [*zip(CHECKS, ("topic", "topic", "group"), strict=True), (names.check_namespace, "namespace")],
+)
+def test_a_refusal_says_of_what(check: Callable[[str], None], kind: str) -> None:
+    for wrong, text in (
+        (5, "must be text, not int (5)"),
+        (None, "must be text, not NoneType (None)"),
+        (" ", "is blank; give it a name"),
+        ("x" * 256, "has 256 characters"),
+        ("a.b", "'a.b' may only have letters"),
+    ):
+        with pytest.raises(InvalidNameError, match=re.escape(text)) as caught:
+            check(wrong)  # type: ignore[arg-type]
+        assert str(caught.value).startswith(f"the {kind} ")
 
 
 @given(st.text(max_size=20))
@@ -154,12 +172,17 @@ def test_the_name_space_of_a_name(name: str, space: str | None) -> None:
     [
         ("http://MQ_INST_12_abc.mq.example:80", "MQ_INST_12_abc"),
         ("MQ_INST_12_abc.mq.example:80", "MQ_INST_12_abc"),
+        ("  http://MQ_INST_12_abc.mq.example:80 ", "MQ_INST_12_abc"),
         ("127.0.0.1:9876", None),
         ("http://mq.example/MQ_INST_1", None),
     ],
 )
 def test_the_name_space_of_an_end_point(address: str, space: str | None) -> None:
     assert names.namespace_of_endpoint(address) == space
+
+
+def test_a_name_space_may_be_as_long_as_a_topic() -> None:
+    names.check_namespace("x" * 127)
 
 
 @pytest.mark.parametrize("space", ["", "a%b", "a b", "x" * 128])

@@ -13,6 +13,7 @@ def test_sizes_and_positions_are_the_references() -> None:
     assert (usual.hashes, usual.bits) == (3, 112)
     assert usual.positions("G#T") == (24, 26, 83)
     assert usual.positions("中文#t") == (34, 72, 33)
+    assert usual.positions("\ud83d#t") == usual.positions("?#t"), "Java writes half a pair as a question mark"
     assert (BloomFilter(10, 128).hashes, BloomFilter(10, 128).bits) == (4, 616)
 
 

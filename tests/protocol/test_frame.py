@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import struct
+from itertools import pairwise
 from unittest.mock import patch
 
 import pytest
@@ -122,6 +124,20 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(
             found += reader.feed(stream[start:stop])
     assert [decode(*item) for item in found] == commands
     assert reader.buffered == 0
+
+
+@pytest.mark.parametrize("rest", [b"", COMPACT, REQUEST[:5], COMPACT + REQUEST[:-1]])
+@pytest.mark.parametrize("cuts", [[0], [0, 1, 700], [1023], [200, 400]])
+def test_a_large_body_in_pieces_is_taken_whole(cuts: list[int], rest: bytes) -> None:
+    """The pieces are cut at these bytes of the body; what follows the frame comes with the last."""
+    whole = encode(Command(0, 7, body=random.Random(1).randbytes(1024)))
+    ends = [len(whole) - 1024 + cut for cut in cuts]
+    *pieces, last = (whole[start:stop] for start, stop in pairwise([0, *ends, len(whole)]))
+    reader, other = FrameReader(), FrameReader()
+    with patch.object(frames, "LARGE_FRAME_BYTES", 100):
+        assert [reader.feed(piece) for piece in pieces] == [[]] * len(pieces)
+        assert reader.feed(last + rest) == [recorded.raw(whole), *other.feed(rest)]
+    assert reader.buffered == other.buffered
 
 
 @pytest.mark.parametrize("whole", [REQUEST, COMPACT, encode(Command(0, body=b"\x00" * 9))])

@@ -82,6 +82,11 @@ def test_absent_tags_and_keys_are_the_text_null() -> None:
     plain = dataclasses.replace(PUB, tags="", keys="")
     assert "\x01null\x01null\x01h:1" in encode_trace(plain)
     assert decode_traces(encode_trace(plain)) == [plain]
+    ended = dataclasses.replace(END, tags="", keys="", transaction_id="", from_check=False)
+    assert encode_trace(ended) == "EndTransaction|4|R|g|T|M|null|null|h:1|2|null|UNKNOW|false\x02".replace(
+        "|", "\x01"
+    )
+    assert decode_traces(encode_trace(ended)) == [ended]
     for trace in (dataclasses.replace(BEFORE, keys=""), dataclasses.replace(AFTER, keys="")):
         assert "\x01null" in encode_trace(trace)
         assert decode_traces(encode_trace(trace)) == [trace]

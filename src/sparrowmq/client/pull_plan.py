@@ -42,7 +42,7 @@ class PullPlan:
         """Listeners of subscribed topics."""
         self.assigned: tuple[MessageQueue, ...] = ()
         self._data: dict[str, SubscriptionData] = {}
-        self._automatic: dict[str, SubscriptionData] = {}
+        self._automatic: dict[str, None] = {}  # topics in order
         self._expressions: dict[str, SubscriptionData] = {}
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class PullPlan:
         """
         if self.mode is not Mode.REGISTER or topic in self._data or topic in self._automatic:
             return False
-        self._automatic[topic] = SubscriptionData(topic)
+        self._automatic.setdefault(topic)
         return True
 
     def subscription(self, topic: str) -> SubscriptionData:

@@ -72,4 +72,4 @@ class UniqueIds:
         since = max(0, now_ms - self._month_start_ms)
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
-        return f"{self._head}{since & 0xFFFFFFFF:08X}{counter:04X}"
+        return f"{self._head}{since:08X}{counter:04X}"

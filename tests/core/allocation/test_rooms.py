@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sparrowmq.core.allocation import Averagely, ByMachineRoom, MachineRoomNearby
@@ -51,6 +53,7 @@ def test_queues_of_the_rooms_are_divided_with_the_rest_at_the_end() -> None:
         ("hz@b@c", False),
         ("sh@b", False),
         ("@", False),
+        ("hz@X", True),
     ],
 )
 def test_only_names_of_two_parts_have_a_room(broker: str, kept: bool) -> None:
@@ -99,6 +102,22 @@ def test_rooms_with_members_keep_their_queues_and_the_others_are_shared_by_all()
         [f"{room} {number}" for room in ("bj", "hz", "sh") for number in half] for half in ((0, 1), (2, 3))
     ]
     assert nearby(["gz-c0", "gz-c1"]) == {"gz-c0": halves[0], "gz-c1": halves[1]}
+
+
+@pytest.mark.proves("client:C.5.5")
+def test_rooms_come_in_javas_order_and_the_inner_strategy_hears_the_group() -> None:
+    """Java sorts texts by UTF-16 units: a pair of them, from U+10000 on, lies below U+FF5E."""
+
+    class Noting(Averagely):
+        def allocate(self, group: str, *arguments: Any) -> list[MessageQueue]:
+            groups.append(group)
+            return super().allocate(group, *arguments)
+
+    groups: list[str] = []
+    queues = [MessageQueue("T", f"{room}-b", 0) for room in ("～", "😀", "hz")]
+    share = MachineRoomNearby(Noting(), ByDash()).allocate("the group", "hz-c", queues, ["hz-c"])
+    assert [queue.broker_name for queue in share] == ["hz-b", "😀-b", "～-b"]
+    assert groups == ["the group"] * 3
 
 
 @pytest.mark.proves("client:C.5.5")
