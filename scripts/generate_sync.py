@@ -29,6 +29,7 @@ BASES = {
 }
 PARTS = {
     "Admin": (
+        "admin_access:AccessAdmin",
         "admin_dead:DeadLetterAdmin",
         "admin_groups:GroupAdmin",
         "admin_names:NameServerAdmin",

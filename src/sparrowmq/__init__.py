@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparrowmq.client.admin_types import (
+        AccessGrant,
+        AccessUser,
         BrokerStatus,
         DeadLetterStatus,
         GroupConnections,
@@ -135,6 +137,8 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
+    "AccessGrant",
+    "AccessUser",
     "Admin",
     "AllocateStrategy",
     "AllocationError",
@@ -235,8 +239,8 @@ _HOMES = {
     "sparrowmq.client.outcomes": "ConsumeResult Retry",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
     "sparrowmq.client.admin_types": (
-        "BrokerStatus DeadLetterStatus GroupConnections GroupMemberInfo MemberStatus QueueProgress "
-        "QueueStatus Rate Rates"
+        "AccessGrant AccessUser BrokerStatus DeadLetterStatus GroupConnections GroupMemberInfo MemberStatus "
+        "QueueProgress QueueStatus Rate Rates"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",

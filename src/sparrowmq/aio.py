@@ -7,6 +7,8 @@ from sparrowmq.client.admin import (
     Admin,
 )
 from sparrowmq.client.admin_types import (
+    AccessGrant,
+    AccessUser,
     BrokerStatus,
     DeadLetterStatus,
     GroupConnections,
@@ -126,6 +128,8 @@ from sparrowmq.core.subscription import (
 )
 
 __all__ = [
+    "AccessGrant",
+    "AccessUser",
     "Admin",
     "AllocateStrategy",
     "AllocationError",

@@ -12,6 +12,7 @@ from tests.interop.driver import JavaDriver, JavaError
 from tests.support import run, until
 
 from sparrowmq import aio
+from sparrowmq.client.admin_types import AccessGrant, AccessUser
 from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import Message
@@ -228,3 +229,49 @@ def test_one_name_space(
             return await admin.topic_list(system=True)
 
     assert {f"INST1%{name}", f"%RETRY%INST1%{name}"} <= set(run(topics()))
+
+
+@pytest.mark.proves("remoting:2.7", "remoting:7.3")
+@pytest.mark.parametrize("servers", ["guarded_apache", "guarded_ours"])
+def test_users_are_administered_the_same_way_everywhere(
+    request: pytest.FixtureRequest, sides: dict[str, Any], name: str, servers: str
+) -> None:
+    cluster = request.getfixturevalue(servers)
+    create_topic(name, namesrv=cluster.namesrv, **ROOT)
+
+    def administer(work: Any) -> Any:
+        async def main() -> Any:
+            async with aio.Admin(settings=ClientSettings(namesrv=cluster.namesrv, **ROOT)) as admin:
+                return await work(admin)
+
+        return run(main())
+
+    async def begin(admin: aio.Admin) -> list[Any]:
+        await admin.create_user(name, "first1234")
+        await admin.grant(name, [f"Topic:{name}"], ["Pub", "Get"], sources=["127.0.0.1"])
+        await admin.grant(name, ["Group:*"], ["Sub"], allow=False)
+        return [await admin.users(name), await admin.grants(name)]
+
+    async def change(admin: aio.Admin) -> list[Any]:
+        await admin.update_user(name, enabled=False)
+        await admin.revoke(name, "Group:*")
+        return [await admin.users(name), await admin.grants(name)]
+
+    async def end(admin: aio.Admin) -> list[Any]:
+        await admin.delete_user(name)
+        return [await admin.users(name), await admin.grants(name)]
+
+    user, grants = administer(begin)
+    assert user == [AccessUser(name, super_user=False, enabled=True)]
+    pub = AccessGrant(name, f"Topic:{name}", ("Pub", "Get"), ("127.0.0.1",))
+    assert sorted(grants, key=str) == sorted(
+        [AccessGrant(name, "Group:*", ("Sub",), allow=False), pub], key=str
+    )
+    keys = {"access_key": name, "secret_key": "first1234"}
+    for side in sides.values():
+        assert send(side, name, namesrv=cluster.namesrv, **keys) == [name] * len(BODIES)
+    assert administer(change) == [[AccessUser(name, super_user=False, enabled=False)], [pub]]
+    for side in sides.values():
+        with pytest.raises((BrokerError, JavaError), match="is disabled"):
+            send(side, name, namesrv=cluster.namesrv, **keys)
+    assert administer(end) == [[], []]

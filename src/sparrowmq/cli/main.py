@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from sparrowmq.cli import (
+    access,
     brokers,
     checks,
     clusters,
@@ -92,6 +93,9 @@ app.add_typer(message_query.app, name="message")
 app.add_typer(topics.app, name="topic")
 app.add_typer(clusters.cluster_app, name="cluster")
 app.add_typer(groups.app, name="group")
+app.add_typer(access.user_app, name="user")
+app.add_typer(access.acl_app, name="acl")
+app.add_typer(access.account_app, name="account")
 app.command("trace")(tracing.trace)
 app.add_typer(dlq.app, name="dlq")
 message_query.app.command("trace")(tracing.trace)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparrowmq.client import queries
+from sparrowmq.client.admin_access import AccessAdmin
 from sparrowmq.client.admin_dead import DeadLetterAdmin
 from sparrowmq.client.admin_groups import GroupAdmin
 from sparrowmq.client.admin_names import NameServerAdmin
@@ -59,7 +60,7 @@ _ROUTE_WAIT: Final = 10.0
 """Seconds a new topic may take to show at the name server."""
 
 
-class Admin(DeadLetterAdmin, GroupAdmin, NameServerAdmin, TraceAdmin):
+class Admin(AccessAdmin, DeadLetterAdmin, GroupAdmin, NameServerAdmin, TraceAdmin):
     """Asks and changes clusters.
 
         async with Admin(namesrv="127.0.0.1:9876") as admin:

@@ -116,3 +116,27 @@ class MemberStatus:
     client_id: str
     info: ConsumerRunningInfo | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessUser:
+    """A user of 5.x access control; a super user may do everything, one that is not enabled nothing."""
+
+    name: str
+    super_user: bool
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AccessGrant:
+    """What a user may (`allow`) or may not do with a resource, from `sources` or, without any, everywhere.
+
+    A grant by `default` counts only where none of the user's others speaks.
+    """
+
+    user: str
+    resource: str
+    actions: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    allow: bool = True
+    default: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,8 @@ from sparrowmq.client import queries
 from sparrowmq.client.admin import PERM_READ_WRITE
 from sparrowmq.client.admin import Admin as _Admin
 from sparrowmq.client.admin_types import (
+    AccessGrant,
+    AccessUser,
     BrokerStatus,
     DeadLetterStatus,
     GroupConnections,
@@ -899,6 +901,109 @@ class Admin(Facade[_Admin]):
     def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the next offset the group will read. A member that is online goes on from where it is."""
         self._run(self._inner.commit, group, queue, offset)
+
+    def create_user(
+        self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None
+    ) -> None:
+        """Make a user (3001); a super user may do everything. Raises `BrokerError` when there is one."""
+        self._run(self._inner.create_user, name, password, super_user=super_user, cluster=cluster)
+
+    def update_user(
+        self,
+        name: str,
+        *,
+        password: str | None = None,
+        super_user: bool | None = None,
+        enabled: bool | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Change of a user what is given (3002). Raises `BrokerError` when there is none."""
+        self._run(
+            self._inner.update_user,
+            name,
+            password=password,
+            super_user=super_user,
+            enabled=enabled,
+            cluster=cluster,
+        )
+
+    def delete_user(self, name: str, *, cluster: str | None = None) -> None:
+        """Delete a user and what it may do (3003); nothing happens when there is none."""
+        self._run(self._inner.delete_user, name, cluster=cluster)
+
+    def users(self, part: str = "", *, cluster: str | None = None) -> list[AccessUser]:
+        """The users with `part` in their names (3005), sorted; never their passwords."""
+        return self._run(self._inner.users, part, cluster=cluster)
+
+    def grant(
+        self,
+        user: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        sources: Sequence[str] = (),
+        allow: bool = True,
+        cluster: str | None = None,
+    ) -> None:
+        """Let a user do `actions` with `resources` (3007), only from `sources` when given.
+
+        Actions are Pub, Sub, Create, Update, Delete, Get, List and All; resources `Topic:Orders`,
+        `Group:bill*`, `Cluster:*` and `*`; sources addresses and networks. Without `allow` it is forbidden.
+        What was said of the same resource is replaced. Raises `BrokerError` for what makes no sense to the
+        broker.
+        """
+        self._run(self._inner.grant, user, resources, actions, sources=sources, allow=allow, cluster=cluster)
+
+    def revoke(self, user: str, resource: str | None = None, *, cluster: str | None = None) -> None:
+        """Forget what was said of a user and one resource, or of all (3008)."""
+        self._run(self._inner.revoke, user, resource, cluster=cluster)
+
+    def grants(self, part: str = "", *, cluster: str | None = None) -> list[AccessGrant]:
+        """What users with `part` in their names may do (3010), by user."""
+        return self._run(self._inner.grants, part, cluster=cluster)
+
+    def put_account(
+        self,
+        access_key: str,
+        secret_key: str | None = None,
+        *,
+        admin: bool | None = None,
+        white_address: str | None = None,
+        default_topic_perm: str | None = None,
+        default_group_perm: str | None = None,
+        topic_perms: Sequence[str] | None = None,
+        group_perms: Sequence[str] | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Make an account, or change of it what is given (50).
+
+        `topic_perms` and `group_perms` hold `name=PUB|SUB` and replace those there were. Apache's brokers
+        take away an account's `admin` when it is not given. Raises `BrokerError` with the reason.
+        """
+        self._run(
+            self._inner.put_account,
+            access_key,
+            secret_key,
+            admin=admin,
+            white_address=white_address,
+            default_topic_perm=default_topic_perm,
+            default_group_perm=default_group_perm,
+            topic_perms=topic_perms,
+            group_perms=group_perms,
+            cluster=cluster,
+        )
+
+    def delete_account(self, access_key: str, *, cluster: str | None = None) -> None:
+        """Delete an account (51). Raises `BrokerError` when there is none."""
+        self._run(self._inner.delete_account, access_key, cluster=cluster)
+
+    def set_white_addresses(self, addresses: Sequence[str], *, cluster: str | None = None) -> None:
+        """Replace the addresses from where nobody needs an account (53)."""
+        self._run(self._inner.set_white_addresses, addresses, cluster=cluster)
+
+    def account_versions(self, *, cluster: str | None = None) -> dict[str, int]:
+        """How often the main file of accounts was changed by command, by broker name (52)."""
+        return self._run(self._inner.account_versions, cluster=cluster)
 
     def dead_letter_groups(self) -> list[DeadLetterStatus]:
         """Groups with dead letters, sorted; a group whose dead letters are all gone again has 0."""

@@ -1,0 +1,214 @@
+"""Who may do what: users and policies of 5.x brokers, accounts of 4.x ones (client:F, access control)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from sparrowmq.client.admin_calls import AdminCalls
+from sparrowmq.client.admin_types import AccessGrant, AccessUser
+from sparrowmq.client.requests import check
+from sparrowmq.core.errors import ClientError
+from sparrowmq.protocol.bodies import DataVersion
+from sparrowmq.protocol.bodies.access import (
+    AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+    acls_from_json,
+    users_from_json,
+)
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
+
+_SECONDS: Final = 5.0
+_SUBJECT: Final = "User:"
+_CUSTOM: Final = "Custom"
+
+
+class AccessAdmin(AdminCalls):
+    """The part of `Admin` for access control: changes are made at every master, or at those of `cluster`.
+
+    What the first refused is raised once all were asked. Lists are those of one master.
+    """
+
+    async def create_user(
+        self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None
+    ) -> None:
+        """Make a user (3001); a super user may do everything. Raises `BrokerError` when there is one."""
+        _check_name("the user", name)
+        _check_name("the password", password)
+        user = UserInfo(name, password, _kind(super_user))
+        await self._tell(RequestCode.AUTH_CREATE_USER, {"username": name}, user.encode(), cluster)
+
+    async def update_user(
+        self,
+        name: str,
+        *,
+        password: str | None = None,
+        super_user: bool | None = None,
+        enabled: bool | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Change of a user what is given (3002). Raises `BrokerError` when there is none."""
+        if password is None and super_user is None and enabled is None:
+            raise ClientError(f"nothing of user {name!r} is to change; give password, super_user or enabled")
+        kind = None if super_user is None else _kind(super_user)
+        status = None if enabled is None else "enable" if enabled else "disable"
+        user = UserInfo(name, password, kind, status)
+        await self._tell(RequestCode.AUTH_UPDATE_USER, {"username": name}, user.encode(), cluster)
+
+    async def delete_user(self, name: str, *, cluster: str | None = None) -> None:
+        """Delete a user and what it may do (3003); nothing happens when there is none."""
+        _check_name("the user", name)
+        await self._tell(RequestCode.AUTH_DELETE_USER, {"username": name}, b"", cluster)
+
+    async def users(self, part: str = "", *, cluster: str | None = None) -> list[AccessUser]:
+        """The users with `part` in their names (3005), sorted; never their passwords."""
+        body = await self._ask_one(RequestCode.AUTH_LIST_USER, {"filter": part} if part else {}, cluster)
+        found = [
+            AccessUser(user.username or "", user.user_type == "Super", user.user_status != "disable")
+            for user in users_from_json(body)
+        ]
+        return sorted(found, key=lambda user: user.name)
+
+    async def grant(
+        self,
+        user: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        sources: Sequence[str] = (),
+        allow: bool = True,
+        cluster: str | None = None,
+    ) -> None:
+        """Let a user do `actions` with `resources` (3007), only from `sources` when given.
+
+        Actions are Pub, Sub, Create, Update, Delete, Get, List and All; resources `Topic:Orders`,
+        `Group:bill*`, `Cluster:*` and `*`; sources addresses and networks. Without `allow` it is forbidden.
+        What was said of the same resource is replaced. Raises `BrokerError` for what makes no sense to the
+        broker.
+        """
+        _check_name("the user", user)
+        if isinstance(resources, str) or isinstance(actions, str) or isinstance(sources, str):
+            raise ClientError("resources, actions and sources are lists of texts")
+        if not resources or not actions:
+            raise ClientError(f"nothing is granted to user {user!r}; name resources and actions")
+        entries = [
+            PolicyEntryInfo(resource, list(actions), list(sources) or None, "Allow" if allow else "Deny")
+            for resource in resources
+        ]
+        acl = AclInfo(_SUBJECT + user, [PolicyInfo(_CUSTOM, entries)])
+        await self._tell(RequestCode.AUTH_UPDATE_ACL, {"subject": _SUBJECT + user}, acl.encode(), cluster)
+
+    async def revoke(self, user: str, resource: str | None = None, *, cluster: str | None = None) -> None:
+        """Forget what was said of a user and one resource, or of all (3008)."""
+        _check_name("the user", user)
+        ext = {"subject": _SUBJECT + user}
+        if resource is not None:
+            ext |= {"resource": resource, "policyType": _CUSTOM}
+        await self._tell(RequestCode.AUTH_DELETE_ACL, ext, b"", cluster)
+
+    async def grants(self, part: str = "", *, cluster: str | None = None) -> list[AccessGrant]:
+        """What users with `part` in their names may do (3010), by user."""
+        ext = {"subjectFilter": part} if part else {}
+        body = await self._ask_one(RequestCode.AUTH_LIST_ACL, ext, cluster)
+        found = [grant for acl in acls_from_json(body) for grant in _grants(acl)]
+        return sorted(found, key=lambda grant: grant.user)
+
+    # Accounts of 4.x
+
+    async def put_account(
+        self,
+        access_key: str,
+        secret_key: str | None = None,
+        *,
+        admin: bool | None = None,
+        white_address: str | None = None,
+        default_topic_perm: str | None = None,
+        default_group_perm: str | None = None,
+        topic_perms: Sequence[str] | None = None,
+        group_perms: Sequence[str] | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Make an account, or change of it what is given (50).
+
+        `topic_perms` and `group_perms` hold `name=PUB|SUB` and replace those there were. Apache's brokers
+        take away an account's `admin` when it is not given. Raises `BrokerError` with the reason.
+        """
+        _check_name("the access key", access_key)
+        given = {
+            "accessKey": access_key,
+            "secretKey": secret_key,
+            "admin": None if admin is None else str(admin).lower(),
+            "whiteRemoteAddress": white_address,
+            "defaultTopicPerm": default_topic_perm,
+            "defaultGroupPerm": default_group_perm,
+            "topicPerms": None if topic_perms is None else ",".join(topic_perms),
+            "groupPerms": None if group_perms is None else ",".join(group_perms),
+        }
+        ext = {name: value for name, value in given.items() if value is not None}
+        await self._tell(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, ext, b"", cluster)
+
+    async def delete_account(self, access_key: str, *, cluster: str | None = None) -> None:
+        """Delete an account (51). Raises `BrokerError` when there is none."""
+        _check_name("the access key", access_key)
+        await self._tell(RequestCode.DELETE_ACL_CONFIG, {"accessKey": access_key}, b"", cluster)
+
+    async def set_white_addresses(self, addresses: Sequence[str], *, cluster: str | None = None) -> None:
+        """Replace the addresses from where nobody needs an account (53)."""
+        ext = {"globalWhiteAddrs": ",".join(addresses)}
+        await self._tell(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ext, b"", cluster)
+
+    async def account_versions(self, *, cluster: str | None = None) -> dict[str, int]:
+        """How often the main file of accounts was changed by command, by broker name (52)."""
+        found = {}
+        for broker, address in (await self._cluster_masters(cluster)).items():
+            answer = await self._call(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, {}, b"")
+            text = answer.ext.get("version", "{}")
+            found[broker] = DataVersion.decode(text.encode()).counter
+        return found
+
+    # Inside
+
+    async def _tell(self, code: RequestCode, ext: dict[str, str], body: bytes, cluster: str | None) -> None:
+        masters = await self._cluster_masters(cluster)
+        calls = (self._call(address, code, ext, body) for address in masters.values())
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _ask_one(self, code: RequestCode, ext: dict[str, str], cluster: str | None) -> bytes:
+        masters = await self._cluster_masters(cluster)
+        return (await self._call(masters[min(masters)], code, ext, b"")).body
+
+    async def _call(self, address: str, code: RequestCode, ext: dict[str, str], body: bytes) -> Command:
+        request = Command(code, ext=dict(ext), body=body)
+        answer = await self._running().remoting.call(address, request, _SECONDS)
+        return check(answer, address, code)
+
+
+def _grants(acl: AclInfo) -> list[AccessGrant]:
+    user = (acl.subject or "").removeprefix(_SUBJECT)
+    return [
+        AccessGrant(
+            user,
+            entry.resource or "",
+            tuple(entry.actions),
+            tuple(entry.source_ips or ()),
+            (entry.decision or "").lower() == "allow",
+            (policy.policy_type or _CUSTOM).lower() == "default",
+        )
+        for policy in acl.policies
+        for entry in policy.entries
+    ]
+
+
+def _kind(super_user: bool) -> str:
+    return "Super" if super_user else "Normal"
+
+
+def _check_name(what: str, text: str) -> None:
+    if not text.strip():
+        raise ClientError(f"{what} is empty")
