@@ -49,6 +49,9 @@ class FakeConnection:
         self.closed = True
         self.close_reason = reason
 
+    def refuse(self, error: Exception) -> None:
+        self.close(str(error))
+
     def answers(self) -> list[Command]:
         """The frames written since the last call."""
         data, self.written = self.written, b""

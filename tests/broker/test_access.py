@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.doubles import FakeConnection
 from tests.support import run, until
 
 from sparrowmq import aio
-from sparrowmq.broker.access import make_gate
+from sparrowmq.broker.access import GuardedHandler, make_gate
 from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import BrokerError, SettingsError
@@ -24,7 +25,15 @@ from sparrowmq.protocol.bodies.access import (
     acls_from_json,
     users_from_json,
 )
-from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, FrameReader, decode, encode
+from sparrowmq.protocol.frame import (
+    FLAG_ONEWAY,
+    JSON_HEADER,
+    Command,
+    FrameReader,
+    RawFrame,
+    decode,
+    encode,
+)
 from sparrowmq.testing import LocalCluster
 from sparrowmq.transport.signing import Credentials, sign
 
@@ -241,8 +250,11 @@ class TestAuth:
                 ("alice", "Normal"),
                 ("root", "Super"),
             ]
+            assert [user.password for user in users] == [None, None], "passwords are for super users"
             got = UserInfo.decode((await ask(address, 3004, {"username": "root"}, b"", alice)).body)
-            assert got == UserInfo("root", "toor1234", "Super", "enable")
+            assert got == UserInfo("root", None, "Super", "enable")
+            got = UserInfo.decode((await ask(address, 3004, {"username": "alice"}, b"", SUPER)).body)
+            assert got.password == "secret12"
             assert (await ask(address, 3004, {"username": "nobody"}, b"", alice)).body == b""
             for code, body in ((3002, UserInfo(user_type="Super")), (3003, UserInfo())):
                 target = {"username": "alice" if code == 3002 else "root"}
@@ -270,6 +282,40 @@ class TestAuth:
 
         run(main())
 
+    @pytest.mark.proves("remoting:7.3")
+    def test_messages_of_other_topics_stay_out_of_reach(self, cluster: LocalCluster) -> None:
+        """Who may read one topic reads no other by the place of its messages, nor what waits to be sent."""
+
+        async def main() -> None:
+            address, where = cluster.broker_address, {"namesrv": cluster.namesrv}
+            await self.make_user(
+                address,
+                PolicyEntryInfo("Topic:*", ["All"], None, "Allow"),
+                PolicyEntryInfo("Topic:Secret", ["All"], None, "Deny"),
+                PolicyEntryInfo("Group:mine", ["All"], None, "Allow"),
+            )
+            root = ProducerSettings(**where, **keys("root", "toor1234"), retries=0)
+            async with aio.Producer("p", settings=root) as producer:
+                sent = await producer.send(Message("Secret", b"x"))
+            offset = str(int(sent.offset_message_id[-16:], 16))
+            alice = Credentials("alice", "secret12")
+            taken = {"group": "mine", "offset": offset, "delayLevel": "0"}
+            pull = {"consumerGroup": "mine", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1"}
+            for code, ext in (
+                (33, {"offset": offset, "topic": "Orders"}),
+                (36, taken),
+                (309, {"consumerGroup": "mine", "msgId": sent.offset_message_id}),
+                (11, {**pull, "topic": "SCHEDULE_TOPIC_XXXX", "sysFlag": "0"}),
+                (11, {**pull, "topic": "%RETRY%theirs", "sysFlag": "0"}),
+                (10, {"topic": "rmq_sys_wheel_timer"}),
+            ):
+                answer = await ask(address, code, ext, b"x", alice)
+                assert (answer.code, answer.body) == (16, b""), code
+                assert "has no permission to access" in (answer.remark or "")
+            assert (await ask(address, 33, {"offset": offset, "topic": "Secret"}, b"", SUPER)).code == 0
+
+        run(main())
+
     def test_users_outlive_a_restart(self, cluster: LocalCluster) -> None:
         async def main() -> None:
             await self.make_user(cluster.broker_address, PolicyEntryInfo("Cluster:*", ["Get"], None, "Allow"))
@@ -278,6 +324,67 @@ class TestAuth:
             assert answer.code == 0
 
         run(main())
+
+
+class Passed:
+    """A handler that notes what reaches it."""
+
+    def __init__(self) -> None:
+        self.frames: list[RawFrame] = []
+
+    def connection_made(self, conn: Any) -> None:
+        pass
+
+    def connection_lost(self, conn: Any) -> None:
+        pass
+
+    def frames_received(self, conn: Any, frames: list[RawFrame]) -> None:
+        self.frames += frames
+
+
+class Open:
+    """A gate that lets everything through but sends."""
+
+    def refusal(self, host: str, command: Command) -> tuple[int, str] | None:
+        return (16, "no sends") if command.code in (310, 320) else None
+
+    def topic_refusal(self, host: str, command: Command, topic: str) -> tuple[int, str] | None:
+        return None
+
+    def refresh(self) -> None:
+        pass
+
+
+class TestTwoCodes:
+    """What the gate judged is what is done: JSON may name the code twice, and hot paths read the first."""
+
+    @pytest.mark.parametrize("first", [310, 320, 11, 361])
+    @pytest.mark.parametrize("last", [46, 310, 361])
+    def test_a_header_with_two_codes_passes_only_when_they_are_one(self, first: int, last: int) -> None:
+        passed, conn = Passed(), FakeConnection()
+        header = b'{"code":%d,"extFields":{"b":"Secret"},"flag":0,"opaque":1,"code":%d}' % (first, last)
+        frames = [(JSON_HEADER, header, b"x")]
+        GuardedHandler(passed, Open()).frames_received(conn, frames)  # type: ignore[arg-type]
+        if first == last and last not in (310, 320):
+            assert passed.frames == frames
+        else:
+            assert passed.frames == []
+            assert bool(conn.closed) is (first != last)
+
+    def test_late_answers_are_dropped_in_silence(self, caplog: pytest.LogCaptureFixture) -> None:
+        passed, conn = Passed(), FakeConnection()
+        header = b'{"code":310,"extFields":{},"flag":1,"opaque":1}'
+        GuardedHandler(passed, Open()).frames_received(conn, [(JSON_HEADER, header, b"")])  # type: ignore[arg-type]
+        assert (passed.frames, conn.answers(), caplog.text) == ([], [], "")
+
+    def test_refusals_are_logged_now_and_then(self, caplog: pytest.LogCaptureFixture) -> None:
+        conn = FakeConnection()
+        frames = [
+            (JSON_HEADER, b'{"code":310,"extFields":{},"flag":0,"opaque":%d}' % n, b"") for n in range(9)
+        ]
+        GuardedHandler(Passed(), Open()).frames_received(conn, frames)  # type: ignore[arg-type]
+        assert [answer.code for answer in conn.answers()] == [16] * 9
+        assert caplog.text.count("refusing a request of 127.0.0.1:50000: 'no sends'") == 1
 
 
 class TestSettings:

@@ -74,6 +74,12 @@ class TestWhat:
             ({"admin": "true"}, "T", None),
             ({"admin": "true", "topicPerms": ["U=PUB"]}, "T", "No default permission for topic:T"),
             ({}, "RMQ_SYS_TRACE_TOPIC", None),
+            (
+                {"defaultTopicPerm": "PUB"},
+                "rmq_sys_wheel_timer",
+                "Need admin permission for topic:rmq_sys_wheel_timer, but accessKey=rocketmq is not",
+            ),
+            ({"admin": "true"}, "rmq_sys_wheel_timer", None),
         ],
     )
     def test_sends(self, members: dict[str, Any], topic: str, said: str | None) -> None:
@@ -92,6 +98,23 @@ class TestWhat:
         assert acl(groupPerms=["g=SUB"]).refusal(HOST, pull) == "No default permission for topic:T"
         assert acl(topicPerms=["T=SUB"], groupPerms=["g=SUB"]).refusal(HOST, pull) is None
 
+    def test_inner_topics_are_for_admins(self) -> None:
+        pull = signed(11, {"topic": "SCHEDULE_TOPIC_XXXX", "consumerGroup": "g"})
+        members = {"defaultTopicPerm": "PUB|SUB", "defaultGroupPerm": "SUB"}
+        said = acl(**members).refusal(HOST, pull)
+        assert said == "Need admin permission for topic:SCHEDULE_TOPIC_XXXX, but accessKey=rocketmq is not"
+        assert acl(**members, admin="true").refusal(HOST, pull) is None
+
+    def test_the_topic_of_a_stored_message(self) -> None:
+        asked = signed(33)
+        told = acl(topicPerms=["T=SUB"])
+        assert told.topic_refusal(HOST, asked, {"T": Perm.SUB}) is None
+        assert told.topic_refusal(HOST, asked, {"T": Perm.PUB}) == "No permission for topic:T"
+        assert told.topic_refusal(HOST, asked, {"U": Perm.SUB}) == "No default permission for topic:U"
+        assert acl(HOST).topic_refusal(HOST, Command(33), {"U": Perm.SUB}) is None
+        assert acl(whiteRemoteAddress=HOST).topic_refusal(HOST, asked, {"U": Perm.SUB}) is None
+        assert acl().topic_refusal(HOST, Command(33), {"U": Perm.SUB}) == "No accessKey is configured"
+
 
 class TestNeeds:
     @pytest.mark.parametrize(
@@ -108,6 +131,8 @@ class TestNeeds:
             (38, {"consumerGroup": "g"}, {"%RETRY%g": Perm.SUB}),
             (35, {"consumerGroup": "g"}, {"%RETRY%g": Perm.SUB}),
             (35, {"producerGroup": "p"}, {}),
+            (370, {"topic": "T"}, {"T": Perm.PUB}),
+            (309, {"consumerGroup": "g"}, {"%RETRY%g": Perm.SUB}),
             (28, {}, {}),
         ],
     )
@@ -127,6 +152,12 @@ class TestNeeds:
         }
         with pytest.raises(ProtocolError):
             needs(Command(34, body=b"garbage"))
+
+    def test_locks(self) -> None:
+        for _, command in requests(41, 42):
+            found = needs(command)
+            assert set(found.values()) == {Perm.SUB}
+            assert next(iter(found)).startswith("%RETRY%")
 
     def test_every_recorded_request_has_needs(self) -> None:
         for _, command in requests(10, 11, 12, 15, 34, 35, 36, 38, 310, 320, 361):

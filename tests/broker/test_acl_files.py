@@ -164,6 +164,20 @@ class TestChanges:
         assert (tmp_path / "plain_acl.yml").read_text() == before
         assert acl.acl.accounts["RocketMQ"].secret_key == "12345678"
 
+    @pytest.mark.parametrize("broken", ["accounts: [just a text]\n", "accounts: [{accessKey: a}]\n"])
+    def test_a_file_that_was_just_broken_is_left_alone(self, tmp_path: Path, broken: str) -> None:
+        acl = files(tmp_path)
+        (tmp_path / "plain_acl.yml").write_text(broken)
+        for change in (
+            lambda: acl.put_account({"accessKey": "newcomer", "secretKey": "abcdefgh"}),
+            lambda: acl.delete_account("rocketmq2"),
+            lambda: acl.put_white(["*"]),
+        ):
+            with pytest.raises(SettingsError, match=r"plain_acl\.yml: "):
+                change()
+        assert (tmp_path / "plain_acl.yml").read_text() == broken
+        assert "rocketmq2" in acl.acl.accounts
+
     def test_deleting(self, tmp_path: Path) -> None:
         acl = files(tmp_path)
         acl.delete_account("rocketmq2")

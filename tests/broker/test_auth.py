@@ -18,11 +18,13 @@ from sparrowmq.broker.auth import (
     parse_resource,
     without,
 )
-from sparrowmq.broker.auth_needs import Need, needs
+from sparrowmq.broker.auth_needs import Need, needs, topic_need
 from sparrowmq.core.errors import ProtocolError, SettingsError
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import ConsumerData, HeartbeatData
 from sparrowmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from sparrowmq.protocol.frame import Command
-from sparrowmq.transport.signing import Credentials, sign
+from sparrowmq.transport.signing import Credentials, sign, signature
 
 HOST = "10.1.1.1"
 RULES = Rules(authorize=True)
@@ -70,6 +72,13 @@ class TestWho:
         off = tables(user_status="disable")
         assert off.refusal(HOST, signed(), unauthorized, ()) == "User:alice is disabled."
 
+    @pytest.mark.parametrize("password", [None, ""])
+    def test_no_signature_is_right_without_a_password(self, password: str | None) -> None:
+        command = Command(310)
+        command.ext = {"AccessKey": "alice"}
+        command.ext["Signature"] = signature(command.ext, b"", "")
+        assert tables(password=password).refusal(HOST, command, RULES, ()) == "check signature failed."
+
     @pytest.mark.proves("remoting:7.3")
     def test_recorded_refusals(self) -> None:
         """Requests the reference refused with 16 in authentication are refused here in the same words."""
@@ -90,6 +99,11 @@ class TestWho:
         assert known.refusal(HOST, Command(28), Rules(False, frozenset({28})), ()) is None
         assert known.refusal(HOST, signed(28), Rules(True, unauthorized=frozenset({28})), wanted) is None
         assert known.refusal(HOST, Command(28), Rules(True, frozenset({28})), wanted) == "User: not found."
+        root = AuthTables({"root": UserInfo("root", "x", "Super", "enable")})
+        claimed = Command(28, ext={"AccessKey": "root"})
+        both = Rules(True, frozenset({28}), frozenset({28}))
+        assert root.refusal(HOST, claimed, Rules(True, frozenset({28})), wanted) == "check signature failed."
+        assert root.refusal(HOST, claimed, both, wanted) is None
         assert parse_codes(" 28, 34,", "x") == {28, 34}
         with pytest.raises(SettingsError, match="authenticationWhitelist=a"):
             parse_codes("a", "authenticationWhitelist")
@@ -249,6 +263,14 @@ class TestNeeds:
             (10, {"topic": "%RETRY%g"}, [need("Group:g", "Sub")]),
             (11, {"topic": "T", "consumerGroup": "g"}, [need("Topic:T", "Sub"), need("Group:g", "Sub")]),
             (11, {"topic": "%RETRY%g", "consumerGroup": "g"}, [need("Group:g", "Sub")]),
+            (
+                11,
+                {"topic": "%RETRY%h", "consumerGroup": "g"},
+                [need("Group:h", "Sub"), need("Group:g", "Sub")],
+            ),
+            (11, {"topic": "rmq_sys_wheel_timer"}, [need("Cluster:c", "Get")]),
+            (14, {"topic": "SCHEDULE_TOPIC_XXXX"}, [need("Cluster:c", "Get")]),
+            (310, {"b": "rmq_sys_wheel_timer"}, [need("Cluster:c", "Update")]),
             (361, {"topic": "T", "consumerGroup": "g"}, [need("Topic:T", "Sub"), need("Group:g", "Sub")]),
             (14, {"topic": "T"}, [need("Topic:T", "Sub", "Get")]),
             (15, {"consumerGroup": "g"}, [need("Group:g", "Sub", "Update")]),
@@ -285,6 +307,26 @@ class TestNeeds:
             assert {each.kind for each in found[1:]} <= {"Topic"}
         for _, command in requests(200):
             assert [each.actions for each in needs(command, "c")] == [{"Create"}]
+
+    def test_retry_topics_of_other_groups(self) -> None:
+        """A group's own retry topic needs nothing more, that of another group its permission."""
+        topics = (SubscriptionData("%RETRY%g"), SubscriptionData("%RETRY%h"))
+        body = HeartbeatData(client_id="c", consumers=(ConsumerData("g", subscriptions=topics),)).encode()
+        assert needs(Command(34, body=body), "c") == [need("Group:g", "Sub"), need("Group:h", "Sub")]
+
+    @pytest.mark.parametrize(
+        ("code", "topic", "needed"),
+        [
+            (33, "T", need("Topic:T", "Sub", "Get")),
+            (36, "T", need("Topic:T", "Sub", "Get")),
+            (37, "T", need("Topic:T", "Pub")),
+            (323, "T", need("Topic:T", "Update")),
+            (36, "%RETRY%g", need("Group:g", "Sub", "Get")),
+            (33, "RMQ_SYS_TRANS_HALF_TOPIC", need("Cluster:c", "Get")),
+        ],
+    )
+    def test_stored_messages(self, code: int, topic: str, needed: Need) -> None:
+        assert topic_need(code, topic, "c") == needed
 
     def test_bodies_that_cannot_be_read(self) -> None:
         for code in (34, 41, 42, 200):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sparrowmq.broker.auth_store import AuthError, AuthStore
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import SettingsError, StoreError
 from sparrowmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from sparrowmq.store.config_file import ConfigFile
 
 ALICE = UserInfo("alice", "secret12")
 ENTRY = PolicyEntryInfo("Topic:T", ["Pub"], None, "Allow")
@@ -45,6 +47,14 @@ class TestUsers:
         store.delete_user("alice")
         assert again(store, tmp_path).users() == []
         assert store.acls == {}
+
+    @pytest.mark.parametrize("blank", ["", " ", None])
+    def test_no_user_has_a_blank_password(self, store: AuthStore, blank: str | None) -> None:
+        with pytest.raises(AuthError, match="password can not be blank"):
+            store.create_user(UserInfo("bob", blank))
+        store.create_user(ALICE)
+        store.update_user(UserInfo("alice", blank, user_status="disable"))
+        assert store.users() == [UserInfo("alice", "secret12", "Normal", "disable")]
 
     def test_files_are_for_the_owner_only(self, store: AuthStore, tmp_path: Path) -> None:
         store.create_user(ALICE)
@@ -145,3 +155,33 @@ def test_files_that_cannot_be_used(tmp_path: Path, name: str, text: str) -> None
     (tmp_path / name).write_text(text)
     with pytest.raises(SettingsError, match="users or policies cannot be used"):
         AuthStore(tmp_path)
+
+
+class TestFullDisk:
+    """What cannot be written does not hold either: memory and disk never differ."""
+
+    @pytest.fixture(autouse=True)
+    def no_room(self, store: AuthStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        store.create_user(ALICE)
+        store.put_acl(acl(ENTRY))
+
+        def fail(self: ConfigFile, value: object) -> None:
+            raise StoreError("no space left on device")
+
+        monkeypatch.setattr(ConfigFile, "save", fail)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda store: store.create_user(UserInfo("bob", "x")),
+            lambda store: store.update_user(UserInfo("alice", "other")),
+            lambda store: store.delete_user("alice"),
+            lambda store: store.put_acl(acl(PolicyEntryInfo("Topic:U", ["Sub"], None, "Allow"))),
+            lambda store: store.delete_acl("User:alice", None, None),
+        ],
+    )
+    def test_a_change(self, store: AuthStore, tmp_path: Path, change: Callable[[AuthStore], None]) -> None:
+        with pytest.raises(StoreError, match="no space"):
+            change(store)
+        assert [user.password for user in again(store, tmp_path).users()] == ["secret12"]
+        assert store.acl("User:alice") is not None

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from sparrowmq.broker.rerouting import (
     PRECISION_MS,
     TIMER_PROPERTIES,
-    TIMER_TOPIC,
     Placement,
     RerouteRefused,
     Rerouting,
     slot_of,
 )
 from sparrowmq.core.delay import DelayLevels
-from sparrowmq.core.names import SCHEDULE_TOPIC
+from sparrowmq.core.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.codes import ResponseCode

@@ -18,9 +18,9 @@ from tests.support import run, until
 
 from sparrowmq.broker.inner import InnerMessage
 from sparrowmq.broker.recall import Recalls, parse_handle, recall_handle
-from sparrowmq.broker.rerouting import TIMER_TOPIC
 from sparrowmq.broker.timer import BATCH_MESSAGES, LoadedSlot, TimerService, due_in, plan
 from sparrowmq.core.errors import StoreFullError
+from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command

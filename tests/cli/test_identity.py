@@ -17,9 +17,11 @@ def given(
     *,
     tls: bool = False,
     tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
 ) -> dict[str, str]:
     environment = {"SPARROW_ACCESS_KEY": "before"}
-    assume(environment, access_key, secret_key, tools, tls, tls_ca)
+    assume(environment, access_key, secret_key, tools, tls, tls_ca, tls_cert, tls_key)
     return environment
 
 
@@ -31,6 +33,12 @@ def test_options_become_the_environment_of_clients() -> None:
         "SPARROW_ACCESS_KEY": "before",
         "SPARROW_CLIENT_TLS": "true",
         "SPARROW_CLIENT_TLS_CA": "ca.pem",
+    }
+    assert given(tls_cert=Path("c.pem"), tls_key=Path("c.key")) == {
+        "SPARROW_ACCESS_KEY": "before",
+        "SPARROW_CLIENT_TLS": "true",
+        "SPARROW_CLIENT_TLS_CERT": "c.pem",
+        "SPARROW_CLIENT_TLS_KEY": "c.key",
     }
 
 

@@ -12,7 +12,7 @@ from tests.support import run
 
 from sparrowmq import aio
 from sparrowmq.client.hooks import RpcHook
-from sparrowmq.client.security import Marker, Signer, request_hooks, tls_context
+from sparrowmq.client.security import CERT_VARIABLE, KEY_VARIABLE, Marker, Signer, request_hooks, tls_context
 from sparrowmq.client.settings import ClientSettings
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.protocol.codes import RequestCode
@@ -93,7 +93,17 @@ class TestEnvironment:
         environment = {"SPARROW_CLIENT_TLS": "true", "SPARROW_CLIENT_TLS_CA": str(Authority(tmp_path).cert)}
         assert tls_context(ClientSettings(), environment) is not None
         assert tls_context(ClientSettings(tls=False), environment) is None
-        assert tls_context(ClientSettings(), {"SPARROW_CLIENT_TLS": "false"}) is None
+        for off in ("false", "0", "", " False "):
+            assert tls_context(ClientSettings(), {"SPARROW_CLIENT_TLS": off}) is None
+        assert tls_context(ClientSettings(), {**environment, "SPARROW_CLIENT_TLS": "1"}) is not None
+        pair = Authority(tmp_path / "clients").sign("client")
+        shown = {"SPARROW_CLIENT_TLS_CERT": str(pair.cert), "SPARROW_CLIENT_TLS_KEY": str(pair.key)}
+        assert tls_context(ClientSettings(), {**environment, **shown}) is not None
+        for name, missing in ((CERT_VARIABLE, KEY_VARIABLE), (KEY_VARIABLE, CERT_VARIABLE)):
+            with pytest.raises(SettingsError, match=f"{missing} is not set"):
+                tls_context(ClientSettings(), {**environment, name: shown[name]})
+        with pytest.raises(SettingsError, match="SPARROW_CLIENT_TLS=ture: write true or false"):
+            tls_context(ClientSettings(), {"SPARROW_CLIENT_TLS": "ture"})
         with pytest.raises(SettingsError, match="no PEM file"):
             tls_context(ClientSettings(), {**environment, "SPARROW_CLIENT_TLS_CA": "none.pem"})
 

@@ -6,21 +6,28 @@ judged, and only then given to the handlers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sparrowmq.broker.acl import Perm
 from sparrowmq.broker.acl_files import AclFiles
 from sparrowmq.broker.auth import Rules, parse_codes
-from sparrowmq.broker.auth_needs import needs
+from sparrowmq.broker.auth_needs import needs, topic_need
 from sparrowmq.broker.auth_store import AuthStore
 from sparrowmq.core.errors import FrameError, ProtocolError, SettingsError
+from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, RawFrame, decode
+from sparrowmq.protocol.frame import FLAG_RESPONSE, JSON_HEADER, Command, RawFrame, decode
+from sparrowmq.protocol.hot import PULL_PREFIXES, SEND_PREFIXES
+from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.signing import SigningHook
 
 if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.transport.connection import Connection, ServerHandler
+
+log = logging.getLogger("sparrowmq.broker")
 
 ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 """What the remarks of 4.x begin with; clients show them to people."""
@@ -31,6 +38,9 @@ class Gate(Protocol):
 
     def refusal(self, host: str, command: Command) -> tuple[int, str] | None:
         """Code and remark for a request that may not be done, or None."""
+
+    def topic_refusal(self, host: str, command: Command, topic: str) -> tuple[int, str] | None:
+        """The same for a request that passed and turns out to be about a message of `topic`."""
 
     def refresh(self) -> None:
         """Look whether files changed; called about once a second."""
@@ -48,11 +58,20 @@ class PlainGate:
             why = self.files.acl.refusal(host, command)
         except ProtocolError as error:
             why = str(error)
-        return None if why is None else (ResponseCode.SYSTEM_ERROR, ACL_EXCEPTION + why)
+        return self._answer(why)
+
+    def topic_refusal(self, host: str, command: Command, topic: str) -> tuple[int, str] | None:
+        """Ends of transactions need PUB, all else SUB."""
+        perm = Perm.PUB if command.code == Code.END_TRANSACTION else Perm.SUB
+        return self._answer(self.files.acl.topic_refusal(host, command, {topic: perm}))
 
     def refresh(self) -> None:
         """Take changed files."""
         self.files.refresh()
+
+    @staticmethod
+    def _answer(why: str | None) -> tuple[int, str] | None:
+        return None if why is None else (ResponseCode.SYSTEM_ERROR, ACL_EXCEPTION + why)
 
 
 class AuthGate:
@@ -72,6 +91,12 @@ class AuthGate:
             # Strangers learn nothing about how their request was read.
             rules = Rules(False, self._rules.unauthenticated)
             why = self.store.tables.refusal(host, command, rules, ()) or str(error)
+        return None if why is None else (ResponseCode.NO_PERMISSION, why)
+
+    def topic_refusal(self, host: str, command: Command, topic: str) -> tuple[int, str] | None:
+        """Pub, Sub, Get or Update, whatever the request does to a topic."""
+        wanted = topic_need(command.code, topic, self._cluster)
+        why = self.store.tables.denied(host, command, self._rules, (wanted,))
         return None if why is None else (ResponseCode.NO_PERMISSION, why)
 
     def refresh(self) -> None:
@@ -109,11 +134,15 @@ def make_gate(settings: BrokerSettings, clock: Clock) -> tuple[Gate | None, Sign
 
 
 class GuardedHandler:
-    """Lets through to `inner` what `gate` has nothing against, and answers the rest."""
+    """Lets through to `inner` what `gate` has nothing against, and answers the rest.
+
+    A refusal is logged at most once a minute: enough to see that somebody tries, too little to fill a disk.
+    """
 
     def __init__(self, inner: ServerHandler, gate: Gate) -> None:
         self._inner = inner
         self._gate = gate
+        self._occasional = OccasionalLog(log)
 
     def connection_made(self, conn: Connection) -> None:
         """A client connected; it is asked who it is with each request."""
@@ -132,13 +161,36 @@ class GuardedHandler:
             except FrameError as error:
                 conn.refuse(error)
                 return
+            if command.is_response:
+                continue  # to a call that nobody waits for any more
+            if _is_ambiguous(frame, command.code):
+                conn.refuse(FrameError("a header names two request codes"))
+                return
             refused = self._gate.refusal(host, command)
             if refused is None:
                 passed.append(frame)
-            elif not command.is_oneway and not command.is_response:
+                continue
+            self._occasional.write(
+                logging.WARNING, "refused", f"refusing a request of {conn.address}: {refused[1]!r}"
+            )
+            if not command.is_oneway:
                 conn.send(Command(refused[0], command.opaque, FLAG_RESPONSE, remark=refused[1]))
         if passed:
             self._inner.frames_received(conn, passed)
+
+
+_HOT_PREFIXES: Final = (*SEND_PREFIXES, *PULL_PREFIXES)
+
+
+def _is_ambiguous(frame: RawFrame, code: int) -> bool:
+    """Whether the hot paths, which look at a header's beginning only, would take it for another request.
+
+    JSON may name a member twice, and the last one is what was judged.
+    """
+    kind, header, _ = frame
+    if kind != JSON_HEADER or not header.startswith(_HOT_PREFIXES):
+        return False
+    return not header.startswith(b'{"code":%d,' % code)
 
 
 def gate_handlers(gate: Gate | None, settings: BrokerSettings, address: str) -> dict[int, Any]:

@@ -158,11 +158,12 @@ class AuthAdmin:
     def get_user(self, command: Command) -> Command:
         """3004: an unknown user is answered without a body."""
         user = self._store.tables.users.get(command.ext.get("username", ""))
-        return _done(body=b"" if user is None else user.encode())
+        return _done(body=b"" if user is None else self._shown(command, [user])[0].encode())
 
     def list_users(self, command: Command) -> Command:
         """3005: those whose names contain `filter`."""
-        return _done(body=users_to_json(self._store.users(command.ext.get("filter", ""))))
+        users = self._store.users(command.ext.get("filter", ""))
+        return _done(body=users_to_json(self._shown(command, users)))
 
     def put_acl(self, command: Command) -> Command:
         """3006 and 3007."""
@@ -190,6 +191,12 @@ class AuthAdmin:
     def _user(self, command: Command) -> UserInfo:
         user = UserInfo.decode(command.body)
         return replace(user, username=command.ext.get("username") or user.username)
+
+    def _shown(self, command: Command, users: list[UserInfo]) -> list[UserInfo]:
+        """Passwords are for super users: whoever else may look could become one by them."""
+        if self._store.is_super(command.ext.get(ACCESS_KEY)):
+            return users
+        return [replace(user, password=None) for user in users]
 
     def _check_super(self, command: Command, what: str, concerns_super: bool) -> None:
         """Only a super user may touch super users: nobody makes himself one."""

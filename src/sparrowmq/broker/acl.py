@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sparrowmq.broker.addresses import Matches, address_pattern
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.core.names import RETRY_PREFIX, retry_topic
-from sparrowmq.protocol.bodies import HeartbeatData
+from sparrowmq.core.names import INNER_TOPICS, RETRY_PREFIX, retry_topic
+from sparrowmq.protocol.bodies import HeartbeatData, LockBatchRequestBody
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.signing import ACCESS_KEY, verify
@@ -22,9 +22,12 @@ KEY_CHARS_MIN: Final = 7
 """Access keys and secret keys must be longer than 6 characters."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
-ADMIN_CODES: Final = frozenset({17, 18, 25, 50, 51, 53, 200, 207, 215, 225, 513})
-"""Requests that only admins may make. The reference leaves 50 to 53 open to every account, which lets anybody
-become admin; 18, 225 and 513 do in newer versions what 17 and 200 do."""
+ADMIN_CODES: Final = frozenset(
+    {17, 18, 25, 50, 51, 53, 200, 207, 215, 222, 225, 306, 314, 316, 323, 329, 353, 513}
+)
+"""Requests that only admins may make. The reference names 17, 25, 200, 207 and 215. What else is here it
+leaves to every account: 50 to 53 let anybody become admin, 222, 314, 323 and 353 change what others consume,
+306, 316 and 329 delete files, and 18, 225 and 513 do in newer versions what 17 and 200 do."""
 
 
 class Perm(IntFlag):
@@ -158,6 +161,15 @@ class PlainAcl:
             return f"Check signature failed for accessKey={key}"
         return permission_refusal(account, command.code, needs(command))
 
+    def topic_refusal(self, host: str, command: Command, needed: Mapping[str, Perm]) -> str | None:
+        """Why a request that passed may not be done to these topics, or None."""
+        account = self.accounts.get(command.ext.get(ACCESS_KEY, ""))
+        if any(matches(host) for matches in self.white) or (account is not None and account.white(host)):
+            return None
+        if account is None:
+            return "No accessKey is configured"
+        return permission_refusal(account, command.code, needed)
+
 
 def permission_refusal(account: Account, code: int, needed: Mapping[str, Perm]) -> str | None:
     """Why an account may not make a request with these needs, or None."""
@@ -169,6 +181,8 @@ def permission_refusal(account: Account, code: int, needed: Mapping[str, Perm]) 
     for resource, perm in needed.items():
         if resource == TRACE_TOPIC and perm is Perm.PUB:
             continue  # traces of messages need no permission of their own
+        if resource in INNER_TOPICS and not account.admin:
+            return f"Need admin permission for topic:{resource}, but accessKey={account.access_key} is not"
         is_group = resource.startswith(RETRY_PREFIX)
         has = owned.get(resource)
         default = has is None
@@ -200,6 +214,16 @@ def needs(command: Command) -> dict[str, Perm]:
         return found
     if code in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.UPDATE_CONSUMER_OFFSET):
         return {ext.get("topic", ""): Perm.SUB, retry_topic(ext.get("consumerGroup", "")): Perm.SUB}
+    if code in (Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ):
+        body = LockBatchRequestBody.decode(command.body)
+        return {
+            retry_topic(body.consumer_group or ""): Perm.SUB,
+            **{queue.topic: Perm.SUB for queue in body.queues},
+        }
+    if code == Code.RECALL_MESSAGE:
+        return {ext.get("topic", ""): Perm.PUB}
+    if code == Code.CONSUME_MESSAGE_DIRECTLY:
+        return {retry_topic(ext.get("consumerGroup", "")): Perm.SUB}
     if code == Code.CONSUMER_SEND_MSG_BACK:
         return {retry_topic(ext.get("group", "")): Perm.SUB}
     if code == Code.QUERY_MESSAGE:

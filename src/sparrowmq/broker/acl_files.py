@@ -97,7 +97,8 @@ class AclFiles:
             raise SettingsError(f"there is no account {key!r}")
 
         def change(document: Document) -> None:
-            document[ACCOUNTS] = [entry for entry in document[ACCOUNTS] if entry.get("accessKey") != key]
+            accounts = document.get(ACCOUNTS) or ()
+            document[ACCOUNTS] = [entry for entry in accounts if entry.get("accessKey") != key]
 
         self._change(path, change)
 
@@ -119,6 +120,7 @@ class AclFiles:
         import yaml
 
         documents = self._read()
+        _acl(documents)  # a file that somebody just broke is not made worse
         document = documents.setdefault(path, {})
         change(document)
         version = _version(document).bumped(self._clock.now_ms())

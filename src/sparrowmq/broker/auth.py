@@ -162,13 +162,20 @@ class AuthTables:
     def refusal(self, host: str, command: Command, rules: Rules, needs: Iterable[Need]) -> str | None:
         """Why a request may not be done, in the reference's words, or None."""
         name = command.ext.get(ACCESS_KEY)
-        if command.code not in rules.unauthenticated:
-            refused = self._unknown(name, command)
-            if refused is not None:
-                return refused
+        unknown = self._unknown(name, command)
+        if unknown is not None:
+            if command.code not in rules.unauthenticated:
+                return unknown
+            # What a stranger may do without a signature is not more because it names a user.
+            if name in self.users and rules.authorize and command.code not in rules.unauthorized:
+                return unknown
+        return self.denied(host, command, rules, needs)
+
+    def denied(self, host: str, command: Command, rules: Rules, needs: Iterable[Need]) -> str | None:
+        """Why the user a request names may not do it, or None; whether it is that user is not asked."""
         if not rules.authorize or command.code in rules.unauthorized:
             return None
-        return self._denied(name, host, needs)
+        return self._denied(command.ext.get(ACCESS_KEY), host, needs)
 
     def _unknown(self, name: str | None, command: Command) -> str | None:
         if not name:
@@ -178,7 +185,7 @@ class AuthTables:
             return f"User:{name} is not found."
         if user.user_status == DISABLED:
             return f"User:{name} is disabled."
-        if not verify(command.ext, command.body, user.password or ""):
+        if not user.password or not verify(command.ext, command.body, user.password):
             return "check signature failed."
         return None
 

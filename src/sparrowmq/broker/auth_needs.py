@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.core.names import RETRY_PREFIX
+from sparrowmq.core.names import INNER_TOPICS, RETRY_PREFIX
 from sparrowmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, SubscriptionGroupConfig
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.frame import Command
@@ -78,8 +78,6 @@ _FIELDS: Final[dict[int, tuple[frozenset[str], tuple[tuple[str, str], ...]]]] = 
 }
 """Actions, and which header fields name resources. A retry topic counts as its group."""
 
-_SKIP_RETRY: Final = frozenset({11, 14, 15, 361})
-"""Here the group stands in the header anyway, and its retry topic needs nothing more."""
 _MAY_BE_NOTHING: Final = frozenset({34, 35, 37, 46, 324, 325})
 """Who is known may do this: producers' heartbeats, their farewells, ends of 4.9 transactions, replies."""
 _READING: Final = frozenset(
@@ -98,7 +96,25 @@ def needs(command: Command, cluster: str) -> list[Need]:
     if not found and code not in _MAY_BE_NOTHING:
         reading = code in _READING or (code in _FIELDS and _FIELDS[code][0] == GET)
         return [Need("Cluster", cluster, GET if reading else UPDATE)]
-    return found
+    return [_or_cluster(need, cluster) for need in found]
+
+
+def topic_need(code: int, topic: str, cluster: str) -> Need:
+    """What a request about one stored message needs of the topic it was sent to; see `placed`."""
+    if topic.startswith(RETRY_PREFIX):
+        return Need("Group", topic[len(RETRY_PREFIX) :], SUB_GET)
+    return _or_cluster(Need("Topic", topic, _PLACED.get(code, SUB_GET)), cluster)
+
+
+_PLACED: Final[dict[int, frozenset[str]]] = {Code.END_TRANSACTION: PUB, Code.RESUME_CHECK_HALF_MESSAGE: UPDATE}
+
+
+def _or_cluster(need: Need, cluster: str) -> Need:
+    """Inner topics hold messages of every topic: they are the cluster's."""
+    if need.kind != "Topic" or need.name not in INNER_TOPICS:
+        return need
+    reading = need.actions & {"Sub", "Get"}
+    return Need("Cluster", cluster, GET if reading else UPDATE)
 
 
 def _from_fields(command: Command) -> list[Need]:
@@ -106,7 +122,7 @@ def _from_fields(command: Command) -> list[Need]:
     found = []
     for kind, name in fields:
         value = command.ext.get(name)
-        if not value or (command.code in _SKIP_RETRY and value.startswith(RETRY_PREFIX)):
+        if not value:
             continue
         if kind == "Topic" and value.startswith(RETRY_PREFIX) and command.code in (10, 310, 320):
             found.append(Need("Group", value[len(RETRY_PREFIX) :], SUB))
@@ -114,7 +130,7 @@ def _from_fields(command: Command) -> list[Need]:
             found.append(Need("Group", value[len(RETRY_PREFIX) :], actions))
         else:
             found.append(Need(kind, value, actions))
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _from_body(command: Command) -> list[Need]:
@@ -123,18 +139,23 @@ def _from_body(command: Command) -> list[Need]:
         for consumer in HeartbeatData.decode(command.body).consumers:
             found.append(Need("Group", consumer.group, SUB))
             found += _topics((data.topic for data in consumer.subscriptions), SUB)
-        return found
+        return list(dict.fromkeys(found))
     if command.code == Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
         config = SubscriptionGroupConfig.decode(command.body)
         return [Need("Group", config.group_name, _actions("Create"))]
     locks = LockBatchRequestBody.decode(command.body)
     group = [Need("Group", locks.consumer_group, SUB)] if locks.consumer_group else []
-    return [*group, *_topics((queue.topic for queue in locks.queues), SUB)]
+    return list(dict.fromkeys((*group, *_topics((queue.topic for queue in locks.queues), SUB))))
 
 
 def _topics(names: Iterable[str], actions: frozenset[str]) -> list[Need]:
-    wanted = dict.fromkeys(name for name in names if not name.startswith(RETRY_PREFIX))
-    return [Need("Topic", name, actions) for name in wanted]
+    wanted = dict.fromkeys(names)
+    return [
+        Need("Group", name[len(RETRY_PREFIX) :], actions)
+        if name.startswith(RETRY_PREFIX)
+        else Need("Topic", name, actions)
+        for name in wanted
+    ]
 
 
 _BODIES: Final = frozenset(

@@ -65,31 +65,30 @@ class AuthStore:
     def create_user(self, user: UserInfo) -> None:
         """Add a user, Normal and enabled unless told. Raises `AuthError`."""
         name = _name(user)
-        if not user.password:
+        if not user.password or not user.password.strip():
             raise AuthError("password can not be blank")
         if name in self.tables.users:
             raise AuthError("The user is existed")
         self._put_user(user)
 
     def update_user(self, user: UserInfo) -> None:
-        """Change what is told of a user. Raises `AuthError`."""
+        """Change what is told of a user; a blank is not told, as in the reference. Raises `AuthError`."""
         old = self.tables.users.get(_name(user))
         if old is None:
             raise AuthError("The user is not exist")
         told = {
             name: value
             for name in ("password", "user_type", "user_status")
-            if (value := getattr(user, name)) is not None
+            if (value := getattr(user, name) or "").strip()
         }
         self._put_user(replace(old, **told))
 
     def delete_user(self, name: str) -> None:
         """Take a user and its policies away; nothing happens when there is none."""
-        if self.tables.users.pop(name, None) is not None:
-            self._save_users()
-        if self.acls.pop(SUBJECT + name, None) is not None:
-            self.tables.policies.pop(SUBJECT + name, None)
-            self._save_acls()
+        if SUBJECT + name in self.acls:
+            self._put_acl(SUBJECT + name, None)
+        if name in self.tables.users:
+            self._save_users({key: user for key, user in self.tables.users.items() if key != name})
 
     def users(self, part: str = "") -> list[UserInfo]:
         """The users whose names contain `part`, sorted."""
@@ -126,8 +125,8 @@ class AuthStore:
         if status not in (ENABLED, DISABLED):
             raise AuthError(f"userStatus {user.user_status} is illegal")
         name = _name(user)
-        self.tables.users[name] = replace(user, username=name, user_type=kind, user_status=status)
-        self._save_users()
+        made = replace(user, username=name, user_type=kind, user_status=status)
+        self._save_users({**self.tables.users, name: made})
 
     # Policies
 
@@ -139,11 +138,9 @@ class AuthStore:
         try:
             merged = merge(self.acls.get(subject), replace(acl, subject=subject))
             parse_policies(acl)
-            self.tables.policies[subject] = parse_policies(merged)
+            self._put_acl(subject, merged)
         except SettingsError as error:
             raise AuthError(str(error)) from None
-        self.acls[subject] = merged
-        self._save_acls()
 
     def delete_acl(self, subject: str, policy_type: str | None, resource: str | None) -> None:
         """Take a subject's policies away, or only the entry for one resource. Raises `AuthError`."""
@@ -151,14 +148,7 @@ class AuthStore:
         acl = self.acls.get(subject)
         if acl is None:
             raise AuthError("The acl is not exist.")
-        left = without(acl, policy_type, resource) if resource or policy_type else None
-        if left is None:
-            del self.acls[subject]
-            self.tables.policies.pop(subject, None)
-        else:
-            self.acls[subject] = left
-            self.tables.policies[subject] = parse_policies(left)
-        self._save_acls()
+        self._put_acl(subject, without(acl, policy_type, resource) if resource or policy_type else None)
 
     def acl(self, subject: str) -> AclInfo | None:
         """A subject's policies. Raises `AuthError` for an unknown subject."""
@@ -190,11 +180,22 @@ class AuthStore:
             raise AuthError(unknown or f"The subject of {subject} is not exist.")
         return subject
 
-    def _save_users(self) -> None:
-        self._users_file.save(_table(self.tables.users))
+    # On disk first: what cannot be written does not hold either.
 
-    def _save_acls(self) -> None:
-        self._acls_file.save(_table(self.acls))
+    def _save_users(self, users: dict[str, UserInfo]) -> None:
+        self._users_file.save(_table(users))
+        self.tables.users = users
+
+    def _put_acl(self, subject: str, acl: AclInfo | None) -> None:
+        policies = None if acl is None else parse_policies(acl)
+        acls = {key: kept for key, kept in self.acls.items() if key != subject}
+        if acl is not None:
+            acls[subject] = acl
+        self._acls_file.save(_table(acls))
+        self.acls = acls
+        self.tables.policies.pop(subject, None)
+        if policies is not None:
+            self.tables.policies[subject] = policies
 
 
 def _name(user: UserInfo) -> str:

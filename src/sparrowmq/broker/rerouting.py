@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.delay import DEFAULT_LEVELS, DelayLevels
-from sparrowmq.core.names import SCHEDULE_TOPIC
+from sparrowmq.core.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -19,7 +19,6 @@ from sparrowmq.protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 if TYPE_CHECKING:
     from sparrowmq.core.settings import BrokerSettings
 
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 PRECISION_MS: Final = 1000
 """One slot of the timer wheel (`timerPrecisionMs`)."""
 

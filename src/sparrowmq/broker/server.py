@@ -26,6 +26,7 @@ from sparrowmq.broker.inner import InnerStore
 from sparrowmq.broker.locks import QueueLocks
 from sparrowmq.broker.membership import Membership
 from sparrowmq.broker.periodic import repeat
+from sparrowmq.broker.placed import PlacedRequests
 from sparrowmq.broker.progress import Progress
 from sparrowmq.broker.pulling import PullPath
 from sparrowmq.broker.registration import Registration
@@ -271,7 +272,10 @@ class Broker:
             address=self.address,
             locks=self._locks,
         )
-        self._general = CommandHandler(self._handlers(store))
+        handlers = self._handlers(store)
+        if self._gate is not None:
+            handlers = PlacedRequests(self._gate, self._inner.read).guard(handlers)
+        self._general = CommandHandler(handlers)
         chunks = ChunkHandler(
             self._sending,
             self._pulling,

@@ -20,12 +20,12 @@ from sparrowmq.broker.rerouting import (
     TIMER_DELETE,
     TIMER_OUT,
     TIMER_PROPERTIES,
-    TIMER_TOPIC,
     deliver_time,
 )
 from sparrowmq.broker.schedule import real_address
 from sparrowmq.core.errors import InvalidMessageError, RecordError, SparrowError
 from sparrowmq.core.hashing import java_hash
+from sparrowmq.core.names import TIMER_TOPIC
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.store.timer_log import MAGIC_DELETE, MAGIC_NORMAL, MAGIC_ROLL, NONE, Unit
 from sparrowmq.store.timers import Timers, is_marker, is_roll

@@ -1,8 +1,7 @@
 """Who the command line is to brokers, and whether it speaks TLS: options before the command's name.
 
 They become the environment that clients look at: `SPARROW_ACCESS_KEY`, `SPARROW_SECRET_KEY`,
-`SPARROW_CLIENT_TLS` and `SPARROW_CLIENT_TLS_CA` may as well be set there, which keeps secrets out of the list
-of processes.
+`SPARROW_CLIENT_TLS` and so on may as well be set there, which keeps secrets out of the list of processes.
 """
 
 from __future__ import annotations
@@ -28,6 +27,10 @@ Tls = Annotated[bool, typer.Option("--tls", help="Speak TLS.")]
 TlsCa = Annotated[
     Path | None, typer.Option("--tls-ca", metavar="FILE", help="Authority of the servers' certificates; PEM.")
 ]
+TlsCert = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate to show to servers; PEM.")
+]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key; PEM.")]
 
 
 def assume(
@@ -37,6 +40,8 @@ def assume(
     tools: Path | None,
     tls: bool,
     tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
 ) -> None:
     """Put what was given into `environment`; options win over the file. Raises `UsageError`."""
     if tools is not None:
@@ -45,8 +50,10 @@ def assume(
     given = {
         "SPARROW_ACCESS_KEY": access_key,
         "SPARROW_SECRET_KEY": secret_key,
-        "SPARROW_CLIENT_TLS": "true" if tls or tls_ca is not None else None,
+        "SPARROW_CLIENT_TLS": "true" if tls or tls_ca or tls_cert or tls_key else None,
         "SPARROW_CLIENT_TLS_CA": None if tls_ca is None else str(tls_ca),
+        "SPARROW_CLIENT_TLS_CERT": None if tls_cert is None else str(tls_cert),
+        "SPARROW_CLIENT_TLS_KEY": None if tls_key is None else str(tls_key),
     }
     environment.update({name: value for name, value in given.items() if value is not None})
 

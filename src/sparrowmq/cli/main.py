@@ -72,8 +72,10 @@ def _options(
     tools: identity.Tools = None,
     tls: identity.Tls = False,
     tls_ca: identity.TlsCa = None,
+    tls_cert: identity.TlsCert = None,
+    tls_key: identity.TlsKey = None,
 ) -> None:
-    identity.assume(os.environ, access_key, secret_key, tools, tls, tls_ca)
+    identity.assume(os.environ, access_key, secret_key, tools, tls, tls_ca, tls_cert, tls_key)
     logging.basicConfig(
         level=logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

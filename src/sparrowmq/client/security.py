@@ -22,6 +22,8 @@ SECRET_VARIABLE: Final = "SPARROW_SECRET_KEY"
 TOKEN_VARIABLE: Final = "SPARROW_SECURITY_TOKEN"
 TLS_VARIABLE: Final = "SPARROW_CLIENT_TLS"
 CA_VARIABLE: Final = "SPARROW_CLIENT_TLS_CA"
+CERT_VARIABLE: Final = "SPARROW_CLIENT_TLS_CERT"
+KEY_VARIABLE: Final = "SPARROW_CLIENT_TLS_KEY"
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,28 @@ def tls_context(
 ) -> ssl.SSLContext | None:
     """The context for this client's connections, None for plain ones.
 
-    Without a setting `SPARROW_CLIENT_TLS=true` turns TLS on, and `SPARROW_CLIENT_TLS_CA` names the authority.
-    Raises `SettingsError` naming a file that cannot be used.
+    Without settings `SPARROW_CLIENT_TLS=true` turns TLS on, `SPARROW_CLIENT_TLS_CA` names the authority,
+    `SPARROW_CLIENT_TLS_CERT` and `SPARROW_CLIENT_TLS_KEY` the certificate to show. Raises `SettingsError`
+    naming a file or a value that cannot be used.
     """
     if isinstance(settings.tls, ssl.SSLContext):
         return settings.tls
     environment = os.environ if environment is None else environment
     wanted = settings.tls
     if wanted is None:
-        wanted = environment.get(TLS_VARIABLE, "").strip().lower() in ("true", "1", "yes")
+        wanted = _switch(environment, TLS_VARIABLE)
     if not wanted:
         return None
+    cert, key = settings.tls_cert, settings.tls_key
+    if cert is None:
+        cert, key = environment.get(CERT_VARIABLE) or None, environment.get(KEY_VARIABLE) or None
+        if (cert is None) != (key is None):
+            missing = CERT_VARIABLE if cert is None else KEY_VARIABLE
+            raise SettingsError(f"{missing} is not set: certificate and key go together")
     return client_context(
         ca=_path(settings.tls_ca or environment.get(CA_VARIABLE) or None),
-        cert=_path(settings.tls_cert),
-        key=_path(settings.tls_key),
+        cert=_path(cert),
+        key=_path(key),
         key_password=settings.tls_key_password,
         verify=settings.tls_verify,
     )
@@ -102,3 +111,10 @@ def tls_context(
 
 def _path(given: str | Path | None) -> Path | None:
     return None if given is None else Path(given).expanduser()
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    value = environment.get(name, "").strip().lower()
+    if value not in ("", "true", "false", "1", "0"):
+        raise SettingsError(f"{name}={value}: write true or false")
+    return value in ("true", "1")

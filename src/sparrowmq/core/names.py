@@ -16,6 +16,8 @@ TEMPLATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 NAMESPACE_SEPARATOR: Final = "%"
 
@@ -27,7 +29,7 @@ SYSTEM_TOPICS: Final = frozenset(
         HALF_TOPIC,
         "RMQ_SYS_TRACE_TOPIC",
         OP_HALF_TOPIC,
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        GIVEN_UP_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }
@@ -37,11 +39,13 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
         SCHEDULE_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        GIVEN_UP_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }
 )
+INNER_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, GIVEN_UP_TOPIC})
+"""Where brokers keep messages of any topic until they are due, ended or looked after."""
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",

@@ -10,6 +10,7 @@ from typing import Final, Protocol, cast
 from sparrowmq.core.errors import FrameError
 from sparrowmq.protocol.frame import Command, FrameReader, decode
 from sparrowmq.transport.correlation import InFlight, PendingCalls
+from sparrowmq.transport.tls import early_end
 
 SILENCE_SECONDS_MAX: Final = 3.0
 """When a call expires and the server has been silent this long with calls waiting, the connection is dead."""
@@ -57,6 +58,7 @@ class ClientConnection(asyncio.Protocol):
         self._resumed: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] = loop.create_future()
         self._active = True
+        self._heard = False
         self._used_at = loop.time()
         self._unanswered_since = 0.0
         self._reason = ""
@@ -129,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def data_received(self, data: bytes) -> None:
-        self._active = True
+        self._active = self._heard = True
         self._unanswered_since = 0.0
         try:
             for kind, header, body in self._reader.feed(data):
@@ -154,11 +156,16 @@ class ClientConnection(asyncio.Protocol):
         if self._close_timer is not None:
             self._close_timer.cancel()
         if not self.closed:
-            self._leave("the server closed it" if exc is None else str(exc))
+            self._leave(self._end(exc))
         if not self._gone.done():
             self._gone.set_result(None)
 
     # Inside
+
+    def _end(self, error: Exception | None) -> str:
+        if not self._heard:
+            return early_end(error, self._transport.get_extra_info("ssl_object") is not None)
+        return "the server closed it" if error is None else str(error)
 
     def _flush(self) -> None:
         out = self._out

@@ -178,6 +178,28 @@ def handshake_failure(address: str, error: ssl.SSLError) -> str:
     return f"the TLS handshake with {address} failed: {error.reason or error}"
 
 
+def early_end(error: Exception | None, tls: bool) -> str:
+    """Why a server ended a connection on which it never said anything, and what to do.
+
+    In TLS 1.3 a server refuses a client's certificate, or asks for the one that is missing, after the client
+    has seen the handshake end.
+    """
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+            return "the server asks for a certificate; give tls_cert and tls_key"
+        if "EXPIRED" in reason:
+            return "the server refused this client's certificate because it has expired; renew it"
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+            return f"the server refused this client's certificate ({reason}); give one it trusts as tls_cert"
+        return f"TLS failed: {reason}"
+    if error is not None:
+        return str(error)
+    if tls:
+        return "the server closed it before it said anything"
+    return "the server closed it before it said anything; if it speaks TLS only, set tls=True"
+
+
 def _stamps(paths: Iterable[Path]) -> list[tuple[int, int, int]]:
     found = []
     for path in paths:
