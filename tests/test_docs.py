@@ -189,7 +189,11 @@ def fault(arguments: list[str]) -> str | None:
         elif argument == "--":
             break
         elif len(argument) > 1 and argument.startswith("-"):
-            known = {name: parameter for parameter in command.params for name in parameter.opts}
+            known = {
+                name: parameter
+                for parameter in command.params
+                for name in (*parameter.opts, *parameter.secondary_opts)
+            }
             name, equals, _ = argument.partition("=")
             is_value = name in known and not equals and not known[name].is_flag
             if name not in {*known, "--help", "-h"}:
