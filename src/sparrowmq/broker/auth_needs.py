@@ -106,7 +106,10 @@ def topic_need(code: int, topic: str, cluster: str) -> Need:
     return _or_cluster(Need("Topic", topic, _PLACED.get(code, SUB_GET)), cluster)
 
 
-_PLACED: Final[dict[int, frozenset[str]]] = {Code.END_TRANSACTION: PUB, Code.RESUME_CHECK_HALF_MESSAGE: UPDATE}
+_PLACED: Final[dict[int, frozenset[str]]] = {
+    Code.END_TRANSACTION: PUB,
+    Code.RESUME_CHECK_HALF_MESSAGE: UPDATE,
+}
 
 
 def _or_cluster(need: Need, cluster: str) -> Need:
