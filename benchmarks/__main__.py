@@ -14,7 +14,7 @@ from benchmarks.options import full, quick
 from benchmarks.report import Report
 
 NAMES: Final = [
-    *("handlers", "send", "consume", "e2e", "transactions", "request_reply", "sql92", "rebalance"),
+    *("handlers", "send", "consume", "ordered", "e2e", "transactions", "request_reply", "sql92", "rebalance"),
     *("start_memory", "spark_read"),
 ]
 

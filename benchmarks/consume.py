@@ -27,12 +27,20 @@ FLOORS: Final = [
 _numbers = itertools.count()
 
 
-def measure(title: str, load: Load, peer: Peer, report: Report) -> None:
-    """One new group reads the whole topic; raises `LoadError` unless every message came exactly once."""
-    ends = stored(peer, TOPIC)
-    group = f"bench_consume_{next(_numbers)}"
+def measure(
+    title: str, load: Load, peer: Peer, report: Report, *, topic: str = TOPIC, ordered: bool = False
+) -> None:
+    """One new group reads the whole topic.
+
+    Raises `LoadError` unless every message came exactly once, with `ordered` one after the other.
+    """
+    ends = stored(peer, topic)
+    group = f"bench_{'ordered' if ordered else 'consume'}_{next(_numbers)}"
     count = sum(ends)
-    measured = load.run(peer, "consume", topic=TOPIC, group=group, count=count, seconds_max=SECONDS_MAX)
+    given = {"topic": topic, "group": group, "count": count, "ordered": ordered}
+    measured = load.run(peer, "consume", **given, seconds_max=SECONDS_MAX)
+    if ordered and measured.result["disordered"]:
+        raise LoadError(f"{title} on {peer.name}: {measured.result['disordered']} messages out of order")
     wanted = (count, sum(end * (end - 1) // 2 for end in ends))
     got = (measured.result["messages"], measured.result["offsets"])
     if got != wanted:

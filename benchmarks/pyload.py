@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -170,10 +171,14 @@ def sync_send(request: Result) -> Result:
 
 
 async def consume(request: Result) -> Result:
-    """Our push consumer on a backlog of `count` messages; sums of queue offsets prove that each came once."""
-    count, finished = request["count"], asyncio.Event()
-    got = offsets = 0
+    """Our push consumer on a backlog of `count` messages; sums of queue offsets prove that each came once.
+
+    With `ordered` it counts how many came before or after their turn.
+    """
+    count, finished, ordered = request["count"], asyncio.Event(), request["ordered"]
+    got = offsets = disordered = 0
     first = 0.0
+    following: dict[int, int] = defaultdict(int)
 
     async def handler(message: aio.DeliveredMessage) -> None:
         nonlocal got, offsets, first
@@ -185,8 +190,17 @@ async def consume(request: Result) -> Result:
         if got == count:
             finished.set()
 
-    consumer = aio.PushConsumer(request["group"], namesrv=request["namesrv"], consume_from="first")
-    consumer.subscribe(request["topic"], "*", handler)
+    async def in_turn(message: aio.DeliveredMessage) -> None:
+        nonlocal disordered
+        queue_id, offset = message.queue.queue_id, message.queue_offset
+        disordered += offset != following[queue_id]
+        following[queue_id] = offset + 1
+        await handler(message)
+
+    consumer = aio.PushConsumer(
+        request["group"], namesrv=request["namesrv"], consume_from="first", ordered=ordered
+    )
+    consumer.subscribe(request["topic"], "*", in_turn if ordered else handler)
     async with consumer:
         try:
             await asyncio.wait_for(finished.wait(), request["seconds_max"])
@@ -194,7 +208,7 @@ async def consume(request: Result) -> Result:
             pass
         seconds = time.perf_counter() - first
         event("end")
-        return {"messages": got, "seconds": seconds, "offsets": offsets}
+        return {"messages": got, "seconds": seconds, "offsets": offsets, "disordered": disordered}
 
 
 async def e2e(request: Result) -> Result:

@@ -16,10 +16,13 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -261,12 +264,14 @@ public final class LoadGen {
         long count = request.getLongValue("count");
         LongAdder got = new LongAdder();
         LongAdder offsets = new LongAdder();
+        LongAdder disordered = new LongAdder();
         AtomicLong first = new AtomicLong();
         CountDownLatch begun = new CountDownLatch(1);
+        AtomicLongArray following = new AtomicLongArray(1024); // by queue id: one broker
         DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(request.getString("topic"), "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+        Consumer<List<MessageExt>> take = messages -> {
             if (first.get() == 0 && first.compareAndSet(0, System.nanoTime())) {
                 event("begin");
                 begun.countDown();
@@ -275,8 +280,24 @@ public final class LoadGen {
                 offsets.add(message.getQueueOffset());
             }
             got.add(messages.size());
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        };
+        if (request.getBooleanValue("ordered")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                for (MessageExt message : messages) {
+                    long offset = message.getQueueOffset();
+                    if (following.getAndSet(message.getQueueId(), offset + 1) != offset) {
+                        disordered.increment();
+                    }
+                }
+                take.accept(messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                take.accept(messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
         consumer.start();
         try {
             long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(request.getLongValue("seconds_max"));
@@ -285,7 +306,8 @@ public final class LoadGen {
             }
             double seconds = (System.nanoTime() - first.get()) / 1e9;
             event("end");
-            return JSONObject.of("messages", got.sum(), "seconds", seconds, "offsets", offsets.sum());
+            return JSONObject.of("messages", got.sum(), "seconds", seconds, "offsets", offsets.sum(),
+                    "disordered", disordered.sum());
         } finally {
             consumer.shutdown();
         }

@@ -29,6 +29,7 @@ from sparrowmq.protocol.frame import Command
 T = TypeVar("T")
 LOCK_SECONDS = 60.0
 RETRY_SECONDS = 10.0
+KEEP_SECONDS = 5.0
 QUEUES = 4
 BROKERS = 2
 
@@ -91,6 +92,29 @@ class SimBroker(FakeBroker):
         self.stored: dict[int, tuple[str, bytes, bytes, int]] = {}
         self.lock_times: dict[tuple[str, MessageQueue], float] = {}
         self.retries = 0
+        self._kept: dict[tuple[str, str, int], int] = {}
+        self._kept_at = 0.0
+
+    def keep_offsets(self) -> None:
+        """Note the offsets as they are on disk: written every five seconds."""
+        now = asyncio.get_running_loop().time()
+        if now - self._kept_at >= KEEP_SECONDS:
+            self._kept, self._kept_at = dict(self.offsets), now
+
+    def die(self) -> None:
+        """What is only in memory is lost."""
+        self.is_up = False
+        self.offsets = dict(self._kept)
+        self.locks.clear()
+        self.lock_times.clear()
+
+    def update_offset(self, conn: Any, command: Command) -> Command:
+        self.keep_offsets()
+        return super().update_offset(conn, command)
+
+    async def pull(self, conn: Any, command: Command) -> Command:
+        self.keep_offsets()
+        return await super().pull(conn, command)
 
     def store(
         self, topic: str, queue_id: int, body: bytes, props: bytes = b"", **more: Any
@@ -174,6 +198,7 @@ class SimRemoting:
     def __init__(self, **given: Any) -> None:
         self.on_request: dict[int, Any] = given["on_request"]
         self._on_connected = given["on_connected"]
+        self._on_lost = given["on_lost"]
         self._connections: dict[str, SimConnection] = {}
         self._held: dict[asyncio.Task[Any], str] = {}
         self.is_dead = False
@@ -230,6 +255,8 @@ class SimRemoting:
         """The connection breaks: what waits fails, the broker takes the member off its list."""
         if self._connections.pop(address, None) is None:
             return
+        if not self.is_dead:
+            self._on_lost(address)
         for task in [task for task, at in self._held.items() if at == address]:
             task.cancel()
         broker = self.world.find(address)
@@ -279,6 +306,9 @@ class Churn:
         self.members: list[PushConsumer] = []
         self.events: Counter[str] = Counter()
         self._dead: set[int] = set()
+        self._at_work: dict[MessageQueue, set[int]] = defaultdict(set)
+        self.overlaps = 0
+        """How often a handler began while another member's was at work on the same ordered queue."""
 
     @property
     def duplicates(self) -> int:
@@ -351,7 +381,11 @@ class Churn:
             self.problems.append(
                 f"{message.queue} offset {message.queue_offset} came before {self.next_offset[message.queue]}"
             )
+        at_work = self._at_work[message.queue]
+        self.overlaps += self.ordered and bool(at_work - {index} - self._dead)
+        at_work.add(index)
         await asyncio.sleep(self.rng.choice((0, 0, 0.01, 0.2)))
+        at_work.discard(index)
         if self.rng.random() < 0.03:
             raise ValueError("a bad day")
         if index in self._dead:
@@ -385,7 +419,7 @@ class Churn:
         elif kind == "broker":
             self.events["broker"] += 1
             broker: Any = self.rng.choice(list(self.world.brokers.values()))
-            broker.is_up = False
+            broker.die()
             address = self.world.address(broker.name)
             for remoting in SimRemoting.everybody:
                 remoting.lose(address)

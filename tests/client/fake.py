@@ -54,7 +54,7 @@ class FakeBroker:
         self.locks: dict[tuple[str, MessageQueue], str] = {}
         self.takes_retries = False
         """Whether sends to retry topics are stored."""
-        self.arrived = asyncio.Event()
+        self._arrived: dict[tuple[str, int], asyncio.Event] = defaultdict(asyncio.Event)
         self.physical = 0
         table: dict[int, Scripted] = {
             RequestCode.SEND_MESSAGE_V2: self.send,
@@ -143,8 +143,7 @@ class FakeBroker:
         )
         held.append(record)
         physical, self.physical = self.physical, self.physical + len(record)
-        self.arrived.set()
-        self.arrived = asyncio.Event()
+        self._arrived.pop((topic, queue_id), asyncio.Event()).set()
         return self.first[topic, queue_id] + len(held) - 1, physical
 
     def send(self, conn: Connection, command: Command) -> Command:
@@ -190,7 +189,8 @@ class FakeBroker:
             if not header.sys_flag & 2 or asyncio.get_running_loop().time() >= deadline:
                 return answer(19, {"nextBeginOffset": str(header.queue_offset), **offsets})
             try:
-                await asyncio.wait_for(self.arrived.wait(), deadline - asyncio.get_running_loop().time())
+                left = deadline - asyncio.get_running_loop().time()
+                await asyncio.wait_for(self._arrived[key].wait(), left)
             except TimeoutError:
                 pass
 

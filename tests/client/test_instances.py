@@ -6,18 +6,20 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.client.fake import fake_cluster
+from tests.client.fake import answer, fake_cluster
 from tests.client.producing import sends
 from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.client.hooks import RpcHook
-from sparrowmq.client.instance import client_id
+from sparrowmq.client.instance import InstanceState, client_id
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import State
-from sparrowmq.client.settings import ClientSettings, ProducerSettings
-from sparrowmq.core.errors import ClientError
+from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
+from sparrowmq.core.errors import ClientError, InvalidExpressionError
 from sparrowmq.core.message import Message
+from sparrowmq.core.subscription import Sql
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
 
 @pytest.mark.proves("client:A-11", "client:A-12", "client:A-13", "client:A-16", "client:A-93")
@@ -65,6 +67,36 @@ def test_one_id_for_two_clusters_is_refused_and_other_hooks_are_told_of(
         assert other is not one
 
     run(main())
+
+
+@pytest.mark.proves("client:A-93", "client:D.2-14")
+@pytest.mark.parametrize("stream", [False, True], ids=["push", "pull"])
+def test_a_consumer_whose_start_failed_lets_go_of_its_client_once(stream: bool) -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            values = {"namesrv": cluster.namesrv, "client_ip": "1.2.3.4", "instance_name": "me"}
+            one, two = (_consumer(group, stream, values) for group in ("one", "two"))
+            await one.start()
+            refused = int(ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+            cluster.broker.on[RequestCode.CHECK_CLIENT_CONFIG] = lambda conn, c: answer(refused, remark="no")
+            two.subscribe("T", Sql("a > 1"))
+            with pytest.raises(InvalidExpressionError):
+                await two.start()
+            await two.close()
+            instance = shared_instance(ClientSettings(**values), stream=stream)
+            assert instance.state is InstanceState.RUNNING, "one still holds it"
+            await instance.close()
+            assert instance.state is InstanceState.RUNNING
+            await one.close()
+            assert instance.state is InstanceState.CLOSED
+
+    run(main())
+
+
+def _consumer(group: str, stream: bool, values: dict[str, str]) -> aio.PushConsumer | aio.PullConsumer:
+    if stream:
+        return aio.PullConsumer(group, settings=PullSettings(**values))
+    return aio.PushConsumer(group, settings=ConsumerSettings(**values))
 
 
 @pytest.mark.proves("client:A-13", "client:A-30", "client:A-31")

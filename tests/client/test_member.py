@@ -191,8 +191,8 @@ def test_a_users_own_offset_store_wins_and_is_loaded_before_use(model: str, tmp_
         async with consumer_of(cluster, model=model, offset_store=own, offset_dir=tmp_path) as consumer:
             consumer.subscribe("T", handler=got.append)
             await until(lambda: len(got) == 2)
-        assert own.calls[:2] == ["load", "read"]
-        assert own.calls.count("load") == 1
+        assert (own.calls[0], own.calls.count("load")) == ("load", 1)
+        assert "read" in own.calls
         assert own.kept[MessageQueue("T", "broker-a", 0)] == 5
         assert cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET) == []
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.client import churn
 from tests.client.churn import SimCluster, run_virtually, virtual_time
-from tests.client.consuming import SEND_BACK, committed, consumer_of, flow, numbers, put
-from tests.client.fake import BROKER, FakeCluster, answer
-from tests.support import until
+from tests.client.consuming import PULL, SEND_BACK, committed, consumer_of, flow, numbers, put
+from tests.client.fake import BROKER, FakeCluster, answer, fake_cluster
+from tests.support import run, until
 
 from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.lifecycle import State
@@ -31,6 +31,16 @@ ORDERED: dict[str, Any] = {"ordered": True, "suspend_time": 0.01, "lock_interval
 
 def offsets(messages: list[ReceivedMessage], queue_id: int = 0) -> list[int]:
     return [m.queue_offset for m in messages if m.queue.queue_id == queue_id]
+
+
+def without_commits(cluster: FakeCluster) -> Any:
+    """A broker whose pulls commit nothing."""
+
+    async def pull(conn: Any, command: Command) -> Command:
+        command.ext["sysFlag"] = str(int(command.ext["sysFlag"]) & ~1)
+        return await cluster.broker.pull(conn, command)
+
+    return pull
 
 
 def waiting_message(queue: MessageQueue) -> LazyMessage:
@@ -393,6 +403,104 @@ def test_closing_forgets_what_rests_waits_for_the_pool_and_unlocks_with_an_answe
         assert committed(cluster) == {0: 0, 1: 1}
 
     flow(test, 10)
+
+
+@pytest.mark.proves("client:D.11", "client:C-30")
+def test_when_a_broker_is_lost_no_handler_begins_until_the_lock_is_renewed() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[int] = []
+        begun, free, answers = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message.queue_offset)
+            begun.set()
+            await free.wait()
+
+        async def lock(conn: Any, command: Command) -> Command:
+            await answers.wait()
+            return cluster.broker.lock(conn, command)
+
+        async with consumer_of(cluster, **{**ORDERED, "lock_interval": 20}) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await begun.wait()
+            await until(lambda: consumer.lag)
+            cluster.broker.on[RequestCode.LOCK_BATCH_MQ] = lock
+            before = len(cluster.broker.requests(RequestCode.LOCK_BATCH_MQ))
+            for conn in list(cluster.broker.server.connections):
+                conn.abort()
+            member = consumer._member
+            assert member is not None
+            (held,) = (held for held in member.queues.process_queues() if held.queue.topic == "T")
+            await until(lambda: held.doubtful)
+            free.set()
+            await until(lambda: len(cluster.broker.requests(RequestCode.LOCK_BATCH_MQ)) > before)
+            assert (got, held.dropped) == ([0], False)
+            answers.set()
+            await until(lambda: committed(cluster) == {0: 5})
+        assert got == [0, 1, 2, 3, 4], "nobody else had the lock: what was in hand goes on"
+
+    flow(test, 5, queues=1)
+
+
+def test_what_was_acked_is_committed_while_the_next_is_in_hand() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T")
+            messages = aiter(consumer)
+            for _ in range(3):
+                assert await (await anext(messages)).ack()
+            held = await anext(messages)
+            await until(lambda: committed(cluster) == {0: 3})
+            assert held.queue_offset == 3
+            await messages.aclose()  # type: ignore[attr-defined]
+
+    flow(test, 5, queues=1)
+
+
+@pytest.mark.proves("client:D-68")
+def test_a_silent_broker_keeps_no_lock_at_the_others_when_the_consumer_closes() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", brokers=2, queues=1) as cluster:
+            got: list[ReceivedMessage] = []
+            first, second = cluster.brokers.values()
+            for broker in (first, second):
+                broker.store("T", 0, b"1")
+            consumer = consumer_of(cluster, **{**ORDERED, "close_timeout": 1.0, "persist_interval": 60})
+            consumer.subscribe("T", handler=got.append)
+            await consumer.start()
+            await until(lambda: len(got) == 2)
+            for code in (RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNLOCK_BATCH_MQ):
+                first.on[code] = lambda conn, c: asyncio.sleep(60)
+            await consumer.close()
+            assert first.locks
+            assert (second.locks, second.offsets["g", "T", 0]) == ({}, 1)
+            assert not any(broker.members["g"] for broker in (first, second))
+
+    run(main())
+
+
+@pytest.mark.proves("client:C-30")
+def test_what_was_consumed_under_a_lock_that_is_lost_is_committed_when_it_is_back() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        values = {**ORDERED, "lock_interval": 20, "persist_interval": 0.02}
+        async with consumer_of(cluster, **values) as consumer:
+            cluster.broker.on[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda conn, c: answer()  # lost
+            cluster.broker.on[PULL] = without_commits(cluster)
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 5)
+            member = consumer._member
+            assert member is not None
+            (held,) = (held for held in member.queues.process_queues() if held.queue.topic == "T")
+            held.doubtful = True
+            await member._persist()  # of the retry topic's queue
+            assert member._store.get(held.queue) == 5
+            del cluster.broker.on[RequestCode.UPDATE_CONSUMER_OFFSET]
+            await member.queues.renew_locks()
+            assert (held.doubtful, held.dropped) == (False, False)
+            await until(lambda: committed(cluster) == {0: 5})
+
+    flow(test, 5, queues=1)
 
 
 @pytest.mark.proves("client:D.11", "client:D-27")

@@ -196,6 +196,23 @@ class TestConnecting:
 
         run(main())
 
+    def test_every_lost_connection_is_told_once_and_none_when_the_client_closes(self, run: Run) -> None:
+        async def main() -> None:
+            told: list[str] = []
+            async with serving(EchoHandler()) as server:
+                async with client_of(on_lost=told.append) as client:
+                    await client.call(server.address, Command(10), SECONDS)
+                    client.disconnect(server.address)
+                    assert told == [server.address]
+                    await client.call(server.address, Command(10), SECONDS)
+                    for connection in list(server.connections):
+                        connection.abort()
+                    await until(lambda: len(told) == 2)
+                    await client.call(server.address, Command(10), SECONDS)
+                assert told == [server.address] * 2
+
+        run(main())
+
 
 class FullListener:
     """A listening socket whose queue of connections is full."""

@@ -133,6 +133,8 @@ class ClientInstance:
         """What answers requests of brokers, by code: functions of the broker's address and the request."""
         self.on_close: list[Callable[[], None]] = []
         """Called when the last holder is gone."""
+        self.on_lost: list[Callable[[str], None]] = []
+        """Called with the address of a connection that was lost."""
         self._holders = 1
         self._follows = False
         self.unique_ids = UniqueIds(address)
@@ -142,6 +144,7 @@ class ClientInstance:
             if self.namespace
             else self.on_request,
             on_connected=self._connected,
+            on_lost=self._connection_lost,
             hooks=self.hooks.rpc,
             tls=tls_context(settings),
         )
@@ -364,6 +367,10 @@ class ClientInstance:
         """A connection came up: a broker must know its members before they pull (client:A-62)."""
         if address in self.routes.all_addresses() and (self._producers or self._consumers):
             self.tasks.start(self._greet(address), f"heartbeat to {address}")
+
+    def _connection_lost(self, address: str) -> None:
+        for call in self.on_lost:
+            call(address)
 
     async def _greet(self, address: str) -> None:
         if await self._heartbeat_to(address, self._heartbeat_body()):

@@ -107,6 +107,7 @@ class GroupMember(control.ControlledMember):
         self._started_ms = self.instance.clock.now_ms()
         self._locking: set[ProcessQueue] = set()
         self._closing = False
+        self._released = False
         self._ending: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -153,6 +154,7 @@ class GroupMember(control.ControlledMember):
         )
         self._every(SAMPLE_SECONDS, self._sample, "sampling statistics")
         if settings.ordered:
+            self.instance.on_lost.append(self.queues.doubt_locks)
             first = min(LOCK_FIRST_SECONDS, settings.lock_interval)
             self._every(settings.lock_interval, self.queues.renew_locks, "renewing locks", first)
         if not self._subscriptions.is_empty:
@@ -169,16 +171,22 @@ class GroupMember(control.ControlledMember):
             self._rebalancer.paused = True
             self.queues.stop()
             await self.service.close(timeout * HANDLER_SHARE)
-            async with asyncio.timeout(max(0.1, timeout * (1 - HANDLER_SHARE))):
+            await self._say_goodbye(max(0.1, timeout * (1 - HANDLER_SHARE)))
+        finally:
+            await self.abort()  # also when the caller does not want to wait any longer
+
+    async def _say_goodbye(self, timeout: float) -> None:
+        """Commit, then unlock and leave; a broker that is silent costs the others nothing."""
+        try:
+            async with asyncio.timeout(timeout / 2):
                 await self._store.persist(self.queues.committable(), confirmed=True)
-                await self.queues.unlock_all()
-                await self.instance.unregister(consumer=self.group)
         except TimeoutError:
             log.warning(
                 "brokers did not take the last commits of group %s in time; messages may repeat", self.group
             )
-        finally:
-            await self.abort()  # also when the caller does not want to wait any longer
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout / 2):
+                await asyncio.gather(self.queues.unlock_all(), self.instance.unregister(consumer=self.group))
 
     async def abort(self) -> None:
         """Close at once, without committing."""
@@ -192,7 +200,11 @@ class GroupMember(control.ControlledMember):
                 async with asyncio.timeout(GOODBYE_SECONDS):
                     await self.instance.unregister(consumer=self.group)
         self.instance.forget_consumer(self.group, self)
-        await self.instance.close()
+        with suppress(ValueError):
+            self.instance.on_lost.remove(self.queues.doubt_locks)
+        if not self._released:  # others may hold it, so it is let go once, however often this is called
+            self._released = True
+            await self.instance.close()
 
     def stop(self, error: BaseException) -> None:
         """Leave the group, because something is broken: others shall get the queues. Iterating users get
@@ -429,7 +441,11 @@ class GroupMember(control.ControlledMember):
     # Scheduled work
 
     async def _persist(self) -> None:
-        await self._store.persist_all(self.queues.committable())
+        committable = self.queues.committable()
+        if len(committable) == len(self.queues):
+            await self._store.persist_all(committable)
+        else:  # what is held back is not forgotten: it counts when the lock is back
+            await self._store.persist(committable)
 
     async def _expire(self) -> None:
         await self.service.expire(self.queues.process_queues())

@@ -265,8 +265,14 @@ class OrderedService:
                 return
 
     def _take(self, process_queue: ProcessQueue) -> list[LazyMessage]:
-        """The next messages of one topic: of a retry topic's queue they may be of several."""
-        found = process_queue.take(self._settings.batch * self._pieces)
+        """The next messages of one topic: of a retry topic's queue they may be of several.
+
+        Who iterates gets one at a time, so that what was acked is committed while the next is in hand.
+        """
+        first, count = process_queue.first, self._settings.batch * self._pieces
+        if first is not None and self._subscriptions.handler(first.topic) is None:
+            count = 1
+        found = process_queue.take(count)
         messages = [message for message in found if isinstance(message, LazyMessage)]
         for index, message in enumerate(messages):
             if message.topic != messages[0].topic:

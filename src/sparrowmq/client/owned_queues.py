@@ -242,8 +242,19 @@ class OwnedQueues:
                 continue
             if held.locked and now - held.last_lock <= BROKER_LOCK_SECONDS:
                 held.last_lock = now
+                held.doubtful = False
             else:
                 self._restart(held)
+
+    def doubt_locks(self, address: str) -> None:
+        """The connection to a broker was lost: no handler begins there until the locks are renewed.
+
+        A broker that starts anew has forgotten them, and whoever asks first has the queues.
+        """
+        master = self._instance.routes.master
+        for held in self.process_queues():
+            if master(held.queue.broker_name) == address:
+                held.doubtful = True
 
     def _restart(self, process_queue: ProcessQueue) -> None:
         """Somebody else may have consumed the queue: what is in hand is stale, its place is asked again."""

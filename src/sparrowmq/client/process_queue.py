@@ -48,6 +48,7 @@ class ProcessQueue:
         "broker_max_offset",
         "bytes",
         "consuming",
+        "doubtful",
         "dropped",
         "highest_offset",
         "last_consume",
@@ -78,6 +79,8 @@ class ProcessQueue:
         self.running = 0
         """Handlers at work on messages of it."""
         self.locked = False
+        self.doubtful = False
+        """The broker was lost since the last renewal: it may have forgotten the lock."""
         self.last_lock = now
         """Monotonic seconds of the last lock or renewal."""
         self.last_pull = now
@@ -222,7 +225,7 @@ class ProcessQueue:
 
     def may_consume_in_order(self, now: float) -> bool:
         """Whether the lock holds."""
-        return self.locked and not self.lock_expired(now)
+        return self.locked and not self.doubtful and not self.lock_expired(now)
 
     def pull_expired(self, now: float) -> bool:
         """Whether the pull loop was lost (client:D-43)."""

@@ -162,6 +162,7 @@ class PullConsumer:
             await instance.check_filters(self.group or "", self._plan.announced)
         except BaseException:
             self._life.to(State.FAILED)
+            self._instance = None  # let go here, not once more by `close`
             await instance.unregister(consumer=self.group)
             await instance.close()
             raise

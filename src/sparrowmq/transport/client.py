@@ -67,14 +67,19 @@ class RemotingClient:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds: float = IDLE_SECONDS,
         on_connected: Callable[[str], None] | None = None,
+        on_lost: Callable[[str], None] | None = None,
         hooks: Sequence[RpcHook] = (),
         tls: ssl.SSLContext | None = None,
         handshake_seconds: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
-        """With `tls` every connection speaks TLS; a handshake may take `handshake_seconds`."""
+        """`on_connected` and `on_lost` are told the address of a connection that came up or went away, except
+        when this client is closed.
+
+        With `tls` every connection speaks TLS; a handshake may take `handshake_seconds`."""
         self._tls = tls
         self._handshake_seconds = handshake_seconds
         self._on_connected = on_connected
+        self._on_lost = on_lost
         self._hooks = tuple(hooks)
         self._connect_timeout = connect_timeout
         self._frame_bytes_max = frame_bytes_max
@@ -238,6 +243,8 @@ class RemotingClient:
         """A connection is gone or going."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
+            if self._on_lost is not None and not self._closed:
+                self._on_lost(connection.address)
 
     # Inside
 
