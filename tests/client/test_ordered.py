@@ -156,6 +156,49 @@ def test_what_failed_too_often_goes_to_the_retry_topic_and_is_passed() -> None:
     flow(test, 3, queues=1)
 
 
+def test_of_a_batch_nothing_is_passed_behind_a_message_that_stays() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        calls: list[list[int]] = []
+        answers = [answer(), answer(1, remark="not now")]
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answers.pop(0) if answers else answer()
+
+        def handle(messages: list[ReceivedMessage]) -> None:
+            calls.append([message.queue_offset for message in messages])
+            if messages[0].queue_offset < 3:
+                raise Retry(dead=True)
+
+        async with consumer_of(cluster, batch=3, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: committed(cluster) == {0: 6})
+        assert calls == [[0, 1, 2], [1, 2, 3], [4, 5]]
+        assert len(cluster.broker.requests(SEND_BACK)) == 5
+
+    flow(test, 6, queues=1)
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_a_handler_makes_a_message_a_dead_letter_and_its_queue_goes_on(refusals: int) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[int] = []
+        left = [answer(1, remark="not now")] * refusals
+        cluster.broker.on[SEND_BACK] = lambda conn, c: left.pop() if left else answer()
+
+        def handle(message: ReceivedMessage) -> None:
+            got.append(message.queue_offset)
+            if message.queue_offset == 1:
+                raise Retry(dead=True)
+
+        async with consumer_of(cluster, **ORDERED) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await until(lambda: committed(cluster) == {0: 3})
+        assert got == [0, *[1] * (refusals + 1), 2], "until the broker took it, nothing passes it"
+        requests = cluster.broker.requests(SEND_BACK)
+        assert [request.ext["delayLevel"] for request in requests] == ["-1"] * (refusals + 1)
+        assert cluster.broker.requests(RequestCode.SEND_MESSAGE_V2) == [], "no copy that would come again"
+
+    flow(test, 3, queues=1)
+
+
 @pytest.mark.proves("client:D-66", "client:D-36", "MUST-42")
 def test_a_handler_may_commit_and_roll_back_by_itself() -> None:
     async def test(cluster: FakeCluster) -> None:

@@ -20,7 +20,7 @@ from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.delivery import HandedMessage, MessageStream
 from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.offset_store import OffsetStore
-from sparrowmq.client.outcomes import BROKER_CHOOSES, ConsumeResult, Outcome, Retry, outcome_of
+from sparrowmq.client.outcomes import BROKER_CHOOSES, DEAD, ConsumeResult, Outcome, Retry, outcome_of
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.send_back import UNLIMITED, SendBack
 from sparrowmq.client.settings import ConsumerSettings
@@ -363,27 +363,37 @@ class OrderedService:
         error: BaseException | None,
         outcome: Outcome,
     ) -> bool:
-        """Let the queue rest and try again, unless the retries are used up (client:D-64)."""
+        """Let the queue rest and try again, unless retries are used up or not wanted (client:D-64).
+
+        Messages are passed in their order: behind one that stays, none goes to the dead letters.
+        """
         self.failed += len(failed)
         self._tell(failed[0], error)
-        limit = self._settings.max_reconsume_times
-        limit = UNLIMITED if limit < 0 else limit
-        left = False
+        passed = 0
         for message in failed:
-            if message.reconsume_times >= limit and await self._send_back.send_copy(message):
-                continue
+            if not await self._pass(message, outcome):
+                break
+            passed += 1
+        for message in failed[passed:]:
             message.reconsume_times += 1
-            left = True
         if process_queue.dropped:
             return False
-        if not left:
-            if self._settings.auto_commit:
-                self._commit(process_queue, failed)
+        if passed and self._settings.auto_commit:
+            self._commit(process_queue, failed[:passed])
+        if passed == len(failed):
             return True
-        process_queue.put_back(failed)
+        process_queue.put_back(failed[passed:])
         delay = self._settings.suspend_time if outcome.after is None else outcome.after
         self.again(process_queue, min(max(delay, SUSPEND_MIN), SUSPEND_MAX))
         return False
+
+    async def _pass(self, message: LazyMessage, outcome: Outcome) -> bool:
+        """Whether a failed message is out of the way, because it is a dead letter now or soon."""
+        if outcome.level == DEAD:
+            return await self._send_back.bury(message)
+        limit = self._settings.max_reconsume_times
+        used_up = message.reconsume_times >= (UNLIMITED if limit < 0 else limit)
+        return used_up and await self._send_back.send_copy(message)
 
     async def _refuse(self, process_queue: ProcessQueue, messages: Sequence[LazyMessage]) -> bool:
         """Messages of a topic that is not subscribed any more: retries of it may still come."""

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.outcomes import DEAD
 from sparrowmq.client.requests import need_address
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
 from sparrowmq.core.message import (
@@ -77,19 +78,33 @@ class SendBack:
         `level` 0 lets the broker choose when, -1 makes it a dead letter. When the broker does not take it
         back, a copy is sent to the group's retry topic.
         """
-        queue = message.queue
         limit = RETRIES_DEFAULT if self._given < 0 else self._given
         async with self._room:
             try:
-                address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
-                await self._instance.brokers.send_back(
-                    address, self._group, message, delay_level=level, max_reconsume_times=limit
-                )
+                await self._to_broker(message, level, limit)
                 return True
             except SparrowError as error:
-                log.info("%s did not take a message back, a copy is sent: %s", queue.broker_name, error)
+                name = message.queue.broker_name
+                log.info("%s did not take a message back, a copy is sent: %s", name, error)
                 first = error
             return await self._copy(message, limit, first)
+
+    async def bury(self, message: ReceivedMessage) -> bool:
+        """Have the broker make the message a dead letter; whether it did. No copy: that would come again."""
+        async with self._room:
+            try:
+                await self._to_broker(message, DEAD, RETRIES_DEFAULT)
+            except SparrowError as error:
+                self._tell(message, error)
+                return False
+        return True
+
+    async def _to_broker(self, message: ReceivedMessage, level: int, limit: int) -> None:
+        queue = message.queue
+        address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+        await self._instance.brokers.send_back(
+            address, self._group, message, delay_level=level, max_reconsume_times=limit
+        )
 
     async def send_copy(self, message: ReceivedMessage) -> bool:
         """Send a message with no retries left to the retry topic, whose broker buries it (client:D-64)."""
@@ -127,11 +142,13 @@ class SendBack:
             if answer.code not in _STORED:
                 raise BrokerError(answer.code, answer.remark or "", address=address, request="a retry's send")
         except SparrowError as error:
-            self._occasional.write(
-                logging.WARNING,
-                f"send-back {message.queue.broker_name}",
-                f"a failed message of group {self._group} could not be sent back and is kept here: "
-                f"{first or error}",
-            )
+            self._tell(message, first or error)
             return False
         return True
+
+    def _tell(self, message: ReceivedMessage, error: SparrowError) -> None:
+        self._occasional.write(
+            logging.WARNING,
+            f"send-back {message.queue.broker_name}",
+            f"a failed message of group {self._group} could not be sent back and is kept here: {error}",
+        )
