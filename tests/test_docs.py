@@ -300,3 +300,13 @@ def test_answer_codes_are_those_of_the_code() -> None:
     assert {int(code): name.strip("`") for code, name, _ in rows}.items() <= {
         int(code): code.name for code in ResponseCode
     }.items()
+
+
+def test_what_clients_survive_is_tested() -> None:
+    rows = page("docs/client.md").table("## What clients survive")
+    names = [name for row in rows for name in re.findall(r"`([^`]+)`", row[2])]
+    assert len(names) >= len(rows)
+    for name in names:
+        path, _, function = name.rpartition("::")
+        source = (ROOT / (path or "tests/crash/test_robust_clients.py")).read_text()
+        assert f"\ndef {function}(" in source, name

@@ -11,6 +11,7 @@ import pytest
 from tests.broker.rig import STORE_HOST, Rig, connection, hot_send, pull_ext, send_command, send_header
 from tests.support import run, until
 
+from sparrowmq.broker.transaction import CHECK_BYTES_MAX
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.ids import offset_message_id, parse_offset_message_id
@@ -398,6 +399,23 @@ def test_a_half_message_is_stored_out_of_sight(rig: Rig, sys_flag: int) -> None:
     assert (first.sys_flag, second.queue_offset, first.body) == (sys_flag & ~4, 1, b"half")
     assert answer.ext["msgId"] == offset_message_id(STORE_HOST, second.physical_offset)
     assert rig.inner.scan("TopicTest", 2, 0, 10, 1 << 20).records == []
+
+
+def test_a_half_message_leaves_room_for_what_its_checks_add(rig: Rig) -> None:
+    def send(size: int) -> Command:
+        text = HALF + f"pad\x01{'x' * size}\x02"
+        client = connection()
+        answer = rig.sending.handle(client, send_command(b"x", properties=text))
+        return answer if isinstance(answer, Command) else client.answers()[0]
+
+    assert send(1).code == ResponseCode.SUCCESS
+    (stored,) = rig.inner.scan(HALF_TOPIC, 0, 0, 10, 1 << 20).records
+    room = 32767 - CHECK_BYTES_MAX - len(stored.properties) + 1
+    assert send(room).code == ResponseCode.SUCCESS
+    answer = send(room + 1)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert f"its checks need {CHECK_BYTES_MAX} more; send less of them" in (answer.remark or "")
+    assert len(rig.inner.scan(HALF_TOPIC, 0, 0, 10, 1 << 20).records) == 2
 
 
 @pytest.mark.proves("broker:9.1")

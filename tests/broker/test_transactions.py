@@ -13,7 +13,7 @@ from tests.support import run
 from sparrowmq.broker import transaction as rules
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.inner import InnerMessage, Placed
-from sparrowmq.broker.transactions import Transactions
+from sparrowmq.broker.transactions import UNSENT_BYTES_MAX, Transactions
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.ids import offset_message_id
 from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
@@ -242,6 +242,47 @@ def test_producers_are_asked_in_turn_and_closed_ones_left_out(broker: Broker) ->
     broker.check(7000)
     assert len(first.notices) + len(second.notices) == 6
     assert first.notices and second.notices and not closed.notices
+
+
+@pytest.mark.proves("broker:9.5")
+def test_a_producer_that_takes_nothing_is_left_to_the_next_run(broker: Broker) -> None:
+    stuck, other = broker.join(client=connection(1)), broker.join(client=connection(2))
+    stuck.write(bytes(UNSENT_BYTES_MAX + 1))
+    for number in range(3):
+        broker.prepare(b"%d" % number)
+    broker.check(7000)
+    assert (len(stuck.notices), len(other.notices)) == (0, 3)
+    other.closed = True
+    broker.check(7000)
+    assert stuck.notices == []
+    stuck.written = b""
+    broker.check(7000)
+    assert len(stuck.notices) == 3
+
+
+def test_a_half_message_that_cannot_be_copied_is_given_up_and_holds_nobody_up(broker: Broker) -> None:
+    """As a store of another broker may have it: no room for the properties of a check."""
+    producer = broker.join()
+    broker.prepare(b"0")
+    room = 32767 - len(broker.stored(HALF_TOPIC)[0].properties)
+    broker.prepare(b"1", pad="x" * (room - len("pad") - 2))
+    broker.prepare(b"2")
+    broker.check(7000)
+    assert [decode_record(asked.body).body for asked in producer.notices] == [b"0", b"2"]
+    assert [record.body for record in broker.stored(rules.DISCARD_TOPIC)] == [b"1"]
+    broker.check(7000)
+    assert len(broker.stored(rules.DISCARD_TOPIC)) == 1
+
+
+def test_a_half_message_with_an_impossible_queue_goes_to_one_there_can_be(broker: Broker) -> None:
+    own = {"TRAN_MSG": "true", "PGROUP": "p", "REAL_TOPIC": "Orders"}
+    for queue, wanted in (("-7", 0), ("9" * 18, rules.QUEUE_ID_MAX), ("", 0), ("x", 0)):
+        text = properties.encode(own | {"REAL_QID": queue})
+        (placed,) = broker.rig.inner.put([InnerMessage(HALF_TOPIC, 0, b"x", text, 0, 0, 0, STORE_HOST)])
+        record = broker.rig.inner.read(placed.physical_offset)
+        assert record is not None
+        assert rules.committed(record).queue_id == wanted
+        assert decode_record(rules.check_body(record)).queue_id == wanted
 
 
 @pytest.mark.proves("broker:9.5", "broker:9.4")

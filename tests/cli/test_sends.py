@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,21 @@ def test_a_request_is_answered(sparrow: Sparrow, program: tuple[str, ...], reply
         try:
             assert sparrow("request", topic, "ping", "--timeout", "20").out == reply + "\n"
             assert server.communicate(timeout=30)[0] == "1 answered\n"
+        finally:
+            server.kill()
+
+
+def test_serving_ends_in_peace_with_sigterm(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Served", "--queues", "1")
+    command = [sys.executable, "-m", "sparrowmq.cli.main", "serve", "Served"]
+    with subprocess.Popen(
+        [*command, "--namesrv", sparrow.namesrv], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert sparrow("request", "Served", "ping", "--timeout", "20").out == "ping\n"
+            server.send_signal(signal.SIGTERM)
+            assert server.communicate(timeout=30)[0] == "1 answered\n"
+            assert server.returncode == 0
         finally:
             server.kill()
 

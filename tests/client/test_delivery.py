@@ -250,6 +250,8 @@ def test_settling_in_a_forked_child_is_refused(monkeypatch: pytest.MonkeyPatch) 
                 InvalidStateError, match=r"T/b/0 was handed out by another process.*this is 7"
             ):
                 s.stream.settle_from_thread(message)
+            with pytest.raises(InvalidStateError, match="settle it there"):
+                s.stream.settle(message)
         assert s.stream.settle_from_thread(message)
 
     run(main())

@@ -51,3 +51,21 @@ def test_running_may_be_used() -> None:
     life.to(State.STARTING)
     life.to(State.RUNNING)
     life.need_running()
+
+
+def test_in_a_forked_child_what_ran_is_closed_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getppid", lambda: 17)
+    fresh, running = Lifecycle("producer 'p'"), Lifecycle("consumer 'c'")
+    running.to(State.STARTING)
+    running.to(State.RUNNING)
+    for life in (fresh, running):
+        life.forked()
+    assert running.state is State.CLOSED
+    for use in (running.need_running, lambda: running.to(State.STARTING)):
+        with pytest.raises(
+            InvalidStateError, match=r"consumer 'c' was made in another process \(pid 17, this"
+        ):
+            use()
+    fresh.to(State.STARTING)
+    fresh.to(State.RUNNING)
+    fresh.need_running()

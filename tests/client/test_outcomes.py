@@ -14,6 +14,7 @@ from sparrowmq.client.outcomes import (
     Retry,
     ReturnType,
     outcome_of,
+    refuse_unfinished,
     retry_level,
     return_type,
 )
@@ -66,6 +67,44 @@ def test_a_retry_says_what_it_was_made_with() -> None:
         assert (Retry(after=after).after, Retry(after=after).level) == (after, 1)
     told = Retry(after=60, done=2, dead=True)
     assert (told.after, told.done, told.dead, told.level) == (60, 2, True, DEAD)
+
+
+class Future:
+    """Something to await that is no coroutine."""
+
+    def __await__(self) -> Any:
+        """Never called."""
+        raise AssertionError
+
+
+async def coroutine() -> None:
+    """Never runs."""
+
+
+async def async_generator() -> Any:
+    """Never runs."""
+    yield
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (lambda: coroutine(), "a plain handler gave a coroutine; write it with `async def`"),
+        (lambda: (n for n in ()), "gave a generator, which has not run; write it without `yield`"),
+        (async_generator, "gave a generator, which has not run"),
+        (Future, r"gave <.*Future object.*>, which nobody awaits"),
+    ],
+)
+def test_what_nobody_would_run_is_refused(result: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        refuse_unfinished(result())
+
+
+@pytest.mark.parametrize(
+    "result", [0, False, "RECONSUME_LATER", [], {}, object(), ConsumeResult.LATER, range(3)]
+)
+def test_any_other_value_is_fine(result: object) -> None:
+    refuse_unfinished(result)
 
 
 @pytest.mark.proves("MUST-35")

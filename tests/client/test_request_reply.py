@@ -19,6 +19,7 @@ from sparrowmq.core.errors import (
     InvalidMessageError,
     NoRouteError,
     ReplyTimeoutError,
+    TooManyRequestsError,
 )
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.protocol import properties
@@ -212,6 +213,34 @@ def test_what_is_no_request_cannot_be_replied_to(missing: str) -> None:
     with pytest.raises(ClientError, match=f"it has no {missing}; was it sent with `request`") as caught:
         create_reply_message(received(**found), b"x")
     assert caught.value.code == 10007
+
+
+def test_no_more_wait_than_may() -> None:
+    async def main() -> None:
+        replies = PendingReplies(waiting_max=2)
+        for name in "ab":
+            replies.expect(name)
+        with pytest.raises(TooManyRequestsError, match="2 requests of this client wait for replies already"):
+            replies.expect("c")
+        replies.forget("a")
+        replies.expect("c")
+        assert len(replies) == 2
+
+    run(main())
+
+
+def test_a_silent_broker_takes_no_more_than_the_requests_time() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        silent = asyncio.Event()
+        cluster.broker.on[RequestCode.HEART_BEAT] = lambda conn, c: silent.wait()  # type: ignore[assignment,return-value]
+        task = asyncio.create_task(producer.request(Message("T", b"ping"), 0.1))
+        await asyncio.wait({task}, timeout=2.5)  # heartbeats may take 3 s
+        assert task.done()
+        with pytest.raises(ClientError):
+            await task
+        silent.set()
+
+    flow(test)
 
 
 def test_cancelling_a_request_leaves_nothing_behind() -> None:

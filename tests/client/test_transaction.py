@@ -226,6 +226,18 @@ def test_an_end_that_cannot_be_told_is_logged_and_the_result_stands(caplog: pyte
         flow(test, listener)
 
 
+def test_what_would_end_the_program_is_an_error_of_the_local_branch() -> None:
+    class Leaving(Listener):
+        def execute(self, message: HalfMessage, argument: Any) -> TransactionState | None:
+            raise SystemExit(3)
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        result = await producer.send_in_transaction(Message("T", b"x"))
+        assert (result.state, str(result.error)) == (TransactionState.UNKNOWN, "it raised SystemExit(3)")
+
+    flow(test, Leaving())
+
+
 @pytest.mark.proves("client:B-102", "client:A-86", "client:B-67")
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
 @pytest.mark.parametrize(

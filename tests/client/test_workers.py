@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.support import run, until
 from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.tasks import TaskGroup
-from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers, TopicHandler, Waiting
+from sparrowmq.client.workers import CallThreads, Job, TaskWorkers, ThreadWorkers, TopicHandler, Waiting
 from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, MessageQueue, ReceivedMessage
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -49,6 +50,11 @@ def test_the_argument_is_a_message_or_a_list_with_the_time_of_handing_out() -> N
     assert isinstance(many, list)
 
 
+async def async_generator(message: object) -> Any:
+    """Runs nothing."""
+    yield
+
+
 class CallableAsync:
     async def __call__(self, message: object) -> None:
         """Asynchronous."""
@@ -71,6 +77,27 @@ async def coroutine_function(message: object) -> None:
 )
 def test_async_handlers_are_recognised(handler: Any, is_async: bool) -> None:
     assert TopicHandler(handler).is_async is is_async
+
+
+class CallableGenerator:
+    def __call__(self, message: object) -> Any:
+        """Runs nothing."""
+        yield
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        (5, "handler=5 cannot be called: give a function of a message"),
+        ("print", "handler='print' cannot be called"),
+        (async_generator, "is a generator: write it without `yield`"),
+        (functools.partial(async_generator), "is a generator"),
+        (CallableGenerator(), "is a generator"),
+    ],
+)
+def test_what_cannot_handle_anything_is_refused(handler: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        TopicHandler(handler)
 
 
 @pytest.mark.proves("client:D-47")
@@ -408,5 +435,36 @@ def test_async_handlers_that_take_too_long_are_cancelled() -> None:
         assert isinstance(outcomes.finished[0][1], TimeoutError)
         assert outcomes.finished[1] == (1, None), "the worker goes on"
         assert outcomes.deaths == []
+
+    run(main())
+
+
+def test_what_a_called_function_returns_or_raises() -> None:
+    async def main() -> None:
+        threads = CallThreads(2, "test")
+        assert await threads.result(lambda: threading.current_thread().daemon)
+        with pytest.raises(ZeroDivisionError):
+            await threads.result(lambda: 1 // 0)
+        with pytest.raises(RuntimeError, match=r"it raised SystemExit\(3\)"):
+            await threads.result(functools.partial(sys.exit, 3))
+        threads.close()
+
+    run(main())
+
+
+def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
+    async def main() -> None:
+        threads, go, calls = CallThreads(1, "test"), threading.Event(), list[int]()
+        first = asyncio.create_task(threads.result(lambda: go.wait(20)))
+        second = asyncio.create_task(threads.result(lambda: calls.append(2)))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.sleep(0)
+        third = asyncio.create_task(threads.result(lambda: calls.append(3)))
+        go.set()
+        await asyncio.gather(first, third)
+        assert second.cancelled()
+        assert calls == [3]
+        threads.close()
 
     run(main())

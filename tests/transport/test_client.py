@@ -413,6 +413,28 @@ class TestLoss:
 
         run(main())
 
+    def test_a_held_pull_is_no_silence(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One call that expires early says nothing about a server that holds another."""
+        monkeypatch.setattr("sparrowmq.transport.client_connection.SILENCE_SECONDS_MAX", 0.3)
+
+        async def main() -> None:
+            async with scripted(never_answer) as address, client_of() as client:
+                held = asyncio.create_task(client.call(address, Command(11), SECONDS))
+                await asyncio.sleep(0.35)  # longer than the limit
+                with pytest.raises(RequestTimeoutError):
+                    await client.call(address, Command(10), 0.01)
+                assert client.is_connected(address)
+                assert not held.done()
+                for _ in range(100):  # but many that expire one after the other do
+                    if not client.is_connected(address):
+                        break
+                    with pytest.raises((RequestTimeoutError, ConnectionLostError)):
+                        await client.call(address, Command(10), 0.01)
+                with pytest.raises(ConnectionLostError, match="silent"):
+                    await held
+
+        run(main())
+
 
 class TestRequestsFromTheServer:
     def test_they_are_answered_on_the_same_connection(self, run: Run) -> None:

@@ -105,11 +105,11 @@ class TestPendingCalls:
         async def main() -> None:
             bound, expired = InFlight(10), []
             loop = asyncio.get_running_loop()
-            calls = PendingCalls("1.2.3.4:5", bound, loop, lambda: expired.append(1))
+            calls = PendingCalls("1.2.3.4:5", bound, loop, expired.append)
             for _ in range(3):
                 assert bound.try_acquire()
             started = loop.time()
-            short = [calls.start(opaque, 0.05, 105) for opaque in (1, 2)]
+            short = [calls.start(1, 0.05, 105), calls.start(2, 0.06, 105, waited=0.02)]
             long = calls.start(3, 20.0, 105)
             for future in short:
                 with pytest.raises(
@@ -119,6 +119,7 @@ class TestPendingCalls:
             assert loop.time() - started >= 0.05
             assert not long.done()
             assert bound.used == len(calls) == 1
+            assert {round(seconds, 3) for seconds in expired} <= {0.05, 0.04}, "how long they were out"
             assert expired
             assert not calls.resolve(answer(1)), "a late answer is nobody's"
             calls.fail("end of test")

@@ -20,7 +20,7 @@ from sparrowmq.broker.recall import recall_handle
 from sparrowmq.broker.rerouting import TIMER_PROPERTIES, RerouteRefused, Rerouting, delay_level
 from sparrowmq.broker.send_back import DLQ_QUEUES
 from sparrowmq.broker.send_back import Refused as RetryRefused
-from sparrowmq.broker.transaction import half_properties, is_half, may_be_half
+from sparrowmq.broker.transaction import encode_half, is_half, may_be_half
 from sparrowmq.core.errors import (
     InvalidMessageError,
     InvalidNameError,
@@ -457,7 +457,7 @@ class SendPath:
         if self._settings.reject_transaction_message:
             remark = f"the broker[{self._settings.broker_ip1}] sending transaction message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
-        return properties.encode(half_properties(own, request.topic, queue_id))
+        return encode_half(own, request.topic, queue_id, len(self._added))
 
     def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[ChunkItem]:
         """The messages of a request, checked against every limit before any is stored."""

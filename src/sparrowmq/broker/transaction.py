@@ -13,6 +13,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.inner import InnerMessage
+from sparrowmq.core.errors import InvalidMessageError
+from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
@@ -40,6 +42,9 @@ TRANSACTION_ID: Final = "__transactionId__"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+CHECK_BYTES_MAX: Final = len(f"{CHECK_TIMES}{FIRST_OFFSET}") + 4 + len(f"{2**31}{2**63}")
+"""What checks may add to the properties of a half message; a send must leave room for it."""
+QUEUE_ID_MAX: Final = 2**31 - 1
 _OP_PROPERTIES: Final = property_string.encode({"TAGS": "d", "WAIT": "true"})
 _LONG_DIGITS_MAX: Final = 18
 
@@ -62,6 +67,25 @@ def half_properties(properties: Mapping[str, str], topic: str, queue_id: int) ->
     if "UNIQ_KEY" in half:
         half[TRANSACTION_ID] = half["UNIQ_KEY"]
     return half
+
+
+def encode_half(properties: Mapping[str, str], topic: str, queue_id: int, added_bytes: int) -> bytes:
+    """The same as a property string, to which the broker's own `added_bytes` come.
+
+    Raises `InvalidMessageError` when checks could add nothing to it.
+    """
+    data = property_string.encode(half_properties(properties, topic, queue_id))
+    limit = PROPERTIES_BYTES_MAX - CHECK_BYTES_MAX - added_bytes
+    if len(data) > limit:
+        raise InvalidMessageError(
+            f"the properties of a half message take {len(data)} bytes, the limit is {limit}: its checks need "
+            f"{CHECK_BYTES_MAX} more; send less of them"
+        )
+    return data
+
+
+def _queue_id(text: str | None) -> int:
+    return min(max(0, _number(text, 0)), QUEUE_ID_MAX)
 
 
 def _number(text: str | None, default: int) -> int:
@@ -114,7 +138,7 @@ def end_refusal(
 def committed(record: StoredRecord) -> InnerMessage:
     """The message that consumers of the real topic see once a half message is committed."""
     found = property_string.decode(record.properties)
-    message = InnerMessage.copy_of(record, found.pop(REAL_TOPIC), max(0, _number(found.pop(REAL_QUEUE), 0)))
+    message = InnerMessage.copy_of(record, found.pop(REAL_TOPIC), _queue_id(found.pop(REAL_QUEUE, None)))
     found.pop(FIRST_OFFSET, None)
     message.properties = property_string.encode(found)
     message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | COMMIT
@@ -177,7 +201,7 @@ def check_body(record: StoredRecord) -> bytes:
     found = property_string.decode(record.properties)
     return encode_record(
         topic=found.get(REAL_TOPIC, record.topic).encode(),
-        queue_id=max(0, _number(found.get(REAL_QUEUE), 0)),
+        queue_id=_queue_id(found.get(REAL_QUEUE)),
         queue_offset=record.queue_offset,
         physical_offset=record.physical_offset,
         body=record.body,

@@ -17,7 +17,7 @@ from sparrowmq.broker.inner import InnerMessage
 from sparrowmq.broker.progress import answer, refusal
 from sparrowmq.broker.rerouting import RerouteRefused, Rerouting
 from sparrowmq.broker.transaction import OpenHalves, Verdict
-from sparrowmq.core.errors import RecordError, StoreError
+from sparrowmq.core.errors import InvalidMessageError, RecordError, StoreError
 from sparrowmq.core.ids import offset_message_id, parse_offset_message_id
 from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
 from sparrowmq.protocol import properties as property_string
@@ -51,6 +51,8 @@ STEP_BYTES: Final = 1024 * 1024
 SKIP_COUNT: Final = 20_000
 """Ended half messages that are passed over before others have their turn."""
 CHANNEL_TRIES: Final = 3
+UNSENT_BYTES_MAX: Final = 1024 * 1024
+"""A producer that has so many bytes still to take is not asked more; the next run asks again."""
 MS_PER_HOUR: Final = 3_600_000
 
 
@@ -215,20 +217,27 @@ class Transactions:
     def _carry_out(self, verdict: Verdict, record: StoredRecord) -> None:
         halves, origin = self._halves, rules.first_offset(record)
         if verdict is Verdict.DISCARD:
-            self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
-            halves.ended(origin)
-            text = (
-                f"a transaction was given up after {rules.check_times(record)} checks: its half message "
-                f"{record.queue_offset} is in {rules.DISCARD_TOPIC}"
-            )
-            self._occasional.write(logging.WARNING, "discard", text)
+            self._give_up(record, f"after {rules.check_times(record)} checks")
             return
-        (placed,) = self._inner.put([rules.renewed(record)])
+        try:
+            (placed,) = self._inner.put([rules.renewed(record)])
+        except (InvalidMessageError, RecordError) as error:  # one must not hold up all that follow
+            self._give_up(record, f"because it cannot be checked: {error}")
+            return
         halves.moved(record.queue_offset, origin, placed.queue_offset)
         if verdict is Verdict.CHECK:
             copy = self._inner.read(placed.physical_offset)
             if copy is not None:
                 self._ask(copy)
+
+    def _give_up(self, record: StoredRecord, why: str) -> None:
+        self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
+        self._halves.ended(rules.first_offset(record))
+        text = (
+            f"a transaction was given up {why}; its half message {record.queue_offset} is in "
+            f"{rules.DISCARD_TOPIC}"
+        )
+        self._occasional.write(logging.WARNING, "discard", text)
 
     def _ask(self, half: StoredRecord) -> None:
         """Send 39 to one producer of the group; without one the next run tries again (broker:9.5)."""
@@ -236,7 +245,7 @@ class Transactions:
         group, key = found.get(rules.PRODUCER_GROUP, ""), found.get("UNIQ_KEY")
         connection = self._producer(group)
         if connection is None:
-            text = f"no producer of group {group} is connected, so its transactions cannot be checked"
+            text = f"no producer of group {group} is there to be asked about its transactions"
             self._occasional.write(logging.WARNING, f"producer {group}", text)
             return
         request = CheckTransactionStateRequest(
@@ -252,11 +261,11 @@ class Transactions:
         connection.notify(Command(RequestCode.CHECK_TRANSACTION_STATE, ext=to_ext(request), body=body))
 
     def _producer(self, group: str) -> Connection | None:
-        """A connected producer of the group, each in turn."""
+        """A connected producer of the group that takes what it is sent, each in turn (broker:9.5)."""
         members = list(self._clients.producers.get(group, ()))
         for _ in range(min(CHANNEL_TRIES, len(members))):
             self._turn += 1
             connection = members[self._turn % len(members)]
-            if not connection.closed:
+            if not connection.closed and connection.unsent_bytes <= UNSENT_BYTES_MAX:
                 return connection
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, run
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import InvalidStateError, SparrowError
 from sparrowmq.core.message import Message
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def serve(
     program_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds the program may take.")] = 30.0,
     namesrv: Namesrv = None,
 ) -> None:
-    """Answer the requests that come to a topic, until Ctrl-C or --count."""
+    """Answer the requests that come to a topic, until Ctrl-C, SIGTERM or --count."""
     served = run(
         _serve(namesrv_or_default(namesrv), topic, group, tags, command or [], count, program_timeout)
     )
@@ -257,6 +259,8 @@ async def _serve(
         aio.PushConsumer(group, namesrv=namesrv, consume_from="last") as consumer,
     ):
         consumer.subscribe(topic, tags)
+        with suppress(InvalidStateError):  # another thread than the main one
+            consumer.close_on_signals(signal.SIGTERM)
         async for message in consumer:
             try:
                 await producer.reply(message, await _answer(message.body, command, program_timeout))

@@ -97,7 +97,11 @@ class MessageStream:
         self._wake()
 
     def settle(self, message: HandedMessage, retry: Retry | None = None) -> bool:
-        """The user is done with a message; whether it still was in hand."""
+        """The user is done with a message; whether it still was in hand.
+
+        Raises `InvalidStateError` in a forked child: only the parent can settle it.
+        """
+        self._check_process(message)
         entry = self._in_hand.pop(id(message), None)
         if entry is None or entry[0].dropped:
             return False
@@ -110,11 +114,7 @@ class MessageStream:
 
         Raises `InvalidStateError` in a forked child, which has no loop that could do it.
         """
-        if self._pid != os.getpid():
-            raise InvalidStateError(
-                f"a message of {message.queue} was handed out by another process (pid {self._pid}, this is "
-                f"{os.getpid()}); settle it there"
-            )
+        self._check_process(message)
         entry = self._in_hand.pop(id(message), None)
         if entry is None or entry[0].dropped:
             return False
@@ -123,6 +123,13 @@ class MessageStream:
             self._announced = True
             self._loop.call_soon_threadsafe(self._collect)
         return True
+
+    def _check_process(self, message: HandedMessage) -> None:
+        if self._pid != os.getpid():
+            raise InvalidStateError(
+                f"a message of {message.queue} was handed out by another process (pid {self._pid}, this is "
+                f"{os.getpid()}); settle it there"
+            )
 
     def is_in_hand(self, message: HandedMessage) -> bool:
         """Whether the message was handed out and not settled. For any thread."""

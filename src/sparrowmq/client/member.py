@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client import control
@@ -20,7 +21,7 @@ from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.locks import QueueLocks
 from sparrowmq.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore, local_path
 from sparrowmq.client.ordered import OrderedService
-from sparrowmq.client.outcomes import ConsumeResult, Retry
+from sparrowmq.client.outcomes import ConsumeResult, Retry, refuse_unfinished
 from sparrowmq.client.owned_queues import OwnedQueues
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.pulling import Puller
@@ -31,6 +32,7 @@ from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.client.statistics import SAMPLE_SECONDS, ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.client.workers import CallThreads
 from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX, without_namespace
@@ -50,6 +52,8 @@ LOCK_SOON_SECONDS: Final = 0.1
 LOCK_AGAIN_SECONDS: Final = 3.0
 GOODBYE_SECONDS: Final = 1.0
 """How long a member that breaks off tells brokers, when its connections stay for others."""
+DIRECT_THREADS: Final = 4
+"""Plain handlers at work at once for tools that bring one message; more wait."""
 RESET_SECONDS: Final = 10.0
 """How long a reset waits for running handlers (client:D-81)."""
 
@@ -106,6 +110,7 @@ class GroupMember(control.ControlledMember):
         self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
         self._started_ms = self.instance.clock.now_ms()
         self._locking: set[ProcessQueue] = set()
+        self._direct = CallThreads(DIRECT_THREADS, f"sparrowmq-{group}-direct")
         self._closing = False
         self._released = False
         self._ending: asyncio.Task[None] | None = None
@@ -193,6 +198,7 @@ class GroupMember(control.ControlledMember):
         self._closing = True
         self.queues.clear()
         await self.service.close(0)
+        self._direct.close()
         await self._tasks.close()
         if self.instance.is_shared and self.instance.consumer(self.group) is self:
             # Connections stay, so brokers would count this member and leave its queues to nobody.
@@ -329,10 +335,11 @@ class GroupMember(control.ControlledMember):
             if handler.is_async:
                 said = await handler.call(argument)
             else:
-                said = await asyncio.to_thread(handler.call, argument)
+                said = await self._direct.result(partial(handler.call, argument))
+            refuse_unfinished(said)
             if isinstance(said, Retry) or said is ConsumeResult.LATER:
                 result = "CR_LATER"
-            elif said in (ConsumeResult.COMMIT, ConsumeResult.ROLLBACK):
+            elif said is ConsumeResult.COMMIT or said is ConsumeResult.ROLLBACK:
                 result = f"CR_{said.name}"
         except Retry as raised:
             error, result = raised, "CR_LATER"

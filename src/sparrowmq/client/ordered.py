@@ -8,7 +8,6 @@ the broker is lost, or after a minute, so that other queues get a turn.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections import deque
@@ -20,7 +19,15 @@ from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.delivery import HandedMessage, MessageStream
 from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.offset_store import OffsetStore
-from sparrowmq.client.outcomes import BROKER_CHOOSES, DEAD, ConsumeResult, Outcome, Retry, outcome_of
+from sparrowmq.client.outcomes import (
+    BROKER_CHOOSES,
+    DEAD,
+    ConsumeResult,
+    Outcome,
+    Retry,
+    outcome_of,
+    refuse_unfinished,
+)
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.send_back import UNLIMITED, SendBack
 from sparrowmq.client.settings import ConsumerSettings
@@ -89,9 +96,8 @@ class _Calls:
         for argument in self.pieces(messages):
             try:
                 self.result = self.call(argument)
-                if inspect.iscoroutine(self.result):
-                    self.result.close()
-                    raise TypeError("a plain handler gave a coroutine; write it with `async def`")
+                if self.result is not None:
+                    refuse_unfinished(self.result)
             except BaseException as raised:
                 self.error = raised
 
@@ -100,6 +106,8 @@ class _Calls:
         for argument in self.pieces(messages):
             try:
                 self.result = await self.call(argument)
+                if self.result is not None:
+                    refuse_unfinished(self.result)
             except Exception as raised:
                 self.error = raised
             except asyncio.CancelledError as raised:
@@ -348,7 +356,7 @@ class OrderedService:
         return True
 
     def _warn_of_manual(self, result: Any) -> None:
-        if result in (ConsumeResult.COMMIT, ConsumeResult.ROLLBACK):
+        if result is ConsumeResult.COMMIT or result is ConsumeResult.ROLLBACK:
             self._occasional.write(
                 logging.WARNING,
                 "manual",

@@ -6,6 +6,7 @@ themselves return a `ConsumeResult`.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -61,6 +62,20 @@ def retry_level(after: float | None, *, dead: bool = False) -> int:
     if dead:
         return DEAD
     return BROKER_CHOOSES if after is None else level_after(after)
+
+
+def refuse_unfinished(result: object) -> None:
+    """Raise TypeError for a result of a handler that nobody would run: its message is not done.
+
+    Any other value is fine: returning means done.
+    """
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("a plain handler gave a coroutine; write it with `async def`")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("the handler gave a generator, which has not run; write it without `yield`")
+    if inspect.isawaitable(result):
+        raise TypeError(f"the handler gave {result!r:.200}, which nobody awaits; write it with `async def`")
 
 
 class ReturnType(Enum):

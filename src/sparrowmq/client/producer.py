@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -318,7 +319,8 @@ class Producer:
 
         `timeout` in seconds covers both. The consumer answers with `create_reply_message` or `reply`. Raises
         `ReplyTimeoutError` when it was sent and no reply came, `ClientError` with the cause when it could not
-        be sent, and what is wrong with the message itself. Late replies are dropped.
+        be sent, `TooManyRequestsError` when 65,535 wait already, and what is wrong with the message itself.
+        Late replies are dropped.
         """
         sender = self._running()
         instance = sender.instance
@@ -328,7 +330,9 @@ class Producer:
         try:
             if message.topic not in sender.table.infos:
                 await sender.table.find(message.topic, began + timeout)
-                await instance.heartbeat()  # brokers must know where replies go (client:B-90)
+                with suppress(TimeoutError):  # one broker that is silent must not take the others' time
+                    async with asyncio.timeout_at(began + timeout):
+                        await instance.heartbeat()  # brokers must know where replies go (client:B-90)
             send = self.send(
                 asked, queue=queue, selector=selector, argument=argument, hash_key=hash_key, timeout=timeout
             )

@@ -139,7 +139,7 @@ class PushConsumer:
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
         `handler` the messages come by iterating over the consumer. All members of a group must subscribe
         alike. Raises `InvalidNameError` or `InvalidExpressionError`, which names the position and the token
-        of what is wrong in SQL.
+        of what is wrong in SQL, and TypeError for a handler that is no function or that yields.
         """
         self._subscriptions.add(topic, expression, handler)
         if self._member is not None and self.state is State.RUNNING:

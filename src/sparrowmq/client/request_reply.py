@@ -14,7 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import ClientError, InvalidMessageError, ReplyTimeoutError, SparrowError
+from sparrowmq.core.errors import (
+    ClientError,
+    InvalidMessageError,
+    ReplyTimeoutError,
+    SparrowError,
+    TooManyRequestsError,
+)
 from sparrowmq.core.message import (
     MESSAGE_TYPE_REPLY,
     PROPERTY_ARRIVE_TIME,
@@ -40,16 +46,19 @@ log = logging.getLogger("sparrowmq.client")
 
 REPLY_CODE = 10007
 """RocketMQ's code for a reply that cannot be made."""
+WAITING_MAX = 65_535
+"""Requests of one client that wait for their replies."""
 
 
 class PendingReplies:
-    """The requests of one client that wait, by correlation id. Bounded by the sends that may be in flight.
+    """The requests of one client that wait, by correlation id; at most `waiting_max`, each for its own time.
 
     A reply that nobody waits for (any more) is logged, seldom, and dropped.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, waiting_max: int = WAITING_MAX) -> None:
         self._clock = clock or SystemClock()
+        self._waiting_max = waiting_max
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         self._occasional = OccasionalLog(log)
 
@@ -57,7 +66,15 @@ class PendingReplies:
         return len(self._waiting)
 
     def expect(self, correlation_id: str) -> asyncio.Future[ReceivedMessage]:
-        """A future for the reply to `correlation_id`; `forget` it in any case."""
+        """A future for the reply to `correlation_id`; `forget` it in any case.
+
+        Raises `TooManyRequestsError` when too many wait already.
+        """
+        if len(self._waiting) >= self._waiting_max:
+            raise TooManyRequestsError(
+                f"{self._waiting_max} requests of this client wait for replies already; ask slower, or give "
+                "them less time"
+            )
         future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         return future

@@ -40,8 +40,9 @@ class Subscriptions:
     def add(self, topic: str, expression: Expression, handler: Handler | None) -> None:
         """Subscribe, or replace what was subscribed; the version is now."""
         check_topic(topic)
-        self._data[topic] = parse_expression(topic, expression, self._clock.now_ms())
+        data = parse_expression(topic, expression, self._clock.now_ms())
         self._handlers[topic] = None if handler is None else TopicHandler(handler)
+        self._data[topic] = data
 
     def remove(self, topic: str) -> None:
         """Forget a topic; nothing happens when it was not subscribed."""

@@ -6,15 +6,16 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol
 
 from sparrowmq.client.hooks import EndTransactionContext, Hooks
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.requests import command
 from sparrowmq.client.tasks import TaskGroup
+from sparrowmq.client.workers import CallThreads
 from sparrowmq.core.errors import ClientError, InvalidMessageError, RecordError, SparrowError
 from sparrowmq.core.ids import parse_offset_message_id
 from sparrowmq.core.message import (
@@ -134,8 +135,8 @@ class Transactions:
         self._hooks = hooks
         self._waiting_max = waiting_max
         self._turns = asyncio.Semaphore(threads)
-        self._checks = ThreadPoolExecutor(threads, thread_name_prefix=f"sparrowmq-{group}-check")
-        self._executes = ThreadPoolExecutor(EXECUTE_THREADS, thread_name_prefix=f"sparrowmq-{group}-local")
+        self._checks = CallThreads(threads, f"sparrowmq-{group}-check")
+        self._executes = CallThreads(EXECUTE_THREADS, f"sparrowmq-{group}-local")
         self._tasks = TaskGroup(self._task_died)
         self._occasional = OccasionalLog(log)
         instance.checks.register(group, self._asked)
@@ -172,20 +173,20 @@ class Transactions:
         """Answer no more."""
         self._instance.checks.unregister(self._group)
         await self._tasks.close()
-        self._checks.shutdown(wait=False, cancel_futures=True)
-        self._executes.shutdown(wait=False, cancel_futures=True)
+        self._checks.close()
+        self._executes.close()
 
     # The local branch
 
     async def _outcome(
-        self, pool: ThreadPoolExecutor, function: Callable[..., Any], *arguments: Any
+        self, threads: CallThreads, function: Callable[..., Any], *arguments: Any
     ) -> tuple[TransactionState, Exception | None]:
         """What the application says, and what it raised (client:B-99, B-102)."""
         try:
             if inspect.iscoroutinefunction(function):
                 outcome = await function(*arguments)
             else:
-                outcome = await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+                outcome = await threads.result(partial(function, *arguments))
                 if inspect.isawaitable(outcome):
                     outcome = await outcome
             if outcome is None:

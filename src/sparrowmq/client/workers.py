@@ -13,13 +13,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from sparrowmq.client.handed import LazyMessage
+from sparrowmq.client.outcomes import refuse_unfinished
 from sparrowmq.client.process_queue import ProcessQueue
 
 Handler = Callable[[Any], Any]
 """Takes a message, or a list of them with `batch` above 1; returning means done, raising means retry."""
+
+T = TypeVar("T")
 
 _TURN_SECONDS: Final = 0.005
 """Async workers let the rest of the loop run at least this often."""
@@ -78,13 +81,21 @@ Begin = Callable[[Job], None]
 
 
 class TopicHandler:
-    """A user's handler, and whether calling it gives something to await."""
+    """A user's handler, and whether calling it gives something to await.
+
+    Raises TypeError for what is no function, and for generators: calling one runs nothing of it.
+    """
 
     __slots__ = ("call", "is_async")
 
     def __init__(self, call: Handler) -> None:
         self.call = call
         method = getattr(call, "__call__", None)  # noqa: B004 - the method itself is looked at
+        if method is None:
+            raise TypeError(f"handler={call!r:.200} cannot be called: give a function of a message")
+        for function in (call, method):
+            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise TypeError(f"the handler {call!r:.200} is a generator: write it without `yield`")
         self.is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(method)
 
 
@@ -239,9 +250,8 @@ class ThreadWorkers:
                 start = time.perf_counter()
                 try:
                     job.result = result = job.handler(job.argument())
-                    if inspect.iscoroutine(result):
-                        result.close()
-                        raise TypeError("a plain handler gave a coroutine; write it with `async def`")
+                    if result is not None:
+                        refuse_unfinished(result)
                 except BaseException as raised:
                     job.error = raised
                 job.seconds = time.perf_counter() - start
@@ -293,6 +303,27 @@ class CallThreads:
         self._calls.put((function, future))
         return future
 
+    async def result(self, function: Callable[[], T]) -> T:
+        """What `function` returns or raises, called in a thread; not called when its caller gave up before.
+
+        What would end a program (SystemExit and the like) is a RuntimeError: it came from a user's function.
+        """
+        ended: list[tuple[T | None, BaseException | None]] = []
+
+        def work() -> None:
+            try:
+                ended.append((function(), None))
+            except BaseException as raised:
+                ended.append((None, raised))
+
+        await self.call(work)
+        value, error = ended[0]
+        if error is None:
+            return cast("T", value)
+        if isinstance(error, Exception):
+            raise error
+        raise RuntimeError(f"it raised {error!r}") from error
+
     def resize(self, count: int) -> None:
         """Have `count` threads from now on."""
         for _ in range(self._threads - count):
@@ -307,7 +338,8 @@ class CallThreads:
     def _work(self) -> None:
         while (entry := self._calls.get()) is not None:
             function, future = entry
-            function()
+            if not future.cancelled():
+                function()
             self._ended.append(future)
             if not self._announced:
                 self._announced = True
@@ -415,7 +447,9 @@ class TaskWorkers:
                 if self._begin is not None:
                     self._begin(job)
                 try:
-                    job.result = await job.handler(job.argument())
+                    job.result = result = await job.handler(job.argument())
+                    if result is not None:
+                        refuse_unfinished(result)
                 except Exception as raised:
                     job.error = raised
                 except asyncio.CancelledError as raised:

@@ -13,7 +13,8 @@ from sparrowmq.transport.correlation import InFlight, PendingCalls
 from sparrowmq.transport.tls import early_end
 
 SILENCE_SECONDS_MAX: Final = 3.0
-"""When a call expires and the server has been silent this long with calls waiting, the connection is dead."""
+"""A server that was silent so long, since a call began that it let expire, is taken for dead. Pulls that it
+holds say nothing: they may go without an answer for longer."""
 CLOSE_SECONDS_MAX: Final = 3.0
 WRITE_HIGH_WATER: Final = 4 * 1024 * 1024
 """Unsent bytes above which new calls wait; below a quarter they go on."""
@@ -60,7 +61,7 @@ class ClientConnection(asyncio.Protocol):
         self._active = True
         self._heard = False
         self._used_at = loop.time()
-        self._unanswered_since = 0.0
+        self._heard_at = self._silent_since = loop.time()
         self._reason = ""
         self._close_timer: asyncio.TimerHandle | None = None
 
@@ -76,8 +77,6 @@ class ClientConnection(asyncio.Protocol):
         `timeout` in seconds, of which `waited` are over already.
         """
         future = self._pending.start(opaque, timeout, code, waited)
-        if not self._unanswered_since:
-            self._unanswered_since = self._loop.time()
         self.write(data)
         return future
 
@@ -132,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._active = self._heard = True
-        self._unanswered_since = 0.0
+        self._heard_at = self._loop.time()
         try:
             for kind, header, body in self._reader.feed(data):
                 command = decode(kind, header, body)
@@ -192,8 +191,11 @@ class ClientConnection(asyncio.Protocol):
         if resumed is not None and not resumed.done():
             resumed.set_result(None)
 
-    def _call_expired(self) -> None:
-        since = self._unanswered_since
-        if since and self._loop.time() - since >= SILENCE_SECONDS_MAX and not self.closed:
+    def _call_expired(self, seconds: float) -> None:
+        """A call expired that was out for so long."""
+        now = self._loop.time()
+        if self._silent_since <= self._heard_at:  # the first since it said something
+            self._silent_since = max(now - seconds, self._heard_at)
+        if round(now - self._silent_since, 3) >= SILENCE_SECONDS_MAX and not self.closed:
             self._leave(f"it was silent for {SILENCE_SECONDS_MAX:g} s")
             self._transport.abort()

@@ -94,13 +94,14 @@ class PendingCalls:
         peer: str,
         in_flight: InFlight,
         loop: asyncio.AbstractEventLoop,
-        on_expired: Callable[[], None] | None = None,
+        on_expired: Callable[[float], None] | None = None,
     ) -> None:
+        """`on_expired` is told after calls expired: for how many seconds the oldest of them was out."""
         self._peer = peer
         self._in_flight = in_flight
         self._loop = loop
         self._on_expired = on_expired
-        self._waiting: dict[int, tuple[asyncio.Future[Command], int, float]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Command], int, float, float]] = {}
         self._slots: dict[int, tuple[list[int], asyncio.TimerHandle]] = {}
 
     def __len__(self) -> int:
@@ -112,7 +113,7 @@ class PendingCalls:
         `timeout` in seconds, of which `waited` are over already.
         """
         future: asyncio.Future[Command] = self._loop.create_future()
-        self._waiting[opaque] = (future, code, timeout)
+        self._waiting[opaque] = (future, code, timeout, waited)
         slot = int((self._loop.time() + timeout - waited) * SLOTS_PER_SECOND) + 1
         held = self._slots.get(slot)
         if held is None:
@@ -138,7 +139,7 @@ class PendingCalls:
             timer.cancel()
         self._slots.clear()
         waiting, self._waiting = self._waiting, {}
-        for future, code, _ in waiting.values():
+        for future, code, _, _ in waiting.values():
             self._in_flight.release()
             if not future.done():
                 future.set_exception(
@@ -151,13 +152,13 @@ class PendingCalls:
 
     def _expire(self, slot: int) -> None:
         opaques, _ = self._slots.pop(slot)
-        expired = False
+        out = 0.0
         for opaque in opaques:
             entry = self._waiting.pop(opaque, None)
             if entry is None:
                 continue
-            expired = True
-            future, code, timeout = entry
+            future, code, timeout, waited = entry
+            out = max(out, timeout - waited)
             self._in_flight.release()
             if not future.done():
                 future.set_exception(
@@ -167,5 +168,5 @@ class PendingCalls:
                         address=self._peer,
                     )
                 )
-        if expired and self._on_expired is not None:
-            self._on_expired()
+        if out and self._on_expired is not None:
+            self._on_expired(out)
