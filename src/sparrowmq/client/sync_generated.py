@@ -213,7 +213,8 @@ class Producer(ProducerFacade):
 
         `timeout` in seconds covers both. The consumer answers with `create_reply_message` or `reply`. Raises
         `ReplyTimeoutError` when it was sent and no reply came, `ClientError` with the cause when it could not
-        be sent, and what is wrong with the message itself. Late replies are dropped.
+        be sent, `TooManyRequestsError` when 65,535 wait already, and what is wrong with the message itself.
+        Late replies are dropped.
         """
         return self._run(
             self._inner.request,
@@ -360,7 +361,7 @@ class PushConsumer(PushConsumerFacade):
         `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
         `handler` the messages come by iterating over the consumer. All members of a group must subscribe
         alike. Raises `InvalidNameError` or `InvalidExpressionError`, which names the position and the token
-        of what is wrong in SQL.
+        of what is wrong in SQL, and TypeError for a handler that is no function or that yields.
         """
         self._call(lambda: self._inner.subscribe(topic, expression, handler))
 
