@@ -21,8 +21,8 @@ from sparrowmq import aio
 
 pytestmark = pytest.mark.crash
 
-CONSUMERS = 1000 if LONG else 100
-MESSAGES = 10_000_000 if LONG else 50_000
+CONSUMERS = 1000 if LONG else 40
+MESSAGES = 10_000_000 if LONG else 30_000
 BATCH = 100
 SENDERS = 4
 AHEAD = 20_000
