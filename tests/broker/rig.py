@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,6 +141,19 @@ def pull_ext(**fields: Any) -> Mapping[str, str]:
         "subVersion": 0,
     }
     return {name: str(value) for name, value in (defaults | fields).items()}
+
+
+def damage(rig: Rig, at: int, part: str) -> None:
+    """Change one byte of the record at a physical offset: of its `body` or the body's `length`."""
+    files = sorted((rig.settings.store_path_root_dir / "commitlog").iterdir())
+    size = files[0].stat().st_size
+    fd = os.open(files[at // size], os.O_RDWR)
+    try:
+        place = at % size + {"length": 85, "body": 88}[part]
+        (byte,) = os.pread(fd, 1, place)
+        os.pwrite(fd, bytes([byte ^ 0x40]), place)
+    finally:
+        os.close(fd)
 
 
 def connection(port: int = 50_000) -> Any:

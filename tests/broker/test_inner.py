@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.rig import Rig, connection
+from tests.broker.rig import Rig, connection, damage
 from tests.support import run, until
 
 from sparrowmq.broker.inner import InnerMessage, InnerStore
@@ -90,6 +90,17 @@ def test_a_scan_goes_on_where_it_ended(rig: Rig) -> None:
     assert ([record.body for record in rest.records], rest.next_offset) == ([b"3", b"4"], 5)
     assert rig.inner.scan("TopicTest", 0, 5, 3, 1 << 20) == ([], 5)
     assert rig.inner.scan("Nobody", 0, 0, 3, 1 << 20) == ([], 0)
+
+
+@pytest.mark.parametrize("part", ["body", "length"])
+def test_damaged_records_are_left_out_of_a_scan(
+    rig: Rig, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    placed = rig.inner.put([message(body=b"%d" % n) for n in range(4)])
+    damage(rig, placed[2].physical_offset, part)
+    found = rig.inner.scan("TopicTest", 0, 0, 10, 1 << 20)
+    assert ([record.body for record in found.records], found.next_offset) == ([b"0", b"1", b"3"], 4)
+    assert f"the message at {placed[2].physical_offset} is damaged" in caplog.text
 
 
 def test_a_copy_keeps_what_consumers_see(rig: Rig) -> None:

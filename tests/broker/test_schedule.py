@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.broker.rig import Rig, connection, send_command
+from tests.broker.rig import Rig, connection, damage, send_command
 from tests.protocol.archives import CLEAN_5, KILLED_5
 from tests.store.rig import copy_archive
 from tests.support import run, until
@@ -157,6 +157,54 @@ def test_a_due_time_beyond_the_delay_means_that_the_clock_went_back(
     code: int, delay: int | None, due: int
 ) -> None:
     assert due_at(code, 1000, delay) == due
+
+
+@pytest.mark.parametrize("part", ["body", "length"])
+def test_a_damaged_message_is_left_out_and_its_level_goes_on(
+    delays: Delays, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = delays.rig.store.position
+    for body in (b"damaged", b"good"):
+        delays.send(body, 1)
+    damage(delays.rig, at, part)
+    delays.rig.clock.ms += 1000
+    assert delays.schedule.deliver(1).delivered == 1 and delays.bodies() == [b"good"]
+    assert f"the message at {at} is damaged" in caplog.text
+    assert delays.schedule.progress()[1] == (2, 2)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_levels_wait_while_store_times_stand_still(tmp_path: Path, restart: bool) -> None:
+    """Store times never go back, so they stand still for a year when the clock was a year ahead."""
+    delays = Delays(tmp_path / "store")
+    delays.rig.clock.ms += 365 * 86_400_000
+    delays.send(b"sent in the wrong year", 4)
+    delays.rig.clock.ms = now = delays.rig.clock.ms - 365 * 86_400_000
+    delays.send(b"in time", 4)
+    assert delays.schedule.deliver(4).delivered == 1 and delays.bodies() == [b"sent in the wrong year"]
+    if restart:
+        delays.close()
+        delays = Delays(tmp_path / "store")
+    delays.rig.clock.ms = now + 29_999
+    assert delays.schedule.deliver(4).delivered == 0
+    delays.rig.clock.ms = now + 30_000
+    assert delays.schedule.deliver(4).delivered == 1
+    delays.close()
+
+
+def test_after_a_power_cut_new_messages_take_the_places_of_lost_ones(tmp_path: Path) -> None:
+    """The progress reached the disk, the messages it speaks of did not."""
+    delays = Delays(tmp_path / "store")
+    delays.send(b"kept", 1)
+    delays.offsets.set(1, 5)
+    delays.close()
+    delays = Delays(tmp_path / "store")
+    for number in range(6):
+        delays.send(b"%d" % number, 1)
+    delays.rig.clock.ms += 1000
+    assert delays.schedule.deliver(1).delivered == 6
+    assert delays.bodies() == [b"%d" % number for number in range(6)]
+    delays.close()
 
 
 def test_messages_of_a_level_that_is_gone_are_delivered_at_their_time(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.rig import Rig, connection, send_command
+from tests.broker.rig import Rig, connection, damage, send_command
 from tests.protocol.archives import CLEAN_5, unpacked
 from tests.store.rig import copy_archive
 from tests.support import run, until
@@ -272,6 +272,9 @@ def test_junk_in_the_timer_topic_harms_nobody(clockwork: Clockwork) -> None:
         b"TIMER_OUT_MS\x01" + b"9" * 40 + b"\x02",
         b"TIMER_OUT_MS\x01%d\x02" % (T0 + 1000),
         b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01TopicTest\x02REAL_QID\x01x\x02" % (T0 - 9000),
+        b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01../escape\x02REAL_QID\x010\x02" % (T0 - 9000),
+        b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01a/b\x02REAL_QID\x010\x02" % T0,
+        b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01%s\x02REAL_QID\x010\x02" % (T0, b"t" * 300),
         b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01TopicTest\x02REAL_QID\x010\x02" % (T0 + 10**12),
     ):
         clockwork.rig.inner.put([InnerMessage(TIMER_TOPIC, 0, b"junk", text, 0, 0, T0, host)])
@@ -279,11 +282,55 @@ def test_junk_in_the_timer_topic_harms_nobody(clockwork: Clockwork) -> None:
     assert clockwork.at(T0 + 1000) == [b"good"]
 
 
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("part", ["body", "length"])
+def test_a_damaged_message_is_left_out_and_stops_nobody(
+    clockwork: Clockwork, planned: bool, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = clockwork.rig.store.position
+    clockwork.send(b"damaged", TIMER_DELAY_SEC=1)
+    clockwork.send(b"good", TIMER_DELAY_SEC=1)
+    if planned:
+        clockwork.settle()
+    damage(clockwork.rig, at, part)
+    assert clockwork.at(T0 + 5000) == [b"good"]
+    assert str(at) in caplog.text
+
+
 def test_a_clock_that_goes_back_delivers_later_and_not_never(clockwork: Clockwork) -> None:
     assert clockwork.at(T0 + 100_000) == []
     clockwork.rig.clock.ms = T0
     clockwork.send(b"x", TIMER_DELAY_SEC=1)
     assert clockwork.at(T0 + 1000) == [b"x"] or clockwork.at(T0 + 101_000) == [b"x"]
+
+
+@pytest.mark.proves("broker:8.2")
+def test_a_clock_that_jumps_ahead_and_back_loses_nothing_and_repeats_nothing(clockwork: Clockwork) -> None:
+    """What is sent for the time that was skipped comes at once, as with the reference; the rest in time."""
+    clockwork.send(b"near", TIMER_DELAY_SEC=60)
+    clockwork.send(b"far", TIMER_DELAY_SEC=3 * 86_400)
+    clockwork.settle()
+    assert clockwork.at(T0 + DAY) == [b"near"]
+    clockwork.rig.clock.ms = T0 + 1000
+    clockwork.send(b"skipped", TIMER_DELAY_SEC=30)
+    clockwork.send(b"later", TIMER_DELIVER_MS=T0 + DAY + 5000)
+    assert clockwork.at(T0 + 1000) == [b"near", b"skipped"]
+    assert clockwork.at(T0 + DAY + 4999) == [b"near", b"skipped"]
+    assert clockwork.at(T0 + DAY + 5000) == [b"near", b"skipped", b"later"]
+    assert clockwork.at(T0 + 3 * DAY) == [b"near", b"skipped", b"later", b"far"]
+
+
+def test_a_clock_that_is_days_behind_after_a_restart_keeps_no_message_for_ever(tmp_path: Path) -> None:
+    first = Clockwork(tmp_path / "store")
+    first.send(b"waits", TIMER_DELAY_SEC=60)
+    assert first.at(T0 + 10_000) == []
+    first.close()
+    second = Clockwork(tmp_path / "store", now=T0 - 10 * DAY)
+    second.send(b"new", TIMER_DELAY_SEC=5)
+    assert second.at(T0 - 10 * DAY) == [b"new"]
+    assert second.at(T0 + 59_999) == [b"new"]
+    assert second.at(T0 + 60_000) == [b"new", b"waits"]
+    second.close()
 
 
 def test_a_full_disk_stops_delivery_until_there_is_room(
@@ -351,6 +398,40 @@ def test_kill_9_before_the_first_checkpoint_loses_nothing(tmp_path: Path) -> Non
     second = Clockwork(tmp_path / "store", now=T0 + 60_000)
     assert second.at(T0 + 60_000) == [b"a"]
     second.close()
+
+
+@pytest.mark.parametrize("wait", [2, 30])
+def test_after_a_power_cut_new_messages_take_the_places_of_lost_ones(tmp_path: Path, wait: int) -> None:
+    """The timer files reached the disk, the last message of the log did not."""
+    root = tmp_path / "store"
+    first = Clockwork(root)
+    first.send(b"kept", TIMER_DELAY_SEC=50)
+    first.settle()
+    shutil.copytree(root, tmp_path / "cut")
+    first.send(b"lost", TIMER_DELAY_SEC=5)
+    first.settle()
+    first.save()
+    for name in ("timerlog", "timerwheel", "config/timercheck"):
+        _replace(root / name, tmp_path / "cut" / name)
+    first.kill()
+    second = Clockwork(tmp_path / "cut", now=T0 + 1000)
+    second.send(b"mine", TIMER_DELAY_SEC=wait)  # as long as the lost one, so it begins where that began
+    second.send(b"more", TIMER_DELAY_SEC=wait)
+    second.settle()
+    early = second.at(T0 + 1000 * wait + 999)
+    assert early == []
+    assert second.at(T0 + 1000 * wait + 1000) == [b"mine", b"more"]
+    assert second.at(T0 + 49_999) == [b"mine", b"more"]
+    assert second.at(T0 + 50_000) == [b"mine", b"more", b"kept"]
+    second.close()
+
+
+def _replace(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.rmtree(target)
+        shutil.copytree(source, target)
+    else:
+        shutil.copy2(source, target)
 
 
 @pytest.mark.parametrize("days", [1, 5, 8, 13, 15, 40])

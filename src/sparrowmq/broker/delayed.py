@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparrowmq.broker.periodic import repeat
@@ -107,16 +108,25 @@ class DelayedMessages:
     async def _save(self) -> None:
         unsaved = self._offsets.unsaved()
         if unsaved is not None:
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._offsets.write, unsaved)
+            await self._write(partial(self._offsets.write, unsaved))
 
     async def _save_timers(self) -> None:
         assert self._timers is not None
-        loop, gone = asyncio.get_running_loop(), self._timers.log.drop_before(self._store.min_position)
+        gone = self._timers.log.drop_before(self._store.min_position)
         check = self._timers.unsaved()
         if check is not None:
-            await loop.run_in_executor(self._pool, self._timers.write, check)
+            await self._write(partial(self._timers.write, check))
         for path in gone:
-            await loop.run_in_executor(self._pool, path.unlink)
+            await asyncio.get_running_loop().run_in_executor(self._pool, path.unlink)
+
+    async def _write(self, progress: Callable[[], None]) -> None:
+        """Write progress once what was delivered is on disk: a power cut must not lose only the latter."""
+
+        def work() -> None:
+            self._store.flush()
+            progress()
+
+        await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
         """Keep the progress; call after the tasks ended. What cannot be written is logged."""

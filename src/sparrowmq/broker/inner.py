@@ -6,6 +6,7 @@ so a put does not wait for the disk; with `SYNC_FLUSH` it becomes visible once i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -14,7 +15,9 @@ from sparrowmq.core.errors import RecordError, StoreError
 from sparrowmq.core.hashing import tags_code
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from sparrowmq.protocol.properties import find
-from sparrowmq.protocol.record import StoredRecord, decode_record, decode_records
+from sparrowmq.protocol.record import StoredRecord, decode_record
+from sparrowmq.store.commit_log import PLACE
+from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.broker.flushing import Flusher
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.message_store import MessageStore
 
+log = logging.getLogger("sparrowmq.broker")
 MADE_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
@@ -101,6 +105,7 @@ class InnerStore:
         self._clock = clock
         self._wake = wake
         self._topic_made = topic_made
+        self._occasional = OccasionalLog(log)
 
     def put(self, messages: Sequence[InnerMessage]) -> list[Placed]:
         """Store the messages as one chunk, in order, and wake who waits for them.
@@ -165,10 +170,6 @@ class InnerStore:
             return topic.queues[queue_id]
         return self._store.queue(name, queue_id)
 
-    def store_time(self, now_ms: int) -> int:
-        """The store time a message put at `now_ms` gets: times in the log never go back."""
-        return max(now_ms, self._store.timestamp)
-
     def read(self, physical_offset: int) -> StoredRecord | None:
         """The record that starts at a physical offset, or None when no valid one does."""
         data = self._store.read_record(physical_offset)
@@ -177,9 +178,27 @@ class InnerStore:
     def scan(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> Scan:
         """Up to `max_count` records and `max_bytes` of a queue from `offset` on; the first of any size.
 
-        Records that are gone are passed over; `next_offset` is `offset` when there is nothing to read, and
-        the queue's end or beginning when `offset` lies outside.
+        Records that are gone or damaged are passed over; `next_offset` is `offset` when there is nothing to
+        read, and the queue's end or beginning when `offset` lies outside.
         """
         queue = self._store.find_queue(topic, queue_id)
         result = self._store.get_messages(queue, offset, max_count=max_count, max_bytes=max_bytes)
-        return Scan(decode_records(b"".join(result.buffers)), result.next_offset)
+        return Scan(self.intact(result.buffers), result.next_offset)
+
+    def intact(self, buffers: Sequence[memoryview]) -> list[StoredRecord]:
+        """The records of a read, those left out and reported whose bytes are not what was stored.
+
+        A copy of a damaged one would get a checksum of its own, and nobody could see the damage any more.
+        """
+        records = []
+        for buffer in buffers:
+            position = 0
+            while position < len(buffer):  # the read saw to it that sizes are right
+                size, _, _, physical = PLACE.unpack_from(buffer, position)
+                try:
+                    records.append(decode_record(buffer, position, check_crc=True))
+                except RecordError as error:
+                    text = f"the message at {physical} is damaged and is not passed on: {error}"
+                    self._occasional.write(logging.ERROR, "damaged", text)
+                position += size
+        return records

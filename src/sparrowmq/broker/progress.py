@@ -102,6 +102,9 @@ class Progress:
         if self._groups.get(request.consumer_group) is None:
             remark = f"Group {request.consumer_group} not exist!"
             return refusal(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if request.commit_offset < 0:
+            remark = f"commitOffset {request.commit_offset}: offsets begin at 0"
+            return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
         self._offsets.commit(request.topic, request.consumer_group, request.queue_id, request.commit_offset)
         return answer(command)
 

@@ -137,7 +137,7 @@ class PullPath:
             return
         if self._offsets.resets and self._answer_reset(connection, frame, queue):
             return
-        if fields.sys_flag & COMMIT:
+        if fields.sys_flag & COMMIT and fields.commit_offset >= 0:
             self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
         self._answer(connection, frame, queue, wanted, may_hold=bool(fields.sys_flag & SUSPEND))
 

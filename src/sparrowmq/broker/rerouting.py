@@ -49,7 +49,8 @@ class RerouteRefused(Exception):
 class Placement:
     """Where a message goes, and with which properties.
 
-    `delay_ms` is set for the delay topic: the tag code of the queue entry is the store time plus it.
+    `delay_ms` is set for the delay topic: the tag code of the queue entry is the time now plus it, even
+    while store times stand still because the clock was moved back.
     `timer_out` is set for the timer topic: the slot, epoch ms.
     """
 

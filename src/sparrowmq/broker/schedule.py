@@ -13,10 +13,10 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.inner import InnerMessage, InnerStore
-from sparrowmq.core.errors import RecordError, SparrowError, StoreError
-from sparrowmq.core.names import HALF_TOPIC, SCHEDULE_TOPIC
+from sparrowmq.core.errors import InvalidNameError, RecordError, SparrowError, StoreError
+from sparrowmq.core.names import HALF_TOPIC, SCHEDULE_TOPIC, check_topic
 from sparrowmq.protocol.properties import find
-from sparrowmq.protocol.record import StoredRecord, decode_records
+from sparrowmq.protocol.record import StoredRecord
 from sparrowmq.store.consume_queue import ENTRY
 from sparrowmq.transport.occasional import OccasionalLog
 
@@ -52,11 +52,16 @@ def due_at(code: int, now_ms: int, delay_ms: int | None) -> int:
 
 
 def real_address(record: StoredRecord) -> tuple[str, int] | None:
-    """Topic and queue a waiting message is for; None when its properties do not say."""
+    """Topic and queue a waiting message is for; None when its properties name none that can be."""
     topic, queue_id = find(record.properties, b"REAL_TOPIC"), find(record.properties, b"REAL_QID")
     if topic is None or queue_id is None or len(queue_id) > _ADDRESS_DIGITS or not queue_id.isdigit():
         return None
-    return topic.decode("utf-8", "replace"), int(queue_id)
+    try:
+        name = topic.decode()
+        check_topic(name)
+    except (InvalidNameError, UnicodeDecodeError):
+        return None
+    return name, int(queue_id)
 
 
 class Schedule:
@@ -76,6 +81,15 @@ class Schedule:
         self._levels = levels
         self._clock = clock
         self._occasional = OccasionalLog(log)
+        self._lower()
+
+    def _lower(self) -> None:
+        """After a power cut a queue may be shorter than its progress: what is sent now takes those places."""
+        for queue in self._store.queues(SCHEDULE_TOPIC):
+            level, end = queue.queue_id + 1, queue.max_offset
+            if self._offsets.get(level) > end:
+                log.warning("the progress of delay level %d is lowered to the queue's end, %d", level, end)
+                self._offsets.set(level, end)
 
     async def run(self) -> None:
         """Deliver until cancelled; a fault is logged and tried again."""
@@ -122,7 +136,7 @@ class Schedule:
             return Turn(0, False, next_due)
         result = self._store.get_messages(queue, start, max_count=due, max_bytes=BATCH_BYTES)
         end = min(max(result.next_offset, start + 1), start + due)
-        records = [r for r in decode_records(b"".join(result.buffers)) if r.queue_offset < end]
+        records = [r for r in self._inner.intact(result.buffers) if r.queue_offset < end]
         messages = [message for record in records if (message := self._real(record)) is not None]
         self._put(messages)
         self._offsets.set(level, end)
@@ -148,7 +162,7 @@ class Schedule:
         address = real_address(record)
         if address is None:
             where = f"the delayed message at {record.physical_offset}"
-            self._occasional.write(logging.ERROR, "address", f"{where} does not say what topic it is for")
+            self._occasional.write(logging.ERROR, "address", f"{where} names no topic and queue to go to")
             return None
         if address[0] == HALF_TOPIC:
             return None

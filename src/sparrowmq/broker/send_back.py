@@ -143,7 +143,7 @@ class SendBack:
             message.prepared_offset = 0
             message.tags_code = code_of_tags(place.properties)
             if place.delay_ms is not None:
-                message.tags_code = self._inner.store_time(now) + place.delay_ms
+                message.tags_code = now + place.delay_ms
             self._inner.put([message])
         except (RerouteRefused, InvalidMessageError, RecordError, StoreError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}") from None

@@ -442,7 +442,7 @@ class SendPath:
         if place.topic == wanted:
             return queue, item, b""
         if place.delay_ms is not None:
-            code = max(now, self._store.timestamp) + place.delay_ms
+            code = now + place.delay_ms
         recall = b""
         if place.timer_out is not None and not wanted.startswith(RETRY_PREFIX):
             key = unique_key.decode("utf-8", "replace")

@@ -102,7 +102,7 @@ class LoadedSlot:
     the same of those that are planned again.
     """
 
-    __slots__ = ("_fresh", "chain", "deleted", "due", "next_unit", "rolled", "slot", "sorted_until")
+    __slots__ = ("_done", "_fresh", "chain", "deleted", "due", "next_unit", "rolled", "slot", "sorted_until")
 
     def __init__(self, slot: int, last: int) -> None:
         self.slot = slot
@@ -111,6 +111,7 @@ class LoadedSlot:
         self._fresh: array[int] = array("q")
         self.sorted_until = 0
         self.due: dict[int, array[int]] = {}
+        self._done: dict[int, int] = {}
         self.rolled: array[int] = array("q")
         self.deleted: set[str] = set()
 
@@ -151,7 +152,7 @@ class LoadedSlot:
         taken: list[tuple[int, int]] = []
         for moment in sorted(moment for moment in self.due if moment <= now):
             pairs = self.due[moment]
-            for index in range(0, len(pairs), 2):
+            for index in range(self._done.get(moment, 0), len(pairs), 2):
                 if len(taken) == BATCH_MESSAGES:
                     return taken
                 taken.append((pairs[index], pairs[index + 1]))
@@ -160,11 +161,13 @@ class LoadedSlot:
     def drop(self, count: int) -> None:
         """Forget the first `count` of what `take` gave."""
         for moment in sorted(self.due):
-            pairs = self.due[moment]
-            step = min(count, len(pairs) // 2)
-            del pairs[: 2 * step]
+            size, done = len(self.due[moment]), self._done.pop(moment, 0)
+            step = min(count, (size - done) // 2)
             count -= step
-            if pairs:
+            done += 2 * step
+            if done < size:
+                if done:
+                    self._done[moment] = done
                 return
             del self.due[moment]
 
@@ -183,12 +186,33 @@ class TimerService:
         self._resume()
 
     def _resume(self) -> None:
-        """Go on behind the message of the newest unit: it may be newer than the checkpoint."""
+        """Go on behind the message of the newest unit: it may be newer than the checkpoint.
+
+        After a power cut the commit log may be shorter than timer log and checkpoint know. What is sent now
+        takes the lost messages' places, so planning goes on at the topic's end at the latest.
+        """
         timers = self._timers
         unit = timers.log.last_unit()
-        record = None if unit is None or timers.replay_until else self._inner.read(unit.physical_offset)
-        if record is not None and record.topic == TIMER_TOPIC:
+        record = None if unit is None or timers.replay_until else self._message(unit.physical_offset)
+        if record is not None:
             timers.queue_offset = max(timers.queue_offset, record.queue_offset + 1)
+        reachable = self._inner.scan(TIMER_TOPIC, 0, timers.queue_offset, 1, 1).next_offset
+        if reachable < timers.queue_offset:
+            log.warning("timed messages from %d on were lost before they were on disk", reachable)
+            timers.queue_offset = reachable
+
+    def _message(self, physical_offset: int) -> StoredRecord | None:
+        """The timed message at a unit's physical offset; None when it is gone or something else is there."""
+        record = self._inner.read(physical_offset)
+        return record if record is not None and record.topic == TIMER_TOPIC else None
+
+    def _reported(self, physical_offset: int) -> StoredRecord | None:
+        """The same of a message that is to be there."""
+        record = self._message(physical_offset)
+        if record is None:
+            text = f"the timed message at {physical_offset} is gone or damaged and is left out"
+            self._occasional.write(logging.ERROR, "gone", text)
+        return record
 
     async def run(self) -> None:
         """Plan and deliver until cancelled; a fault is logged and tried again."""
@@ -227,7 +251,8 @@ class TimerService:
         timers = self._timers
         timers.commit()  # what an earlier fault left
         now = self._clock.now_ms()
-        self._write_time = max(self._write_time, now // PRECISION_MS * PRECISION_MS)
+        # It never goes back, as the reference's: no slot is filled that was worked off before the clock did.
+        self._write_time = max(self._write_time, timers.read_time, now // PRECISION_MS * PRECISION_MS)
         start = timers.queue_offset
         scan = self._inner.scan(TIMER_TOPIC, 0, start, BATCH_MESSAGES, BATCH_BYTES)
         end = scan.next_offset
@@ -246,8 +271,7 @@ class TimerService:
                 if key is None and (record.queue_offset >= timers.replay_until or out >= timers.read_time):
                     overdue.append((record, DIRECT))
             else:
-                slot = max(out, timers.read_time)
-                planned = plan(slot, self._write_time, self._window_ms, is_delete=key is not None)
+                planned = plan(out, self._write_time, self._window_ms, is_delete=key is not None)
                 if not timers.has_room_for(planned.slot):
                     end = record.queue_offset
                     break
@@ -339,9 +363,9 @@ class TimerService:
             if is_roll(unit.magic):
                 slot.rolled.extend((unit.physical_offset, unit.planned))
                 continue
-            record = self._inner.read(unit.physical_offset)
-            if record is None:
-                continue
+            record = self._reported(unit.physical_offset)
+            if record is None or out_time(record) != slot.slot:
+                continue  # one that took the place of what a power cut lost has a slot of its own
             own = property_string.decode(record.properties)
             if is_marker(unit.magic):
                 slot.deleted.add(own.get(TIMER_DELETE, ""))
@@ -356,7 +380,7 @@ class TimerService:
         for count, (physical, planned) in enumerate(taken):
             if size > BATCH_BYTES:
                 return found, count
-            record = self._inner.read(physical)
+            record = self._reported(physical)
             if record is not None:
                 found.append((record, planned))
                 size += record.size
@@ -369,7 +393,11 @@ class TimerService:
             own = property_string.decode(record.properties)
             address = real_address(record)
             key = own.get("UNIQ_KEY", "")
-            if address is None or TIMER_DELETE in own:
+            if TIMER_DELETE in own:
+                continue
+            if address is None:
+                text = f"the timed message at {record.physical_offset} names no topic and queue to go to"
+                self._occasional.write(logging.ERROR, "address", text)
                 continue
             if key and (key in deleted or f"{address[0]}+{key}" in deleted):
                 continue

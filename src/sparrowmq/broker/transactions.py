@@ -149,7 +149,7 @@ class Transactions:
         )
         message.topic, message.queue_id, message.properties = place.topic, place.queue_id, place.properties
         if place.delay_ms is not None:
-            message.tags_code = self._inner.store_time(now_ms) + place.delay_ms
+            message.tags_code = now_ms + place.delay_ms
         return message
 
     def resume(self, connection: Connection, command: Command) -> Command:

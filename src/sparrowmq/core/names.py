@@ -14,6 +14,7 @@ RETRY_TOPIC_CHARS_MAX: Final = 255
 GROUP_CHARS_MAX: Final = 120
 TEMPLATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
@@ -37,6 +38,7 @@ SYSTEM_TOPICS: Final = frozenset(
 SEND_FORBIDDEN_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
         GIVEN_UP_TOPIC,

@@ -47,12 +47,15 @@ def _same(present: Entry, wanted: Entry) -> bool:
 
 
 def _is_due_time(present: Entry, record: StoredRecord) -> bool:
-    """Whether the entry has a due time for this record, perhaps from other levels than today's."""
+    """Whether the entry has a due time for this record, perhaps from other levels than today's.
+
+    It is before the store time when the clock had been moved back: store times never go back.
+    """
     wait = present.tags_code - record.store_timestamp
     return (
         record.topic == SCHEDULE_TOPIC
         and present[:2] == (record.physical_offset, record.size)
-        and 0 <= wait <= DELAY_MS_MAX
+        and abs(wait) <= DELAY_MS_MAX
     )
 
 
