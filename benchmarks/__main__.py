@@ -15,7 +15,7 @@ from benchmarks.report import Report
 
 NAMES: Final = [
     *("handlers", "send", "consume", "ordered", "e2e", "transactions", "request_reply", "sql92", "rebalance"),
-    *("start_memory", "spark_read"),
+    *("delay", "start_memory", "spark_read"),
 ]
 
 

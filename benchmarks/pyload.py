@@ -1,6 +1,6 @@
 """The Python load generators, as a process: `python -m benchmarks.pyload`, spoken to by `load.Load`.
 
-Operations: `frames` (pre-encoded), and `aio_send`, `sync_send`, `consume` and `e2e` with our clients.
+Operations: `frames` (pre-encoded), and with our clients `aio_send`, `sync_send`, `consume`, `e2e`, `delays`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if sys.platform != "win32":
 Result = dict[str, Any]
 SEND_SECONDS_MAX: Final = 10.0
 DRAIN_SECONDS_MAX: Final = 10.0
+MILLISECOND: Final = 1e-3
+"""What times lose when they are written in whole milliseconds."""
 
 
 def event(name: str, **values: Any) -> None:
@@ -255,12 +257,81 @@ async def e2e(request: Result) -> Result:
     return {**counts, "acknowledged": sent, "received": got, **percentiles(times)}
 
 
+class Lateness:
+    """A handler that notes how late each delayed message came; its number is in its body."""
+
+    def __init__(self, count: int) -> None:
+        self.due: list[float] = [0.0] * count
+        self.all_in = asyncio.Event()
+        self.came: dict[int, float] = {}
+        self.stored: list[float] = []
+        self.again = 0
+
+    async def __call__(self, message: aio.DeliveredMessage) -> None:
+        """One message is here; times are in seconds."""
+        number = int.from_bytes(message.body[:8], "big")
+        self.again += number in self.came
+        self.came[number] = time.time() - self.due[number]
+        self.stored.append(message.store_timestamp / 1e3 - self.due[number])
+        if len(self.came) == len(self.due):
+            self.all_in.set()
+
+    def result(self) -> Result:
+        """How late they came and were put into their queue by the broker; how many came early or again."""
+        early = sum(late < -MILLISECOND for late in self.stored)
+        stored = {f"stored_{name}": value for name, value in percentiles(self.stored).items()}
+        came = percentiles(list(self.came.values()))
+        return {"received": len(self.came), "early": early, "again": self.again, **came, **stored}
+
+
+async def delays(request: Result) -> Result:
+    """`count` delayed messages: due evenly within one second that begins `lead` seconds from now at the
+    earliest, or each `lead` seconds after its send by delay level `level`.
+    """
+    count, lead, level = request["count"], request["lead"], request["level"]
+    body, late = b"x" * (request["size"] - 8), Lateness(count)
+    consumer = aio.PushConsumer(request["group"], namesrv=request["namesrv"], consume_from="first")
+    consumer.subscribe(request["topic"], "*", late)
+    async with consumer, aio.Producer("bench_delays", namesrv=request["namesrv"]) as producer:
+        second, numbers = int(time.time() + lead) + 1, iter(range(count))
+
+        async def sender() -> None:
+            for number in numbers:
+                late.due[number] = second + number / count if level is None else time.time() + lead
+                when = late.due[number] if level is None else None
+                message = mq.Message(
+                    request["topic"], number.to_bytes(8, "big") + body, delay_level=level, deliver_at=when
+                )
+                await producer.send(message)
+
+        async with asyncio.TaskGroup() as senders:
+            for _ in range(request["in_flight"]):
+                senders.create_task(sender())
+        in_time = time.time() < (second if level is None else min(late.due))
+        event("begin")
+        start = time.perf_counter()
+        try:
+            await asyncio.wait_for(late.all_in.wait(), lead + DRAIN_SECONDS_MAX)
+        except TimeoutError:
+            pass
+        seconds = time.perf_counter() - start
+        event("end")
+    return {
+        "messages": count,
+        "seconds": seconds,
+        "acknowledged": count,
+        "in_time": in_time,
+        **late.result(),
+    }
+
+
 OPERATIONS: Final[dict[str, Callable[[Result], Result]]] = {
     "frames": frames,
     "sync_send": sync_send,
     "aio_send": lambda request: run(aio_send(request)),
     "consume": lambda request: run(consume(request)),
     "e2e": lambda request: run(e2e(request)),
+    "delays": lambda request: run(delays(request)),
 }
 
 
