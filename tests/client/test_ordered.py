@@ -535,6 +535,7 @@ def test_what_was_consumed_under_a_lock_that_is_lost_is_committed_when_it_is_bac
             member = consumer._member
             assert member is not None
             (held,) = (held for held in member.queues.process_queues() if held.queue.topic == "T")
+            await until(lambda: member._store.get(held.queue) == 5)  # the handler's thread was first
             held.doubtful = True
             await member._persist()  # of the retry topic's queue
             assert member._store.get(held.queue) == 5
