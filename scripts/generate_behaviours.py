@@ -28,6 +28,7 @@ FACTS_MAX = 5
 SHOWN_MAX = 3
 """Tests named for one fact on the page."""
 _SKIPS = frozenset({"skip", "skipif", "xfail"})
+_SKIP_CALLS = frozenset({"pytest.skip", "pytest.xfail", "pytest.importorskip"})
 
 
 @dataclass
@@ -91,11 +92,16 @@ def _param_marks(function: ast.FunctionDef) -> list[ast.expr]:
     return found
 
 
-def _calls_skip(function: ast.FunctionDef) -> bool:
+def _calls_skip(part: ast.stmt) -> bool:
     return any(
-        isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.skip", "pytest.xfail")
-        for node in ast.walk(function)
+        isinstance(node, ast.Call) and ast.unparse(node.func) in _SKIP_CALLS for node in ast.walk(part)
     )
+
+
+def _skips_module(body: list[ast.stmt]) -> bool:
+    """Whether a module may leave itself out when it is imported."""
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return any(_calls_skip(node) for node in body if not isinstance(node, definitions))
 
 
 def _module_marks(body: list[ast.stmt]) -> list[ast.expr]:
@@ -117,11 +123,14 @@ def proofs_in(source: str, path: str) -> Iterator[Proof]:
                 name = f"{path}::{prefix}{node.name}"
                 every = [*marks, *node.decorator_list, *_param_marks(node)]
                 facts = _facts_of(every, name)
-                skipped = any(_mark_name(mark) in _SKIPS for mark in every) or _calls_skip(node)
+                skipped = (
+                    all_skipped or any(_mark_name(mark) in _SKIPS for mark in every) or _calls_skip(node)
+                )
                 if facts:
                     yield Proof(name, facts, skipped)
 
     tree = ast.parse(source)
+    all_skipped = _skips_module(tree.body)
     yield from walk(tree.body, _module_marks(tree.body), "")
 
 

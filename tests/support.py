@@ -7,7 +7,10 @@ import inspect
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import pytest
 
 T = TypeVar("T")
 
@@ -59,3 +62,12 @@ def _source(condition: Callable[[], object]) -> str:
         return inspect.getsource(condition).strip()
     except (OSError, TypeError):
         return repr(condition)
+
+
+def refuse_skip(report: pytest.TestReport, facts: list[str]) -> None:
+    """Make a failure of a test that was skipped although it proves facts."""
+    if facts and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{report.nodeid} proves {', '.join(facts)} and may not be skipped: {report.longrepr}"
+        )

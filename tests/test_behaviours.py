@@ -6,8 +6,10 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from tests.support import refuse_skip
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -91,6 +93,11 @@ def test_a_table_in_order_has_no_problems() -> None:
         ([marked("a", "client:A-01", extra="@pytest.mark.skipif(True, reason='x')")], "may be skipped"),
         ([marked("a", "client:A-01").replace("assert True", "pytest.skip('no')")], "may be skipped"),
         (["pytestmark = [pytest.mark.skip]", marked("a", "client:A-01")], "may be skipped"),
+        (['numpy = pytest.importorskip("numpy")', marked("a", "client:A-01")], "may be skipped"),
+        (
+            ["if True:\n    pytest.skip(allow_module_level=True)", marked("a", "client:A-01")],
+            "may be skipped",
+        ),
     ],
 )
 def test_what_is_missing_skipped_or_too_much_is_found(tests: list[str], says: str) -> None:
@@ -171,3 +178,16 @@ def test_the_pending_list_is_rewritten_in_place() -> None:
     text = script.with_pending(DATA, [])
     assert script.read_data(text).pending == []
     assert script.with_pending(text, ["A-02"]) == DATA
+
+
+@pytest.mark.parametrize(
+    ("outcome", "facts", "becomes"),
+    [("skipped", ["A-01"], "failed"), ("skipped", [], "skipped"), ("passed", ["A-01"], "passed")],
+)
+def test_a_proof_that_is_skipped_while_it_runs_fails(outcome: Any, facts: list[str], becomes: str) -> None:
+    place = ("tests/test_x.py", 1, "test_a")
+    report = pytest.TestReport("test_x.py::test_a", place, {}, outcome, "no java", "setup")
+    refuse_skip(report, facts)
+    assert report.outcome == becomes
+    if becomes == "failed":
+        assert report.longrepr == "test_x.py::test_a proves A-01 and may not be skipped: no java"

@@ -85,7 +85,7 @@ def test_a_message_comes_back_with_everything_that_was_in_it(rig: Rig) -> None:
     assert entry is not None and entry.tags_code == record.store_timestamp + 10_000
 
 
-@pytest.mark.proves("client:D-57", "client:D-101", "client:D-59")
+@pytest.mark.proves("client:D-57", "client:D-101")
 @pytest.mark.parametrize(
     ("asked", "reconsumed", "level"), [(0, 0, 3), (0, 1, 4), (0, 15, 18), (1, 5, 1), (18, 0, 18), (25, 0, 25)]
 )

@@ -69,6 +69,7 @@ async def serving(root: Path, **changes: Any) -> AsyncIterator[Caller]:
     broker = Broker(settings(root, **changes))
     await broker.start()
     caller = Caller(broker)
+    await caller(Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"g"}'))
     try:
         yield caller
     finally:

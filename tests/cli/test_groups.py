@@ -32,6 +32,8 @@ def test_groups_are_made_and_deleted(sparrow: Sparrow) -> None:
     assert "made" in sparrow("group", "list").lines
     sparrow("group", "delete", "made")
     assert "made" not in sparrow("group", "list").lines
+    unknown = sparrow("group", "delete", "made", status=1).err
+    assert "no broker knows group 'made'; see the names with `sparrow group list`" in unknown
     assert "RocketMQ's own" in sparrow("group", "delete", "CID_RMQ_SYS_TRANS", status=1).err
 
 
@@ -44,6 +46,14 @@ def test_a_group_goes_back_and_to_the_end(sparrow: Sparrow) -> None:
     assert offsets(sparrow(*reset, "--to", "0", "--json").values) == {0: 0}
     (line,) = sparrow(*reset, "--to", "last").lines[-1:]
     assert line.split() == ["Reset", "broker-a", "0", "5"]
+    back = sparrow(*reset, "--to", "first", "--json")
+    assert offsets(back.values) == {0: 0}
+    assert "no queue of Reset was moved" in sparrow(*reset, "--to", "last", "--only-back").out
+    (place,) = sparrow("group", "progress", "resetters", "--topic", "Reset", "--json").values
+    assert place["consumer_offset"] == 0, "it would have gone forward"
+    assert (
+        "Group nobody does not exist" in sparrow("group", "reset", "nobody", "--topic", "Reset", status=1).err
+    )
     assert "no place to go to" in sparrow(*reset, "--to", "tomorrow", status=1).err
 
 
@@ -53,6 +63,8 @@ def test_one_group_gets_the_offsets_of_another(sparrow: Sparrow) -> None:
     (row,) = sparrow("group", "progress", "target", "--topic", "Cloned", "--json").values
     assert row["consumer_offset"] == 3
     assert "has no offsets" in sparrow("group", "clone", "nobody", "target", status=1).err
+    unknown = sparrow("group", "progress", "nobody", status=1).err
+    assert "no broker knows group 'nobody'; see the names with `sparrow group list`" in unknown
 
 
 def test_members_and_what_they_tell(sparrow: Sparrow, cluster: LocalCluster) -> None:
@@ -67,6 +79,8 @@ def test_members_and_what_they_tell(sparrow: Sparrow, cluster: LocalCluster) -> 
         assert found["subscriptions"]["Online"] == "a || b"
         assert (found["type"], found["model"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
         assert any(consumer.client_id in line for line in sparrow("group", "connections", "online").lines)
+        read(sparrow, "Elsewhere", "still", 1)
+        assert "stop them before" in sparrow("group", "clone", "still", "online", status=1).err
         (told,) = sparrow("group", "status", "online", "--json").values
         assert told["client"] == consumer.client_id
         assert any(consumer.client_id in line for line in sparrow("group", "status", "online").lines)
@@ -85,6 +99,7 @@ def test_places_to_go_to(text: str, place: object) -> None:
     assert moment(text) == place
 
 
-def test_a_place_that_is_none() -> None:
-    with pytest.raises(UsageError, match="'soon' is no place"):
-        moment("soon")
+@pytest.mark.parametrize("text", ["soon", "", "-1", "2024-13-01", "9" * 30, "²"])
+def test_a_place_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match=f"'{text}' is no place .* epoch milliseconds"):
+        moment(text)

@@ -8,6 +8,7 @@ import pytest
 from tests.client.fake import fake_cluster
 from tests.support import free_port, run, until
 
+from sparrowmq.client import instance
 from sparrowmq.client.address_server import AddressServer, address_server_url
 from sparrowmq.client.admin import Admin
 from sparrowmq.client.producer import Producer
@@ -107,6 +108,7 @@ def test_a_server_that_does_not_answer_is_given_up() -> None:
 def test_a_client_without_name_servers_looks_them_up_and_follows_changes(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert (instance.FOLLOW_FIRST_SECONDS, instance.FOLLOW_SECONDS) == (10, 120)
     monkeypatch.setattr("sparrowmq.client.instance.FOLLOW_FIRST_SECONDS", 0.01)
     monkeypatch.setattr("sparrowmq.client.instance.FOLLOW_SECONDS", 0.01)
 

@@ -12,8 +12,10 @@ from sparrowmq.client.admin import Admin
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import bodies, call_headers, headers
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
 
+SERVER_SIDE = b"brokerName=broker-a\nuseServerSideResetOffset=true\n"
 RESET = int(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 STATUS = int(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 INFO = int(RequestCode.GET_CONSUMER_RUNNING_INFO)
@@ -138,14 +140,19 @@ def test_offsets_in_members_memory_are_put_together_from_all_brokers() -> None:
 
 @pytest.mark.parametrize(
     ("to", "timestamp"),
-    [("first", 0), ("last", -1), (datetime(2024, 5, 1, tzinfo=UTC), 1714521600000)],
+    [
+        ("first", 0),
+        ("last", -1),
+        (datetime(2024, 5, 1, tzinfo=UTC), 1714521600000),
+        (datetime(1969, 5, 1, tzinfo=UTC), 0),
+    ],
 )
 def test_a_reset_is_left_to_the_broker_which_tells_the_members(to: Any, timestamp: int) -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         for name, broker in cluster.brokers.items():
             moved = bodies.ResetOffsetBody({queue(1, name): 7, queue(0, name): 2})
             broker.on[RESET] = lambda conn, c, m=moved: answer(body=m.encode())  # type: ignore[misc]
-        found = await admin.reset_offsets("g", "T", to, force=False)
+        found = await admin.reset_offsets("g", "T", to)
         assert list(found.items()) == [
             (queue(0), 2),
             (queue(1), 7),
@@ -154,8 +161,11 @@ def test_a_reset_is_left_to_the_broker_which_tells_the_members(to: Any, timestam
         ]
         (asked,) = cluster.broker.requests(RESET)
         header = headers.from_ext(call_headers.ResetOffsetRequest, asked.ext)
-        assert (header.group, header.topic, header.timestamp, header.is_force) == ("g", "T", timestamp, False)
+        assert (header.group, header.topic, header.timestamp, header.is_force) == ("g", "T", timestamp, True)
         assert (header.queue_id, header.offset) == (-1, None)
+        await admin.reset_offsets("g", "T", to, force=False)
+        header = headers.from_ext(call_headers.ResetOffsetRequest, cluster.broker.requests(RESET)[-1].ext)
+        assert (header.queue_id, header.is_force) == (-1, False), "members heed it"
 
     flow(test, brokers=2)
 
@@ -176,6 +186,22 @@ def test_without_members_the_stored_offsets_are_set_one_by_one(refusal: int) -> 
     flow(test)
 
 
+def test_a_broker_that_resets_itself_is_asked_only_for_queues_that_go_back() -> None:
+    """It heeds no `force`: asked for the whole topic it would move queues forward, over unread messages."""
+
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        fill(cluster)
+        cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
+        cluster.broker.on[RESET] = lambda conn, c: answer()
+        time = datetime(2024, 5, 1, tzinfo=UTC)  # the scripted broker finds it in the middle: 5 and 4
+        assert await admin.reset_offsets("g", "T", time, force=False) == {queue(1): 4}
+        (asked,) = cluster.broker.requests(RESET)
+        header = headers.from_ext(call_headers.ResetOffsetRequest, asked.ext)
+        assert (header.queue_id, header.offset) == (1, 4)
+
+    flow(test)
+
+
 def test_a_reset_that_is_refused_or_makes_no_sense_is_an_error() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         cluster.broker.on[RESET] = lambda conn, c: answer(26, remark="no such group")
@@ -183,6 +209,9 @@ def test_a_reset_that_is_refused_or_makes_no_sense_is_an_error() -> None:
             await admin.reset_offsets("g", "T", "first")
         with pytest.raises(ClientError, match="'middle'"):
             await admin.reset_offsets("g", "T", "middle")  # type: ignore[arg-type]
+        with pytest.raises(ClientError, match=r"out of range .*give a time since 1970"):
+            await admin.reset_offsets("g", "T", datetime.min)
+        cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
         with pytest.raises(BrokerError, match="no such group"):
             await admin.reset_queue("g", queue(0), 4)
         with pytest.raises(SettingsError, match="offset"):
@@ -195,7 +224,9 @@ def test_one_queue_is_reset_by_the_broker_or_in_its_store() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         fill(cluster)
         await admin.reset_queue("g", queue(0), 6)
-        assert cluster.broker.offsets["g", "T", 0] == 6, "nobody was online"
+        assert cluster.broker.offsets["g", "T", 0] == 6, "it would have moved the other queue as well"
+        assert not cluster.broker.requests(RESET)
+        cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
         cluster.broker.on[RESET] = lambda conn, c: answer(body=bodies.ResetOffsetBody().encode())
         await admin.reset_queue("g", queue(0), 1)
         header = headers.from_ext(call_headers.ResetOffsetRequest, cluster.broker.requests(RESET)[-1].ext)
@@ -214,5 +245,37 @@ def test_offsets_are_cloned_but_those_of_the_retry_topic() -> None:
         assert mine == {("h", "T", 0): 3, ("h", "T", 1): 8}
         with pytest.raises(ClientError, match="the group 'nobody' has no offsets in topic 'T'"):
             await admin.clone_offsets("nobody", "h", "T")
+
+    flow(test)
+
+
+def test_a_group_that_a_broker_does_not_know_is_made_for_the_offsets_it_gets() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        fill(cluster)
+        store = cluster.broker.update_offset
+
+        def update(connection: Any, command: Command) -> Any:
+            if not cluster.broker.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP):
+                return answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="Group h not exist!")
+            return store(connection, command)
+
+        cluster.broker.on[RequestCode.UPDATE_CONSUMER_OFFSET] = update
+        assert await admin.clone_offsets("g", "h") == {queue(0): 3, queue(1): 8}
+        (made,) = cluster.broker.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+        assert bodies.SubscriptionGroupConfig.decode(made.body).group_name == "h"
+        assert cluster.broker.offsets["h", "T", 1] == 8
+
+    flow(test)
+
+
+def test_offsets_are_not_given_to_a_group_with_members() -> None:
+    """They would go on from where they are, and overwrite what they are given."""
+
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        fill(cluster)
+        cluster.broker.members["h"] = {"10.0.0.1@1": None}  # type: ignore[dict-item]
+        with pytest.raises(ClientError, match=r"'h' has 1 members online, 10\.0\.0\.1@1 first: .* stop them"):
+            await admin.clone_offsets("g", "h")
+        assert not cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
 
     flow(test)

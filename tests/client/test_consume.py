@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 from tests.client.consuming import (
@@ -17,6 +18,7 @@ from tests.client.fake import FakeCluster, answer
 from tests.support import until
 
 from sparrowmq.client.delivery import DeliveredMessage
+from sparrowmq.client.outcomes import Retry
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol import headers, properties
 
@@ -93,6 +95,33 @@ def test_what_the_broker_does_not_take_back_is_handled_again_here(refusal: str) 
         assert len(cluster.broker.requests(SEND_BACK)) == 3
 
     flow(test, 10)
+
+
+@pytest.mark.proves("client:D-59", "client:D-57")
+@pytest.mark.parametrize("form", ["raised", "returned", "by the message"])
+@pytest.mark.parametrize(
+    ("wish", "level"), [({"after": 30}, 4), ({"after": 31}, 5), ({"dead": True}, -1), ({}, 0)]
+)
+def test_a_user_chooses_when_a_message_comes_again(form: str, wish: dict[str, Any], level: int) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+
+        def handle(message: ReceivedMessage) -> Retry:
+            if form == "raised":
+                raise Retry(**wish)
+            return Retry(**wish)
+
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=None if form == "by the message" else handle)
+            if form == "by the message":
+                async for message in consumer:
+                    assert await message.retry(**wish)
+                    break
+            await until(lambda: cluster.broker.requests(SEND_BACK))
+        (request,) = cluster.broker.requests(SEND_BACK)
+        assert request.ext["delayLevel"] == str(level)
+
+    flow(test, 1)
 
 
 @pytest.mark.proves("client:D-46", "client:D-54")

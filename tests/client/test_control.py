@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from tests.client.consuming import committed, consumer_of, flow, numbers, put
 from tests.client.fake import FakeBroker, FakeCluster
 from tests.support import until
 
+from sparrowmq.client.control import properties_of
 from sparrowmq.client.outcomes import ConsumeResult, Retry
+from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
@@ -191,3 +194,16 @@ def test_a_paused_consumer_pulls_nothing_and_goes_on_when_resumed(monkeypatch: p
             await until(lambda: len(got) == 5)
 
     flow(test, 4)
+
+
+def test_secrets_are_not_told() -> None:
+    settings = ConsumerSettings(
+        access_key="me", secret_key="hidden", security_token="hidden", tls_key_password="hidden", batch=3
+    )
+    instance: Any = SimpleNamespace(name_servers=SimpleNamespace(addresses=("a:1", "b:1")))
+    kind = bodies.ConsumeType.CONSUME_PASSIVELY
+    told = properties_of(settings, instance, "g", kind, 5, messageModel="CLUSTERING")
+    assert "hidden" not in str(told)
+    assert (told["access_key"], told["batch"], told["consumerGroup"]) == ("me", "3", "g")
+    assert (told["PROP_NAMESERVER_ADDR"], told["PROP_CONSUMER_START_TIMESTAMP"]) == ("a:1;b:1", "5")
+    assert told["messageModel"] == "CLUSTERING"

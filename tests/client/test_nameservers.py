@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -103,3 +104,21 @@ def test_a_list_that_shrinks_while_its_servers_fail_ends_the_call() -> None:
     names = servers(caller, "a", "b")
     with pytest.raises(ConnectError, match="z"):
         run(names.call(Command(105), 1))
+
+
+def test_calls_that_fail_together_ask_every_server() -> None:
+    """Each goes on from the server it asked, not from where the other has gone on to."""
+
+    class Slow(Caller):
+        async def call(self, addr: str, command: Command, timeout: float) -> Command:
+            await asyncio.sleep(0)
+            return await super().call(addr, command, timeout)
+
+    async def main() -> None:
+        names = servers(Slow(a=ConnectError("a is down")), "a", "b")
+        names._current = 0
+        answers = await asyncio.gather(*(names.call(Command(105), 1) for _ in range(4)))
+        assert [answer.remark for answer in answers] == ["b"] * 4
+        assert names.current == "b"
+
+    run(main())

@@ -12,8 +12,10 @@ from tests.support import run, until
 from sparrowmq.client.pull_consumer import PullConsumer
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, TransportError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol import bodies
 from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumeType, MessageModel
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
 
 LITE = int(RequestCode.LITE_PULL_MESSAGE)
 PULL = int(RequestCode.PULL_MESSAGE)
@@ -285,5 +287,96 @@ def test_a_start_that_fails_shuts_down() -> None:
             await consumer.start()
         assert consumer.state.value == "failed"
         await consumer.close()
+
+    flow(test)
+
+
+def test_listeners_are_told_one_change_after_the_other() -> None:
+    """The last word is about the queues one has, however long a listener takes for the word before."""
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        told: list[int] = []
+        go_on = asyncio.Event()
+
+        async def listener(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
+            if len(mine) == 2:
+                await go_on.wait()
+            told.append(len(mine))
+
+        consumer.subscribe("T", "*", listener)
+        await consumer.start()
+        await until(lambda: len(consumer.assignment) == 2)
+        for count in (3, 4):
+            cluster.add_topic("T", count)
+            await until(lambda count=count: len(consumer.assignment) == count)
+        assert told == []
+        go_on.set()
+        await until(lambda: told[-1:] == [4])
+        assert told in ([2, 4], [2, 3, 4])
+
+    flow(test, queues=2)
+
+
+def test_a_topic_that_is_subscribed_again_is_told_again() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        told: list[str] = []
+        consumer.subscribe("T", "*", lambda topic, every, mine: told.append("first"))
+        await consumer.start()
+        await until(lambda: told == ["first"])
+        consumer.unsubscribe("T")
+        assert consumer.assignment == []
+        consumer.subscribe("T", "*", lambda topic, every, mine: told.append("second"))
+        await until(lambda: told == ["first", "second"])
+        assert consumer.assignment == [queue(0)]
+
+    flow(test)
+
+
+async def ask(cluster: FakeCluster, code: RequestCode, **ext: str) -> Command:
+    """What the one member of group g answers its broker."""
+    (conn,) = cluster.broker.members["g"].values()
+    return await conn.call(Command(code, ext=ext), 20)
+
+
+@pytest.mark.proves("client:A-89", "client:A-90", "client:D-86")
+def test_tools_see_what_a_polling_member_does() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T", "A || B")
+        await consumer.start()
+        assert len(await consumer.poll(20)) == 3
+        await consumer.commit()
+        status = await ask(cluster, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, topic="T", group="g")
+        assert bodies.ConsumerStatusBody.decode(status.body).queues == {queue(0): 3}
+        answer = await ask(cluster, RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g")
+        info = bodies.ConsumerRunningInfo.decode(answer.body)
+        assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+        assert info.properties["PROP_NAMESERVER_ADDR"] == cluster.namesrv
+        assert info.properties["PROP_CONSUMER_START_TIMESTAMP"].isdecimal()
+        assert info.properties["pull_batch"] == "10"
+        assert "secret" not in info.properties and "my secret" not in str(info.properties)
+        assert [(one.topic, one.expression) for one in info.subscriptions] == [("T", "A || B")]
+        assert (info.queues[queue(0)].commit_offset, info.queues[queue(0)].cached_msg_count) == (3, 0)
+        assert info.queues[queue(0)].last_pull_timestamp > 0
+        assert info.queues[queue(0)].last_consume_timestamp > 0
+        for code in (RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.GET_CONSUMER_RUNNING_INFO):
+            unknown = await ask(cluster, code, consumerGroup="other")
+            assert (unknown.code, "<other>" in (unknown.remark or "")) == (1, True)
+        directly = await ask(cluster, RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup="g")
+        assert directly.code == 1, "only push consumers are brought messages"
+
+    flow(test, messages=3, access_key="me", secret_key="my secret")
+
+
+def test_a_classic_member_tells_its_topics_and_no_queues() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.register_topic("T")
+        await consumer.start()
+        await until(lambda: consumer.assignment)
+        consumer.update_consume_offset(queue(0), 2)
+        status = await ask(cluster, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, topic="T", group="g")
+        assert bodies.ConsumerStatusBody.decode(status.body).queues == {queue(0): 2}
+        answer = await ask(cluster, RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g")
+        info = bodies.ConsumerRunningInfo.decode(answer.body)
+        assert (info.queues, [one.topic for one in info.subscriptions]) == ({}, ["T"])
 
     flow(test)

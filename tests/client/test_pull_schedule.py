@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 from tests.client.fake import FakeCluster, fake_cluster
@@ -102,6 +103,34 @@ def test_a_callback_that_raises_is_called_again_later(
             async with schedule:
                 await until(lambda: len(delays) == 3)
             assert "pull callback of T/broker-a/0 failed and is called again in 1 s" in caplog.text
+
+    run(main())
+
+
+def test_a_delay_that_is_none_does_not_end_the_calls(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.pull_schedule.ERROR_DELAY", 0.01)
+    wishes: list[Any] = ["soon", float("inf"), None, -1.0]
+
+    class Worker:
+        """An object that is called: its `__call__` is awaited, not run in a thread and forgotten."""
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        async def __call__(self, queue: MessageQueue, context: PullContext) -> None:
+            self.calls += 1
+            context.next_delay = wishes.pop(0) if wishes else 3600
+
+    async def main() -> None:
+        async with fake_cluster("T", queues=1) as cluster:
+            schedule, worker = schedule_on(cluster), Worker()
+            schedule.register("T", worker)
+            async with schedule:
+                await until(lambda: worker.calls == 5)
+            assert caplog.text.count("failed and is called again") == 3, "a negative one means at once"
+            assert "next_delay=inf is out of range: it takes 0 to 86400 seconds" in caplog.text
 
     run(main())
 

@@ -21,7 +21,7 @@ from sparrowmq.core.errors import (
 )
 
 
-@pytest.mark.proves("client:B-36", "client:B-37", "client:B-38", "client:B-39", "client:B-41")
+@pytest.mark.proves("client:B-36", "client:B-37", "client:B-38", "client:B-39", "client:B.8")
 @pytest.mark.parametrize(
     ("error", "again"),
     [

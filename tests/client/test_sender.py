@@ -147,7 +147,7 @@ def test_tries_end_and_the_last_error_tells_of_them() -> None:
     flow(test)
 
 
-@pytest.mark.proves("client:B-39", "client:B.8")
+@pytest.mark.proves("client:B-39")
 def test_a_final_answer_is_not_repeated() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         cluster.broker.on[SEND] = lambda conn, c: answer(13, remark="illegal")

@@ -65,3 +65,21 @@ def test_a_look_that_fails_tells_nothing_and_is_repeated(caplog: pytest.LogCaptu
         await until(lambda: told == [3])
 
     flow(test)
+
+
+def test_a_topic_that_nobody_serves_for_a_while_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A name server that was just started knows no brokers yet: the queues are not gone."""
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        told: list[int] = []
+        consumer.watch_topic("T", lambda topic, queues: told.append(len(queues)))
+        await consumer.start()
+        await until(lambda: consumer._watch._known)
+        cluster.on[ROUTE] = lambda conn, c: answer(17, remark="No topic route info")
+        await until(lambda: "the queues of T could not be looked at: no broker serves it" in caplog.text)
+        cluster.on.clear()
+        cluster.add_topic("T", 3)
+        await until(lambda: told)
+        assert told == [3]
+
+    flow(test)

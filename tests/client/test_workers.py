@@ -4,6 +4,7 @@ import asyncio
 import functools
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -409,6 +410,43 @@ def test_the_number_of_workers_can_be_changed(kind: str) -> None:
         await until(lambda: len(outcomes.finished) == 16)
         assert most == 2
         assert await workers.close(5)
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-37")
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_a_backlog_does_not_change_the_number_of_workers(kind: str) -> None:
+    """RocketMQ looks each minute whether more than 100,000 messages wait, and does nothing about it."""
+
+    async def main() -> None:
+        outcomes = Outcomes()
+        lock, at_once, most = threading.Lock(), 0, 0
+
+        def enter(by: int) -> None:
+            nonlocal at_once, most
+            with lock:
+                at_once += by
+                most = max(most, at_once)
+
+        def plain(message: object) -> None:
+            enter(1)
+            time.sleep(0)
+            enter(-1)
+
+        async def coroutine(message: object) -> None:
+            enter(1)
+            await asyncio.sleep(0)
+            enter(-1)
+
+        workers = ThreadWorkers(2, "test", outcomes.finish) if kind == "threads" else outcomes.tasks(2)
+        backlog = [message(0)] * 100_500
+        workers.submit(outcomes.process_queue, backlog, plain if kind == "threads" else coroutine, 1)
+        assert workers.pending > 100_000
+        await until(lambda: len(outcomes.finished) >= 500)
+        outcomes.process_queue.drop()
+        assert await workers.close(5)
+        assert most == 2
 
     run(main())
 

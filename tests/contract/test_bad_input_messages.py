@@ -283,6 +283,10 @@ def test_commits_for_queues_that_a_topic_does_not_have_are_refused(cluster: Loca
         ext = {"consumerGroup": "committers", "topic": topic, "queueId": str(queue_id), "commitOffset": "1"}
         return answer(cluster, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext))
 
+    unknown = commit("Sound", 0)
+    assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert unknown.remark == "Group committers not exist!"
+    Sparrow(cluster.namesrv)("group", "create", "committers")
     assert commit("Sound", 0).code == ResponseCode.SUCCESS
     for queue_id in (-1, 1, 2**31 - 1):
         refusal = commit("Sound", queue_id)

@@ -178,7 +178,7 @@ def test_home_is_expanded() -> None:
         ("brokerId", "1", "must be a whole number from 0 to 0"),
         ("brokerRole", "SLAVE", "replication is not in this release; only brokerRole=ASYNC_MASTER"),
         ("duplicationEnable", "true", "log duplication is not in this release; only duplicationEnable=false"),
-        ("filterSupportRetry", "true", "SQL92"),
+        ("filterSupportRetry", "true", "filtering of retries is not in this release"),
         ("listenPrt", "1", "test: listenPrt=1: there is no such setting; did you mean listenPort?"),
         ("broker_name", "x", "did you mean brokerName?"),
         ("MAXMESSAGESIZE", "1", "did you mean maxMessageSize?"),

@@ -149,7 +149,7 @@ class JavaDriver:
             if "error" in answer:
                 waiting.set_exception(JavaError(answer["error"], answer.get("code")))
             else:
-                waiting.set_result(answer["result"])
+                waiting.set_result(answer.get("result"))
 
     def stderr(self) -> str:
         """The end of what the JVM printed beside its answers, without the logging library's own chatter."""

@@ -88,7 +88,7 @@ class Progress:
         return first is not None and self._store.position - first <= self._cached_bytes
 
     def update(self, connection: Connection, command: Command) -> Command:
-        """15: store a group's offset."""
+        """15: store a group's offset. It makes no group: 26 for one that is unknown (broker:5.5)."""
         request = from_ext(UpdateConsumerOffsetRequest, command.ext)
         topic = self._topics.get(request.topic)
         if topic is None:
@@ -99,7 +99,7 @@ class Progress:
                 f"queueId {request.queue_id}: topic {request.topic} has queues 0 to {len(topic.queues) - 1}"
             )
             return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
-        if self._groups.get(request.consumer_group) is None:
+        if request.consumer_group not in self._groups.configs:
             remark = f"Group {request.consumer_group} not exist!"
             return refusal(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if request.commit_offset < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,17 +24,21 @@ if TYPE_CHECKING:
     from sparrowmq.core.message import MessageQueue
 
 Group = Annotated[str, typer.Argument(help="Name of the group.")]
+_NOBODY: Final = (
+    "no member of group {group!r} is online; see the names with `sparrow group list`, and how far it has "
+    "come with `sparrow group progress {group}`"
+)
 
 
 def moment(text: str) -> datetime | str:
     """`first`, `last`, or a time: `2024-05-01T12:30` (local), with a zone if given, or epoch milliseconds."""
     if text in ("first", "last"):
         return text
-    if text.isdecimal():
-        return datetime.fromtimestamp(int(text) / 1000)
     try:
+        if text.isdecimal():
+            return datetime.fromtimestamp(int(text) / 1000)
         return datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{text!r} is no place to go to; give first, last, a time like 2024-05-01T12:30 or epoch "
             "milliseconds"
@@ -82,6 +86,8 @@ def delete(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            if not await admin.group_config(group) and not await admin.group_progress(group):
+                raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
             await admin.delete_group(group, offsets=not keep_offsets)
 
     run(work())
@@ -108,7 +114,11 @@ def reset(
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             return await admin.reset_offsets(group, topic, place, force=not only_back)  # type: ignore[arg-type]
 
-    _print_offsets(run(work()), as_json)
+    moved = run(work())
+    if not moved and not as_json:
+        print(f"no queue of {topic} was moved")
+        return
+    _print_offsets(moved, as_json)
 
 
 @app.command("clone")
@@ -153,7 +163,7 @@ def connections(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             found = await admin.group_connections(group)
         if found is None:
-            raise UsageError(f"no member of group {group!r} is online")
+            raise UsageError(_NOBODY.format(group=group))
         return {
             "group": group,
             "type": found.consume_type,
@@ -192,7 +202,7 @@ def status(
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             members = await admin.group_status(group, stacks=stacks)
         if not members:
-            raise UsageError(f"no member of group {group!r} is online")
+            raise UsageError(_NOBODY.format(group=group))
         return [
             {
                 "client": member.client_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sparrowmq.client.admin_calls import AdminCalls, masters_of
@@ -11,6 +12,7 @@ from sparrowmq.client.settings import ConsumeFrom, check_range
 from sparrowmq.core.errors import BrokerError, ClientError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group, check_topic, dlq_topic, is_system_group, retry_topic
+from sparrowmq.core.settings_text import parse_properties
 from sparrowmq.protocol import bodies, call_headers, headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
@@ -18,6 +20,9 @@ _CALL_SECONDS: Final = 15.0
 """For requests that a broker passes on to a client, which has 10 s itself."""
 _OLD_WAY: Final = frozenset({ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
 """Answers after which offsets are set one by one: nobody is online, or the broker cannot do it."""
+_SERVER_SIDE: Final = "useServerSideResetOffset"
+_Move = Callable[[str, str, MessageQueue, int], Awaitable[None]]
+"""Moves a group in one queue of the broker at an address."""
 
 
 class GroupAdmin(AdminCalls):
@@ -148,16 +153,11 @@ class GroupAdmin(AdminCalls):
         """Have the group go on with `topic` elsewhere: from "first", from "last" on, or from a datetime on.
 
         Members that are online are told by the broker; without any the stored offsets are set. Without
-        `force` offsets only go back. Gives the new offset of every queue. Broadcasting consumers keep their
-        offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
+        `force` offsets only go back. Gives the new offset of every queue that was moved. Broadcasting
+        consumers keep their offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
         """
         check_group(group)
-        if isinstance(to, str):
-            if to not in ("first", "last"):
-                raise ClientError(f"to={to!r} is unknown; give 'first', 'last' or a datetime")
-            timestamp = 0 if to == "first" else -1
-        else:
-            timestamp = int(to.timestamp() * 1000)
+        timestamp = _timestamp(to)
         route = await self.topic_route(topic)
         moved = await asyncio.gather(
             *(
@@ -168,25 +168,17 @@ class GroupAdmin(AdminCalls):
         return dict(sorted((queue, offset) for table in moved for queue, offset in table.items()))
 
     async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Have the group go on with one queue at `offset`. A broker that cannot tell members sets what it
-        has stored: members that are online go on from where they are then.
+        """Have the group go on with one queue at `offset`.
+
+        Only brokers that reset on their own side (5.x with `useServerSideResetOffset`) can tell members of
+        one queue. Others are given the offset to store: members that are online go on from where they are.
         """
         check_group(group)
         check_range("offset", offset, 0, 2**63 - 1)
-        header = call_headers.ResetOffsetRequest(
-            topic=queue.topic,
-            group=group,
-            timestamp=-1,
-            is_force=True,
-            queue_id=queue.queue_id,
-            offset=offset,
-        )
         address = await self._master_of(queue)
-        try:
-            await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        except BrokerError as error:
-            if error.code not in _OLD_WAY:
-                raise
+        if await self._resets_itself(address):
+            await self._reset_one(address, group, queue, offset)
+        else:
             await self._running().brokers.update_offset(address, group, queue, offset, oneway=False)
 
     async def clone_offsets(
@@ -194,8 +186,9 @@ class GroupAdmin(AdminCalls):
     ) -> dict[MessageQueue, int]:
         """Give `target` the stored offsets of `source`, of all its topics or of one; what was set.
 
-        Members of `target` that are online go on from where they are: stop them before. The retry topic is
-        left out. Raises `ClientError` when `source` has no offsets.
+        A broker that does not know `target` is told to make it. The retry topic is left out. Raises
+        `ClientError` when `source` has no offsets, and when members of `target` are online: they would go on
+        from where they are and overwrite what was set.
         """
         for group in (source, target):
             check_group(group)
@@ -212,13 +205,32 @@ class GroupAdmin(AdminCalls):
         if not moved:
             of = "" if topic is None else f" in topic {topic!r}"
             raise ClientError(f"the group {source!r} has no offsets{of}; see `sparrow group list`")
+        await self._need_nobody(target)
         for queue, offset in moved.items():
-            await self._running().brokers.update_offset(
-                await self._master_of(queue), target, queue, offset, oneway=False
-            )
+            await self._give_offset(await self._master_of(queue), target, queue, offset)
         return dict(sorted(moved.items()))
 
     # Inside
+
+    async def _need_nobody(self, group: str) -> None:
+        for address in await self._group_masters(group):
+            if members := await self._members(address, group):
+                raise ClientError(
+                    f"group {group!r} has {len(members)} members online, {members[0]} first: they would go "
+                    "on from where they are; stop them before its offsets are set"
+                )
+
+    async def _give_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store an offset for a group that the broker may not know yet (broker:5.5)."""
+        brokers = self._running().brokers
+        try:
+            await brokers.update_offset(address, group, queue, offset, oneway=False)
+        except BrokerError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            code, config = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, bodies.SubscriptionGroupConfig
+            await brokers.ask(address, code, body=config(group_name=group).encode(), timeout=_CALL_SECONDS)
+            await brokers.update_offset(address, group, queue, offset, oneway=False)
 
     async def _members(self, address: str, group: str) -> list[str]:
         header = headers.GetConsumerConnectionListRequest(consumer_group=group)
@@ -241,9 +253,22 @@ class GroupAdmin(AdminCalls):
         except SparrowError as error:
             return MemberStatus(client_id, error=str(error))
 
+    async def _resets_itself(self, address: str) -> bool:
+        """Whether a broker resets on its own side, where it takes single queues and heeds no `force`.
+
+        Others tell the members the place in time, and would move the whole topic for one queue (client:F-06).
+        """
+        try:
+            body = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
+        except BrokerError:
+            return False
+        return parse_properties(body.decode("utf-8", "replace")).get(_SERVER_SIDE) == "true"
+
     async def _reset_at(
         self, address: str, group: str, topic: str, timestamp: int, force: bool
     ) -> dict[MessageQueue, int]:
+        if not force and await self._resets_itself(address):
+            return await self._one_by_one(address, group, topic, timestamp, force, self._reset_one)
         header = call_headers.ResetOffsetRequest(
             topic=topic, group=group, timestamp=timestamp, is_force=force
         )
@@ -253,13 +278,27 @@ class GroupAdmin(AdminCalls):
         except BrokerError as error:
             if error.code not in _OLD_WAY:
                 raise
-            return await self._set_one_by_one(address, group, topic, timestamp, force)
+            return await self._one_by_one(address, group, topic, timestamp, force, self._store_one)
         return bodies.ResetOffsetBody.decode(answer.body).offset_table if answer.body else {}
 
-    async def _set_one_by_one(
-        self, address: str, group: str, topic: str, timestamp: int, force: bool
+    async def _reset_one(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        header = call_headers.ResetOffsetRequest(
+            topic=queue.topic,
+            group=group,
+            timestamp=-1,
+            is_force=True,
+            queue_id=queue.queue_id,
+            offset=offset,
+        )
+        await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+    async def _store_one(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        await self._running().brokers.update_offset(address, group, queue, offset, oneway=False)
+
+    async def _one_by_one(
+        self, address: str, group: str, topic: str, timestamp: int, force: bool, move: _Move
     ) -> dict[MessageQueue, int]:
-        """The way of old tools: look for each queue's offset and store it (client:F, resetOffsetByTime)."""
+        """Look for each queue's offset at that time and move the queue there, as old tools do."""
         brokers = self._running().brokers
         header = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic)
         body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
@@ -270,6 +309,20 @@ class GroupAdmin(AdminCalls):
             else:
                 offset = await brokers.search_offset(address, queue, timestamp)
             if force or offset <= place.consumer_offset:
-                await brokers.update_offset(address, group, queue, offset, oneway=False)
+                await move(address, group, queue, offset)
                 moved[queue] = offset
         return moved
+
+
+def _timestamp(to: ConsumeFrom) -> int:
+    """The place as requests say it: epoch milliseconds, -1 for the end. Raises `ClientError`."""
+    if to == "last":
+        return -1
+    if to == "first":
+        return 0
+    if isinstance(to, str):
+        raise ClientError(f"to={to!r} is unknown; give 'first', 'last' or a datetime")
+    try:
+        return max(0, int(to.timestamp() * 1000))  # a negative one would mean the end
+    except (ValueError, OverflowError) as error:
+        raise ClientError(f"to={to} is out of range ({error}); give a time since 1970") from error

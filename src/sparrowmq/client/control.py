@@ -1,4 +1,7 @@
-"""What brokers ask of a push consumer: requests 220, 221, 307 and 309 (client:A-88 to A-91, D.14 to D.16)."""
+"""What brokers ask of consumers: requests 220, 221, 307 and 309 (client:A-88 to A-91, D.14 to D.16).
+
+All consumers tell where they stand and what they do; only push consumers are reset and given messages.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +11,34 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Final, Protocol
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.process_queue import ProcessQueue
+from sparrowmq.client.settings import ClientSettings
 from sparrowmq.core.errors import BodyError, BrokerError, HeaderError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol.bodies import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     ConsumerStatusBody,
+    ConsumeType,
     ProcessQueueInfo,
     ResetOffsetBody,
 )
-from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.codes import VERSION, RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 
 REMARK_CHARACTERS: Final = 1000
 MIB: Final = 1024 * 1024
 STACKS_MAX: Final = 2000
 """Tasks whose stacks are dumped."""
+_NOT_SHOWN: Final = frozenset({"offset_store", "queue_listener", "hooks", "allocate"})
 
 
-class Controlled(Protocol):
-    """A push consumer's member, as its brokers may ask for it."""
-
-    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these offsets."""
+class Telling(Protocol):
+    """A consumer's member, as its brokers may ask about it."""
 
     def offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Offsets in memory of the queues of `topic`."""
@@ -42,29 +46,45 @@ class Controlled(Protocol):
     def running_info(self) -> ConsumerRunningInfo:
         """What it does."""
 
+
+class Controlled(Protocol):
+    """A push consumer's member, as its brokers may ask things of it."""
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from these offsets."""
+
     async def consume_directly(self, body: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
         """Have the handler take one stored message, outside of all queues."""
 
 
 def serve(instance: ClientInstance) -> None:
-    """Let `instance` answer what brokers ask of push consumers; harmless when done twice."""
+    """Let `instance` answer what brokers ask of consumers; harmless when done twice."""
 
     def find(group: str) -> Controlled:
         member = instance.consumer(group)
         if not isinstance(member, ControlledMember):
-            text = f"the consumer group <{group}> is not in client {instance.client_id}"
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, text)
+            raise unknown(group)
         return member
+
+    def telling(group: str) -> Telling:
+        member = instance.consumer(group)
+        if not isinstance(member, TellingMember):
+            raise unknown(group)
+        return member
+
+    def unknown(group: str) -> BrokerError:
+        text = f"the consumer group <{group}> is not in client {instance.client_id}"
+        return BrokerError(ResponseCode.SYSTEM_ERROR, text)
 
     async def reset(address: str, request: Command) -> None:
         await find(_field(request, "group")).reset_offsets(ResetOffsetBody.decode(request.body).offset_table)
 
     def status(address: str, request: Command) -> Command:
-        table = find(_field(request, "group")).offsets(_field(request, "topic"))
+        table = telling(_field(request, "group")).offsets(_field(request, "topic"))
         return _answer(ConsumerStatusBody(table).encode())
 
     def running_info(address: str, request: Command) -> Command:
-        info = find(_field(request, "consumerGroup")).running_info()
+        info = telling(_field(request, "consumerGroup")).running_info()
         if request.ext.get("jstackEnable") == "true":
             info = ConsumerRunningInfo(
                 info.properties, info.subscriptions, info.queues, info.statuses, stacks(asyncio.all_tasks())
@@ -83,7 +103,11 @@ def serve(instance: ClientInstance) -> None:
     instance.on_request[RequestCode.CONSUME_MESSAGE_DIRECTLY] = directly
 
 
-class ControlledMember:
+class TellingMember:
+    """Base of members that `serve` asks about themselves."""
+
+
+class ControlledMember(TellingMember):
     """Base of members that obey `serve`, so that they are known from pull consumers."""
 
 
@@ -96,6 +120,31 @@ def _field(request: Command, name: str) -> str:
 
 def _answer(body: bytes) -> Command:
     return Command(ResponseCode.SUCCESS, flag=FLAG_RESPONSE, body=body)
+
+
+def properties_of(
+    settings: ClientSettings,
+    instance: ClientInstance,
+    group: str,
+    consume_type: ConsumeType,
+    started_ms: int,
+    **more: str,
+) -> dict[str, str]:
+    """Settings as text, without secrets, and what else running info says of every consumer (client:D-86)."""
+    shown = {
+        field.name: str(getattr(settings, field.name))
+        for field in fields(settings)
+        if field.repr and field.name not in _NOT_SHOWN  # secrets have no place in representations either
+    }
+    return {
+        **shown,
+        **more,
+        "consumerGroup": group,
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_NAMESERVER_ADDR": ";".join(instance.name_servers.addresses),
+        "PROP_CONSUME_TYPE": consume_type.value,
+        "PROP_CLIENT_VERSION": f"V{VERSION}",
+    }
 
 
 def queue_info(held: ProcessQueue, committed: int | None, now: float, now_ms: int) -> ProcessQueueInfo:

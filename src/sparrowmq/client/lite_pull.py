@@ -95,6 +95,10 @@ class LitePull:
         """The queues that are read, sorted."""
         return sorted(self._queues)
 
+    def process_queues(self) -> list[ProcessQueue]:
+        """What is in hand of them."""
+        return [held.process_queue for held in self._queues.values()]
+
     def add(self, queue: MessageQueue) -> None:
         """Begin to read a queue, from the place found when it is first pulled."""
         held = _Held(ProcessQueue(queue, -1, self._limits))
@@ -175,6 +179,7 @@ class LitePull:
             self._room.set()
             if process_queue.dropped:
                 continue
+            process_queue.last_consume = self._instance.clock.monotonic()
             offset = process_queue.remove(messages)
             if offset >= 0:
                 held.consume_offset = offset
@@ -241,6 +246,7 @@ class LitePull:
             elif process_queue.next_offset < 0:
                 await self._find_start(process_queue)
             else:
+                process_queue.last_pull = self._instance.clock.monotonic()
                 try:
                     answer = await self._pull(process_queue, broker_id)
                     broker_id = answer.suggested_broker_id

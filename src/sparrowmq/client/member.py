@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client import control
+from sparrowmq.client.callables import call
 from sparrowmq.client.consume import ConsumeService
 from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.decoding import decode_messages
@@ -39,7 +38,6 @@ from sparrowmq.core.names import RETRY_PREFIX, without_namespace
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
-from sparrowmq.protocol.codes import VERSION
 
 log = logging.getLogger("sparrowmq.client")
 
@@ -298,24 +296,18 @@ class GroupMember(control.ControlledMember):
         )
 
     def _properties(self) -> dict[str, str]:
-        hidden = ("offset_store", "queue_listener", "hooks", "allocate", "secret_key", "security_token")
-        shown = {
-            field.name: str(getattr(self._settings, field.name))
-            for field in fields(self._settings)
-            if field.name not in hidden
-        }
-        return {
-            **shown,
-            "consumerGroup": self.group,
-            "messageModel": self._settings.model.upper(),
-            "allocateMessageQueueStrategy": self._settings.allocate.name,
-            "PROP_CONSUMEORDERLY": str(self._settings.ordered).lower(),
-            "PROP_THREADPOOL_CORE_SIZE": str(self._settings.threads),
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            "PROP_NAMESERVER_ADDR": ";".join(self.instance.name_servers.addresses),
-            "PROP_CONSUME_TYPE": bodies.ConsumeType.CONSUME_PASSIVELY.value,
-            "PROP_CLIENT_VERSION": f"V{VERSION}",
-        }
+        settings = self._settings
+        return control.properties_of(
+            settings,
+            self.instance,
+            self.group,
+            bodies.ConsumeType.CONSUME_PASSIVELY,
+            self._started_ms,
+            messageModel=settings.model.upper(),
+            allocateMessageQueueStrategy=settings.allocate.name,
+            PROP_CONSUMEORDERLY=str(settings.ordered).lower(),
+            PROP_THREADPOOL_CORE_SIZE=str(settings.threads),
+        )
 
     async def consume_directly(self, body: bytes, broker_name: str) -> bodies.ConsumeMessageDirectlyResult:
         """Have the handler take one stored message, outside of all queues (client:D-88)."""
@@ -414,10 +406,7 @@ class GroupMember(control.ControlledMember):
             every = [] if route is None or self._settings.server_assignment else route.subscribe_queues(topic)
             mine = [queue for queue in self.queues.queues() if queue.topic == topic]
             try:
-                if inspect.iscoroutinefunction(listener):
-                    await listener(topic, every, mine)
-                else:
-                    await asyncio.to_thread(listener, topic, every, mine)
+                await call(listener, topic, every, mine)
             except Exception:
                 log.exception("the queue listener of group %s failed for %s", self.group, topic)
 

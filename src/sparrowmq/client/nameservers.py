@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from sparrowmq.core.errors import TransportError
@@ -109,16 +109,25 @@ class NameServers:
 
         Raises the last `TransportError`, which says that it was a name server's, when none answers.
         """
+        await self.known()
         last: TransportError | None = None
-        for _ in await self.known():
+        tried: set[str] = set()
+        while (address := self._next(tried)) is not None:
+            tried.add(address)
             try:
-                return await self._caller.call(self.current, command, timeout)
+                return await self._caller.call(address, command, timeout)
             except TransportError as error:
                 last = error
-                self._current = (self._current + 1) % len(self._addresses)  # the list may be a new one
+                if address == self.current:  # else another call has gone on already, or the list is new
+                    self._current = (self._current + 1) % len(self._addresses)
         assert last is not None
         who = "the name server did not answer"
         if len(self._addresses) > 1:
             who = f"none of the name servers {'; '.join(self._addresses)} answered"
         step = "start one (`sparrow up`), or give its address (namesrv, SPARROW_NAMESRV)"
         raise type(last)(f"{who}: {last}; {step}", address=last.address) from last
+
+    def _next(self, tried: Collection[str]) -> str | None:
+        """The first address from the current one on that was not tried, None after the last."""
+        turned = (*self._addresses[self._current :], *self._addresses[: self._current])
+        return next((address for address in turned if address not in tried), None)

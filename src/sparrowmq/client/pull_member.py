@@ -7,13 +7,15 @@ or nobody does, and the application asks for them and pulls where it likes (clas
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
+from sparrowmq.client import control
+from sparrowmq.client.callables import call
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offsets import OffsetStore
+from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
 from sparrowmq.client.rebalance import Rebalancer
 from sparrowmq.client.settings import PullSettings
@@ -21,7 +23,7 @@ from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
-from sparrowmq.protocol.bodies import ConsumerData, ConsumeType, MessageModel
+from sparrowmq.protocol.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageModel
 
 log = logging.getLogger("sparrowmq.client")
 
@@ -34,6 +36,9 @@ class QueueUser(Protocol):
 
     def remove(self, queue: MessageQueue) -> None:
         """Stop reading a queue; nothing of it is handed out any more."""
+
+    def process_queues(self) -> list[ProcessQueue]:
+        """What is in hand of the queues that are read."""
 
 
 class PullRebalancer(Rebalancer):
@@ -48,7 +53,7 @@ class PullRebalancer(Rebalancer):
         return settled
 
 
-class PullMember:
+class PullMember(control.TellingMember):
     """One pull consumer's membership, between `start` and `close`. Lives on one event loop."""
 
     def __init__(
@@ -70,8 +75,11 @@ class PullMember:
         self._user = user
         self._owned: set[MessageQueue] = set()
         self._told: dict[str, list[MessageQueue]] = {}
+        self._untold: dict[str, tuple[QueueListener, list[MessageQueue], list[MessageQueue]]] = {}
+        self._teller: asyncio.Task[None] | None = None
         self._announced: tuple[tuple[SubscriptionData, ...], frozenset[str]] | None = None
         self._closing = False
+        self._started_ms = 0
         self._rebalancer = PullRebalancer(
             group,
             settings,
@@ -88,6 +96,8 @@ class PullMember:
     def start(self) -> None:
         """Begin, once registered. The first round says hello to the brokers and takes queues."""
         settings = self._settings
+        self._started_ms = self._instance.clock.now_ms()
+        control.serve(self._instance)
         self._tasks.start(
             run_every(settings.persist_interval, self._persist, name="committing offsets"), "commit"
         )
@@ -111,6 +121,9 @@ class PullMember:
         """Share anew: topics came or went. Queues of topics that went are dropped at once (client:E-40)."""
         for queue in [queue for queue in self._owned if queue.topic not in self._plan.shared]:
             self._drop(queue)
+        for topic in self._told.keys() - set(self._plan.shared):
+            del self._told[topic]  # subscribed again, it is told again
+            self._untold.pop(topic, None)
         self._rebalancer.wake()
 
     async def close(self) -> None:
@@ -145,6 +158,33 @@ class PullMember:
     def wake_rebalance(self) -> None:
         """Members of the group changed."""
         self._rebalancer.wake()
+
+    # What brokers ask
+
+    def offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Offsets in memory of the queues of `topic` (221)."""
+        pairs = ((queue, self.store.get(queue)) for queue in sorted(self._owned) if queue.topic == topic)
+        return {queue: offset for queue, offset in pairs if offset is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What it does, as tools show it; queues in hand only when they are polled (client:D-86)."""
+        clock, settings = self._instance.clock, self._settings
+        now, now_ms = clock.monotonic(), clock.now_ms()
+        held = [] if self._user is None else self._user.process_queues()
+        properties = control.properties_of(
+            settings,
+            self._instance,
+            self.group,
+            ConsumeType.CONSUME_ACTIVELY,
+            self._started_ms,
+            messageModel=settings.model.upper(),
+            allocateMessageQueueStrategy=settings.allocate.name,
+        )
+        queues = {
+            one.queue: control.queue_info(one, self.store.get(one.queue), now, now_ms)
+            for one in sorted(held, key=lambda one: one.queue)
+        }
+        return ConsumerRunningInfo(properties=properties, subscriptions=self._plan.announced, queues=queues)
 
     # What the rebalancer asks
 
@@ -195,7 +235,16 @@ class PullMember:
             if listener is not None:
                 route = self._instance.routes.get(topic)
                 every = [] if route is None else route.subscribe_queues(topic)
-                self._tasks.start(tell(listener, topic, every, mine), f"listener of {topic}")
+                self._untold[topic] = (listener, every, mine)
+        if self._untold and (self._teller is None or self._teller.done()):
+            self._teller = self._tasks.start(self._tell(), "queue listeners")
+
+    async def _tell(self) -> None:
+        """Call listeners one after the other. A change that comes before one was told takes its place."""
+        while self._untold:
+            topic = next(iter(self._untold))
+            listener, every, mine = self._untold.pop(topic)
+            await tell(listener, topic, every, mine)
 
     async def _persist(self) -> None:
         await self.store.persist(list(self._owned))
@@ -206,9 +255,6 @@ async def tell(
 ) -> None:
     """Call a listener: a coroutine function here, a plain one in a thread. Its errors are logged."""
     try:
-        if inspect.iscoroutinefunction(listener):
-            await listener(topic, every, mine)
-        else:
-            await asyncio.to_thread(listener, topic, every, mine)
+        await call(listener, topic, every, mine)
     except Exception:
         log.exception("the queue listener of topic %s failed", topic)

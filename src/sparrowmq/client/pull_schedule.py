@@ -5,7 +5,6 @@ next (client:E.2). RocketMQ has it as `MQPullConsumerScheduleService`.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from sparrowmq.client.callables import call
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
 from sparrowmq.client.settings import ClientSettings, check_range
@@ -24,8 +24,9 @@ log = logging.getLogger("sparrowmq.client")
 
 NEXT_DELAY: Final = 0.2
 """Seconds until a queue's next call unless the callback says otherwise."""
+NEXT_DELAY_MAX: Final = 86400.0
 ERROR_DELAY: Final = 1.0
-"""Seconds until the next call after one that raised."""
+"""Seconds until the next call after one that raised, or that asked for a delay there is not."""
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class PullContext:
     consumer: Any
     """The `PullConsumer` of the schedule: the asyncio one, or a synchronous schedule's synchronous one."""
     next_delay: float = NEXT_DELAY
-    """Seconds until this queue's next call; set it."""
+    """Seconds until this queue's next call, 0 to 86400; set it."""
 
 
 PullCallback = Callable[[MessageQueue, PullContext], Awaitable[None] | None]
@@ -142,11 +143,10 @@ class PullSchedule:
         while (callback := self._callbacks.get(queue.topic)) is not None:  # ends by cancellation, too
             context = PullContext(self.context_consumer)
             try:
-                if inspect.iscoroutinefunction(callback):
-                    await callback(queue, context)
-                else:
-                    await asyncio.get_running_loop().run_in_executor(self._pool, callback, queue, context)
+                await call(callback, queue, context, pool=self._pool)
+                context.next_delay = max(0.0, context.next_delay)
+                check_range("next_delay", context.next_delay, 0, NEXT_DELAY_MAX, "seconds")
             except Exception:
                 log.exception("the pull callback of %s failed and is called again in 1 s", queue)
                 context.next_delay = ERROR_DELAY
-            await asyncio.sleep(max(0.0, context.next_delay))
+            await asyncio.sleep(context.next_delay)

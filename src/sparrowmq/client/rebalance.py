@@ -117,17 +117,19 @@ class Rebalancer:
         """Rebalance until cancelled: when woken, else every 20 s, sooner when not settled."""
         settings = self._settings
         self.balanced = True  # nothing is owned yet: wait for the first wake-up
+        wait = settings.rebalance_interval
         while True:  # ends by cancellation when the consumer closes
             if self.balanced:
                 try:
                     # Not wait_for: that can swallow a cancellation that comes with the wake-up.
-                    async with asyncio.timeout(settings.rebalance_interval):
+                    async with asyncio.timeout(wait):
                         await self._wanted.wait()
                 except TimeoutError:
                     pass
             self._wanted.clear()
             self.balanced = await self.round()
             await asyncio.sleep(settings.rebalance_interval_min)
+            wait = max(0.0, settings.rebalance_interval - settings.rebalance_interval_min)
 
     async def round(self) -> bool:
         """Bring every topic's queues up to date; whether all are as they should be."""

@@ -183,7 +183,10 @@ class BrokerRequests:
     async def update_offset(
         self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool
     ) -> None:
-        """Store the next offset the group will consume; without `oneway` the broker confirms it."""
+        """Store the next offset the group will consume; without `oneway` the broker confirms it.
+
+        Raises `BrokerError`, with code 26 for a group that the broker does not know (broker:5.5).
+        """
         header = headers.UpdateConsumerOffsetRequest(
             consumer_group=group,
             topic=queue.topic,
@@ -193,8 +196,18 @@ class BrokerRequests:
         )
         if oneway:
             await self._remoting.notify(address, command(RequestCode.UPDATE_CONSUMER_OFFSET, header))
-        else:
-            await self.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout=OFFSET_TIMEOUT)
+            return
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        try:
+            await self.ask(address, code, header, timeout=OFFSET_TIMEOUT)
+        except BrokerError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            remark = (
+                f"{error.remark} (its first consumer makes it, or `sparrow group create {group}`; see the "
+                "names with `sparrow group list`)"
+            )
+            raise BrokerError(error.code, remark, address=address, request=request_name(code)) from error
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         """The next offset to be written."""

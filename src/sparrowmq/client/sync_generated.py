@@ -1101,22 +1101,25 @@ class Admin(Facade[_Admin]):
         """Have the group go on with `topic` elsewhere: from "first", from "last" on, or from a datetime on.
 
         Members that are online are told by the broker; without any the stored offsets are set. Without
-        `force` offsets only go back. Gives the new offset of every queue. Broadcasting consumers keep their
-        offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
+        `force` offsets only go back. Gives the new offset of every queue that was moved. Broadcasting
+        consumers keep their offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
         """
         return self._run(self._inner.reset_offsets, group, topic, to, force=force)
 
     def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Have the group go on with one queue at `offset`. A broker that cannot tell members sets what it
-        has stored: members that are online go on from where they are then.
+        """Have the group go on with one queue at `offset`.
+
+        Only brokers that reset on their own side (5.x with `useServerSideResetOffset`) can tell members of
+        one queue. Others are given the offset to store: members that are online go on from where they are.
         """
         self._run(self._inner.reset_queue, group, queue, offset)
 
     def clone_offsets(self, source: str, target: str, topic: str | None = None) -> dict[MessageQueue, int]:
         """Give `target` the stored offsets of `source`, of all its topics or of one; what was set.
 
-        Members of `target` that are online go on from where they are: stop them before. The retry topic is
-        left out. Raises `ClientError` when `source` has no offsets.
+        A broker that does not know `target` is told to make it. The retry topic is left out. Raises
+        `ClientError` when `source` has no offsets, and when members of `target` are online: they would go on
+        from where they are and overwrite what was set.
         """
         return self._run(self._inner.clone_offsets, source, target, topic)
 

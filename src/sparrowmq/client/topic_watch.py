@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from sparrowmq.client.callables import call
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
@@ -45,7 +44,10 @@ class TopicWatch:
             except SparrowError as error:
                 log.warning("the queues of %s could not be looked at: %s", topic, error)
                 continue
-            queues = [] if route is None else route.subscribe_queues(topic)
+            if route is None:
+                log.warning("the queues of %s could not be looked at: no broker serves it now", topic)
+                continue
+            queues = route.subscribe_queues(topic)
             before = self._known.setdefault(topic, queues)
             if before != queues:
                 self._known[topic] = queues
@@ -54,9 +56,6 @@ class TopicWatch:
 
 async def _tell(listener: TopicListener, topic: str, queues: list[MessageQueue]) -> None:
     try:
-        if inspect.iscoroutinefunction(listener):
-            await listener(topic, list(queues))
-        else:
-            await asyncio.to_thread(listener, topic, list(queues))
+        await call(listener, topic, list(queues))
     except Exception:
         log.exception("the listener for changes of topic %s failed", topic)

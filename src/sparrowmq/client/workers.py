@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
+from sparrowmq.client.callables import is_async
 from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.outcomes import refuse_unfinished
 from sparrowmq.client.process_queue import ProcessQueue
@@ -96,7 +97,7 @@ class TopicHandler:
         for function in (call, method):
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
                 raise TypeError(f"the handler {call!r:.200} is a generator: write it without `yield`")
-        self.is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(method)
+        self.is_async = is_async(call)
 
 
 class _Chunk:

@@ -1,0 +1,155 @@
+"""The Spark job without Spark: what it sets, what a batch does to the totals, where standard error goes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.cli.demo import pipeline
+from sparrowmq.cli.demo.pipeline import Job, Progress
+
+ROW = ("JFK", "LAX", "Los Angeles", "Delta", 7)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    parts = ("parquet", "checkpoint", "scratch", "sockets", "log")
+    return Job("127.0.0.1:1", "Flights", "Summaries", tmp_path, *(tmp_path / part for part in parts))
+
+
+class Chain:
+    """Anything whose methods give itself; keeps what was called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Call(self, name)
+
+    def arguments(self, name: str) -> list[tuple[Any, ...]]:
+        return [arguments for called, arguments in self.calls if called == name]
+
+
+class Call:
+    """An attribute of a chain: called, or gone on with."""
+
+    def __init__(self, chain: Chain, name: str) -> None:
+        self._chain = chain
+        self._name = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> Chain:
+        self._chain.calls.append((self._name, (*arguments, *named.values())))
+        return self._chain
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chain, name)
+
+
+def test_the_session_is_small_and_keeps_its_files_in_scratch(job: Job) -> None:
+    conf = dict(pipeline.configuration(job).getAll())
+    assert conf["spark.master"] == "local[2]"
+    assert conf["spark.local.dir"] == str(job.scratch)
+    assert conf["spark.sql.warehouse.dir"] == str(job.scratch / "warehouse")
+    assert conf["spark.python.unix.domain.socket.enabled"] == "true"
+    assert conf["spark.python.unix.domain.socket.dir"] == str(job.sockets)
+
+
+def test_what_the_jvm_says_goes_to_the_log_and_ours_stays(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def launch_gateway(conf: Any) -> str:
+        assert job.scratch.is_dir()
+        subprocess.run(["sh", "-c", "echo from the JVM >&2"], check=True)
+        return "the gateway"
+
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert pipeline.launch(job, pipeline.configuration(job)) == "the gateway"
+    os.write(2, b"from us\n")
+    assert job.log.read_text() == "from the JVM\n"
+    assert capfd.readouterr().err == "from us\n"
+
+
+def test_standard_error_comes_back_when_the_jvm_does_not_start(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def launch_gateway(conf: Any) -> str:
+        raise OSError("no java")
+
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
+    with pytest.raises(OSError, match="no java"):
+        pipeline.launch(job, pipeline.configuration(job))
+    os.write(2, b"still here\n")
+    assert capfd.readouterr().err == "still here\n"
+
+
+def batch_writer(
+    job: Job, progress: Progress, monkeypatch: pytest.MonkeyPatch, sent: list[Any]
+) -> Callable[[Any, int], None]:
+    """The function that Spark is given for its batches. A batch here is a chain with `rows`."""
+    stream = Chain()
+    monkeypatch.setattr(pipeline, "flights", lambda spark, job: stream)
+    monkeypatch.setattr(pipeline, "grouped", lambda batch: batch.rows)
+    monkeypatch.setattr(pipeline, "send_summaries", lambda spark, job, found: sent.append(found))
+    pipeline.start(Chain(), job, progress)  # type: ignore[arg-type]
+    assert stream.arguments("option") == [("checkpointLocation", str(job.checkpoint))]
+    ((write,),) = stream.arguments("foreachBatch")
+    assert callable(write)
+    return write
+
+
+def batch(*counts: int) -> Any:
+    made = Chain()
+    made.rows = [(*ROW, flights, flights, 5 * flights) for flights in counts]
+    return made
+
+
+def test_a_batch_that_runs_again_replaces_what_it_left(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, sent = Progress(), list[Any]()
+    write = batch_writer(job, progress, monkeypatch, sent)
+    first, again, empty = batch(3), batch(4), batch()
+    write(first, 0)
+    assert (progress.processed, progress.summaries) == (3, 1)
+    write(again, 0)
+    assert (progress.processed, progress.summaries) == (4, 2)
+    write(batch(2), 1)
+    assert progress.processed == 6
+    write(empty, 2)
+    assert (progress.processed, len(sent)) == (6, 3), "a batch without flights sends nothing"
+    for made, number in ((first, 0), (again, 0), (empty, 2)):
+        assert made.arguments("mode") == [("overwrite",)]
+        assert made.arguments("parquet") == [(str(job.parquet / f"batch={number:08d}"),)]
+        assert len(made.arguments("persist")) == len(made.arguments("unpersist")) == 1
+    origins = [[origin for origin, _ in found] for found in sent]
+    assert origins == [["JFK"]] * 3
+
+
+def test_a_batch_that_fails_counts_nothing_and_lets_go(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress()
+    write = batch_writer(job, progress, monkeypatch, [])
+    failing = batch(3)
+
+    def no_disk(rows: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(pipeline, "grouped", no_disk)
+    with pytest.raises(OSError, match="no space left"):
+        write(failing, 0)
+    assert (progress.processed, progress.summaries) == (0, 0)
+    assert len(failing.arguments("unpersist")) == 1
+
+
+def test_summaries_go_to_their_topic_with_the_origin_as_tag(job: Job) -> None:
+    spark = Chain()
+    pipeline.send_summaries(spark, job, [("JFK", "{}")])  # type: ignore[arg-type]
+    assert spark.arguments("createDataFrame") == [([("JFK", "{}")], "tags string, body string")]
+    assert spark.arguments("option") == [("nameServer", "127.0.0.1:1"), ("topic", "Summaries")]
+    assert spark.arguments("mode") == [("append",)]
+    assert len(spark.arguments("save")) == 1
