@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -47,6 +48,34 @@ def test_a_reset_drops_what_is_in_hand_and_goes_on_from_the_new_offsets() -> Non
         assert committed(cluster) == {0: 5, 1: 5}
 
     flow(test, 10)
+
+
+@pytest.mark.proves("client:D-80", "client:D-81")
+def test_a_pause_during_a_reset_holds_after_it() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        begun, free = asyncio.Event(), asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            begun.set()
+            await free.wait()
+
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", handler=handle)
+            await begun.wait()
+            member = consumer._member
+            assert member is not None
+            resetting = asyncio.create_task(member.reset_offsets({Q0: 0}))
+            await until(lambda: consumer.paused)
+            consumer.resume()
+            assert consumer.paused, "the reset is not over"
+            consumer.pause()
+            free.set()
+            await resetting
+            assert consumer.paused
+            consumer.resume()
+            assert not consumer.paused
+
+    flow(test, 2, queues=1)
 
 
 @pytest.mark.proves("client:D-82")

@@ -276,6 +276,7 @@ def test_locks_and_pulls_expire() -> None:
     assert not held.may_consume_in_order(130.1)
     assert not held.pull_expired(220.0)
     assert held.pull_expired(220.1)
+    assert not held.pull_expired(220.1, 500.0)
 
 
 def test_who_waits_for_handlers_to_end_is_told() -> None:

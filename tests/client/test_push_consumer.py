@@ -31,6 +31,8 @@ from sparrowmq.core.errors import (
 )
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.connection import Connection
 
 
 @pytest.mark.proves("MUST-02", "client:A-36", "client:D-55")
@@ -220,6 +222,30 @@ def test_closing_is_bounded_when_a_handler_hangs() -> None:
         assert not any(committed(cluster).values())
 
     flow(test, 1)
+
+
+def test_closing_waits_for_a_start_that_is_under_way() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        asked, answers = asyncio.Event(), asyncio.Event()
+
+        async def route(conn: Connection, command: Command) -> Command:
+            asked.set()
+            await answers.wait()
+            return cluster.route(conn, command)
+
+        cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
+        consumer = consumer_of(cluster)
+        consumer.subscribe("T", handler=print)
+        starting = asyncio.create_task(consumer.start())
+        await asked.wait()
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        answers.set()
+        await asyncio.gather(starting, closing)
+        assert consumer.state is State.CLOSED
+        await until(lambda: not cluster.broker.server.connections)
+
+    flow(test)
 
 
 def test_closing_is_bounded_when_brokers_are_silent() -> None:

@@ -109,6 +109,8 @@ class GroupMember(control.ControlledMember):
         self._started_ms = self.instance.clock.now_ms()
         self._locking: set[ProcessQueue] = set()
         self._direct = CallThreads(DIRECT_THREADS, f"sparrowmq-{group}-direct")
+        self._paused = False
+        self._resets = 0
         self._closing = False
         self._released = False
         self._ending: asyncio.Task[None] | None = None
@@ -171,7 +173,7 @@ class GroupMember(control.ControlledMember):
         self._closing = True
         timeout = self._settings.close_timeout
         try:
-            self._rebalancer.paused = True
+            self._rest()
             self.queues.stop()
             await self.service.close(timeout * HANDLER_SHARE)
             await self._say_goodbye(max(0.1, timeout * (1 - HANDLER_SHARE)))
@@ -230,12 +232,19 @@ class GroupMember(control.ControlledMember):
 
     def pause(self) -> None:
         """Pull nothing and keep the queues; what was pulled is consumed (client:D-80)."""
-        self.puller.paused = self._rebalancer.paused = True
+        self._paused = True
+        self._rest()
 
     def resume(self) -> None:
-        """Go on after `pause`."""
-        self.puller.paused = self._rebalancer.paused = False
-        self._rebalancer.wake()
+        """Go on after `pause`, and when no reset is under way any more."""
+        self._paused = False
+        self._rest()
+
+    def _rest(self) -> None:
+        rests = self._paused or self._resets > 0 or self._closing
+        self.puller.paused = self._rebalancer.paused = rests
+        if not rests:
+            self._rebalancer.wake()
 
     @property
     def is_paused(self) -> bool:
@@ -265,15 +274,15 @@ class GroupMember(control.ControlledMember):
         if self._is_broadcasting:
             log.warning("group %s is broadcasting and cannot be reset from outside", self.group)
             return
-        was_paused = self.is_paused
-        self.pause()
+        self._resets += 1
+        self._rest()
         try:
             done = await self.queues.set_offsets(dict(offsets), RESET_SECONDS)
             self.service.forget_given_up()
             log.info("group %s goes on from new offsets in %s", self.group, ", ".join(map(str, done)))
         finally:
-            if not was_paused:
-                self.resume()
+            self._resets -= 1
+            self._rest()
 
     def offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Offsets in memory of the queues of `topic` (221)."""

@@ -15,7 +15,7 @@ from typing import Final
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.locks import QueueLocks
 from sparrowmq.client.offset_store import OffsetStore
-from sparrowmq.client.process_queue import Limits, ProcessQueue
+from sparrowmq.client.process_queue import PULL_SECONDS_MAX, Limits, ProcessQueue
 from sparrowmq.client.pulling import Puller
 from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.client.start_offset import start_offset
@@ -58,6 +58,9 @@ class OwnedQueues:
         self._monotonic = instance.clock.monotonic
         span = None if settings.ordered else settings.queue_span_max
         self._limits = Limits(settings.queue_messages_max, settings.queue_bytes_max, span)
+        # Whoever has pulls held for longer than usual, or rests longer between them, has not lost them.
+        round_seconds = settings.pull_timeout + settings.pull_interval + settings.error_delay
+        self._pull_seconds = max(PULL_SECONDS_MAX, 2 * round_seconds)
         self._table: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
         self._unowned: frozenset[MessageQueue] = frozenset()
         self._closing = False
@@ -188,7 +191,9 @@ class OwnedQueues:
             await self._locks.unlock(unowned & self._unowned, confirmed=True)
             self._unowned = unowned
         now = self._monotonic()
-        lost = [queue for queue, (held, _) in self._table.items() if held.pull_expired(now)]
+        lost = [
+            queue for queue, (held, _) in self._table.items() if held.pull_expired(now, self._pull_seconds)
+        ]
         if lost:
             log.error("no pull of %s came back in time; they are taken anew", ", ".join(map(str, lost)))
             await self.give_up(lost)

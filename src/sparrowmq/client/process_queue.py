@@ -227,9 +227,9 @@ class ProcessQueue:
         """Whether the lock holds."""
         return self.locked and not self.doubtful and not self.lock_expired(now)
 
-    def pull_expired(self, now: float) -> bool:
-        """Whether the pull loop was lost (client:D-43)."""
-        return now - self.last_pull > PULL_SECONDS_MAX
+    def pull_expired(self, now: float, limit: float = PULL_SECONDS_MAX) -> bool:
+        """Whether the pull loop was lost: it did not come round in `limit` seconds (client:D-43)."""
+        return now - self.last_pull > limit
 
     # Room
 

@@ -90,6 +90,7 @@ class PushConsumer:
         self._failure: ClientError | None = None
         self._failure_shown = False
         self._stopped: asyncio.Event | None = None
+        self._start_ended: asyncio.Event | None = None
         self._closed: asyncio.Event | None = None
         self._begin_closing: Begin | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -158,6 +159,7 @@ class PushConsumer:
         """
         self._life.to(State.STARTING)
         self._stopped = asyncio.Event()
+        self._start_ended = asyncio.Event()
         try:
             self._member = GroupMember(
                 self.group, self.settings, self._subscriptions, self._task_died, self.message_type
@@ -169,8 +171,11 @@ class PushConsumer:
             if self._member is not None:
                 await self._member.abort()
             raise
-        if self.state is State.STARTING:
-            self._life.to(State.RUNNING)
+        else:
+            if self.state is State.STARTING:
+                self._life.to(State.RUNNING)
+        finally:
+            self._start_ended.set()
 
     def pause(self) -> None:
         """Pull no more until `resume`; queues stay, and what was pulled is still consumed (client:D-80)."""
@@ -208,9 +213,12 @@ class PushConsumer:
 
         Waits for running handlers, and for messages that other tasks or threads iterate over; those of the
         caller's own loop go back. Takes at most `close_timeout` seconds; what is still in hand then is
-        delivered again. A second call waits for the first. Raises what stopped the consumer unless it was
-        raised elsewhere before.
+        delivered again. A second call waits for the first, and a start that is under way ends first. Raises
+        what stopped the consumer unless it was raised elsewhere before.
         """
+        if self.state is State.STARTING:
+            assert self._start_ended is not None
+            await self._start_ended.wait()
         if self.state is State.CREATED:
             self._life.to(State.CLOSED)
         if self.state is State.CLOSING:

@@ -410,8 +410,8 @@ class PushConsumer(PushConsumerFacade):
 
         Waits for running handlers, and for messages that other tasks or threads iterate over; those of the
         caller's own loop go back. Takes at most `close_timeout` seconds; what is still in hand then is
-        delivered again. A second call waits for the first. Raises what stopped the consumer unless it was
-        raised elsewhere before.
+        delivered again. A second call waits for the first, and a start that is under way ends first. Raises
+        what stopped the consumer unless it was raised elsewhere before.
         """
         self._let_go()
         self._run(self._inner.close)
