@@ -55,6 +55,10 @@ class FakeBroker:
         self.takes_retries = False
         """Whether sends to retry topics are stored."""
         self._arrived: dict[tuple[str, int], asyncio.Event] = defaultdict(asyncio.Event)
+        self.suggests = 0
+        """The broker id that answers of pulls suggest."""
+        self.holds = True
+        """Whether pulls wait for messages; `release` ends it."""
         self.physical = 0
         table: dict[int, Scripted] = {
             RequestCode.SEND_MESSAGE_V2: self.send,
@@ -146,6 +150,12 @@ class FakeBroker:
         self._arrived.pop((topic, queue_id), asyncio.Event()).set()
         return self.first[topic, queue_id] + len(held) - 1, physical
 
+    def release(self) -> None:
+        """Answer all pulls that wait, and let none wait from now on."""
+        self.holds = False
+        for event in self._arrived.values():
+            event.set()
+
     def send(self, conn: Connection, command: Command) -> Command:
         header = headers.send_from_v2(command.ext)
         if header.topic.startswith("%RETRY%") and not self.takes_retries:
@@ -178,7 +188,8 @@ class FakeBroker:
         while True:
             held, low = self.queues[key], self.first[key]
             high = low + len(held)
-            offsets = {"minOffset": str(low), "maxOffset": str(high), "suggestWhichBrokerId": "0"}
+            offsets = {"minOffset": str(low), "maxOffset": str(high)}
+            offsets["suggestWhichBrokerId"] = str(self.suggests)
             if not low <= header.queue_offset <= high:
                 nearest = low if header.queue_offset < low else high
                 return answer(21, {"nextBeginOffset": str(nearest), **offsets}, remark="OFFSET_MOVED")
@@ -186,7 +197,7 @@ class FakeBroker:
             if found:
                 following = header.queue_offset + len(found)
                 return answer(0, {"nextBeginOffset": str(following), **offsets}, b"".join(found))
-            if not header.sys_flag & 2 or asyncio.get_running_loop().time() >= deadline:
+            if not header.sys_flag & 2 or not self.holds or asyncio.get_running_loop().time() >= deadline:
                 return answer(19, {"nextBeginOffset": str(header.queue_offset), **offsets})
             try:
                 left = deadline - asyncio.get_running_loop().time()
@@ -316,6 +327,10 @@ class FakeCluster:
         self.values: dict[tuple[str, str], str] = {}
         names = [f"broker-{chr(ord('a') + number)}" for number in range(brokers)]
         self.brokers = {name: FakeBroker(self, name) for name in names}
+        self.slaves: dict[str, FakeBroker] = {}
+        """By broker name; a test starts and closes their servers."""
+        self.gone: set[str] = set()
+        """Names of brokers whose masters the name server does not know."""
         table: dict[int, Scripted] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda _, c: answer(
@@ -355,7 +370,10 @@ class FakeCluster:
             self.topics[topic][name] = QueueData(name, queues, queues, perm)
 
     def _broker_data(self, name: str) -> BrokerData:
-        return BrokerData("FakeCluster", name, {0: self.brokers[name].server.address})
+        addresses = {} if name in self.gone else {0: self.brokers[name].server.address}
+        if name in self.slaves:
+            addresses[1] = self.slaves[name].server.address
+        return BrokerData("FakeCluster", name, addresses)
 
     def route(self, conn: Connection, command: Command) -> Command:
         topic = command.ext["topic"]

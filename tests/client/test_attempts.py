@@ -365,6 +365,21 @@ def test_times_are_refused_where_old_ways_are_asked_for() -> None:
     flow(test, compat="4.9")
 
 
+@pytest.mark.parametrize(("compat", "has_id"), [("5.x", True), ("4.9", False)])
+@pytest.mark.parametrize("linger", [0.0, 0.01])
+def test_a_batch_has_an_id_as_a_whole_in_the_new_way_only(compat: str, has_id: bool, linger: float) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        messages = [Message("T", b"1"), Message("T", b"2")]
+        if not linger:
+            await producer.send_batch(messages)
+        else:
+            await asyncio.gather(*map(producer.send, messages))
+        (sent,) = sends(cluster)
+        assert sent.batch and ("UNIQ_KEY" in (sent.properties or "")) == has_id
+
+    flow(test, compat=compat, linger=linger)
+
+
 @pytest.mark.proves("client:A-43", "client:G-08")
 @pytest.mark.parametrize(("compat", "template"), [("5.x", "TBW102"), ("4.9", "Mine")])
 def test_the_template_of_an_unknown_topic_is_the_setting_in_the_old_way_only(

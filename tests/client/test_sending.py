@@ -139,6 +139,9 @@ def test_a_batch_is_one_request_with_an_id_for_each_and_one_for_all() -> None:
     assert [(flag, body) for flag, body, _ in items] == [(0, b"0"), (1, b"1"), (2, b"2")]
     assert [properties.find(text, b"UNIQ_KEY") for _, _, text in items] == [b"A", b"B", b"C"]
     assert outgoing.message_id == "A,B,C"
+    command = sent(target().request(outgoing_batch(messages, ["A", "B", "C"], "", 5, MAX), 1))
+    text = (send_from_v2(command.ext).properties or "").encode()
+    assert properties.decode(text) == {"WAIT": "true"}, "with no id for all"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Apache RocketMQ as a peer: its jars, and its name server and brokers as processes on 127.0.0.1.
 
-The jars come from Maven Central through Maven, once, into `.cache/` at the root of the repository; our few
-Java sources are compiled beside them. Every server runs under `Peer`, which ends it when our end of its
-standard input closes, so nothing outlives the process that started it.
+The jars come from Maven Central through Maven, which checks their sums, once, into `.cache/` at the root of
+the repository; our few Java sources are compiled beside them. Every server runs under `Peer`, which ends it
+when our end of its standard input closes, so nothing outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.frame import Command, encode
+from sparrowmq.protocol.frame import Command, decode, encode
 
 HERE: Final = Path(__file__).resolve().parent
 CACHE: Final = HERE.parents[1] / ".cache" / "apache-rocketmq"
@@ -43,6 +43,28 @@ MAVEN_SECONDS_MAX: Final = 600
 BOOT_SECONDS_MAX: Final = 60
 REGISTER_SECONDS_MAX: Final = 60
 STOP_SECONDS_MAX: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Apache RocketMQ: the file that names its jars, and those of our Java sources it runs."""
+
+    pom: str
+    sources: Sequence[str] = ()
+
+    @property
+    def source_paths(self) -> list[Path]:
+        """The Java sources of the interop tests for this release; all of them when none is named."""
+        directory = HERE / "java"
+        if self.sources:
+            return [directory / name for name in self.sources]
+        return sorted(directory.glob("*.java"))
+
+
+NEW: Final = Release("pom.xml")
+"""5.5.0, which everything runs with."""
+OLD: Final = Release("pom-4.9.xml", ("Driver.java", "Exchanges.java", "Peer.java"))
+"""4.9.7, for the short set of tests with servers and clients of the line before."""
 
 
 class MissingToolError(RuntimeError):
@@ -86,9 +108,9 @@ def _publish(made: Path, target: Path) -> None:
         shutil.rmtree(made)
 
 
-def jars() -> Path:
+def jars(release: Release = NEW) -> Path:
     """The directory with Apache RocketMQ's jars, resolved by Maven when it is not there yet."""
-    pom = HERE / "java" / "pom.xml"
+    pom = HERE / "java" / release.pom
     target = CACHE / f"lib-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if target.is_dir():
         return target
@@ -98,16 +120,16 @@ def jars() -> Path:
     try:
         shutil.copy(pom, work / "pom.xml")
         copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'lib'}"]
-        _run(["mvn", "-q", "-B", "-f", str(work / "pom.xml"), *copy], seconds=MAVEN_SECONDS_MAX)
+        _run(["mvn", "-q", "-B", "-C", "-f", str(work / "pom.xml"), *copy], seconds=MAVEN_SECONDS_MAX)
         _publish(work / "lib", target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return target
 
 
-def classes(sources: Sequence[Path]) -> str:
+def classes(sources: Sequence[Path], release: Release = NEW) -> str:
     """A Java class path: the given sources, compiled when they changed, and Apache RocketMQ's jars."""
-    library = jars()
+    library = jars(release)
     stamp = hashlib.sha256(library.name.encode())
     for source in sources:
         stamp.update(source.read_bytes())
@@ -123,9 +145,9 @@ def classes(sources: Sequence[Path]) -> str:
     return f"{target}{os.pathsep}{library}/*"
 
 
-def class_path() -> str:
+def class_path(release: Release = NEW) -> str:
     """The class path of the interop tests' own Java sources."""
-    return classes(sorted((HERE / "java").glob("*.java")))
+    return classes(release.source_paths, release)
 
 
 def free_port(around: Sequence[int] = (0,)) -> int:
@@ -142,13 +164,31 @@ def free_port(around: Sequence[int] = (0,)) -> int:
     raise PeerError("no free port between 20000 and 32000 after 200 tries")
 
 
+def ask(address: str, command: Command) -> Command:
+    """What a server answers, over a connection of its own."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 5) as sock, sock.makefile("rb") as stream:
+        sock.sendall(encode(command))
+        frame = stream.read(int.from_bytes(stream.read(4), "big"))
+    body = 4 + int.from_bytes(frame[1:4], "big")
+    return decode(frame[0], frame[4:body], frame[body:])
+
+
 class JavaProcess:
     """A Java process under `Peer` with its output in a file."""
 
-    def __init__(self, name: str, directory: Path, options: Sequence[str], arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        options: Sequence[str],
+        arguments: Sequence[str],
+        release: Release = NEW,
+    ) -> None:
         self.name = name
         self.log = directory / f"{name}.out"
-        command = ["java", f"-Duser.home={directory}", *OPEN_MODULES, *options, "-cp", class_path(), "Peer"]
+        path = class_path(release)
+        command = ["java", f"-Duser.home={directory}", *OPEN_MODULES, *options, "-cp", path, "Peer"]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*command, *arguments],
@@ -219,10 +259,20 @@ PATIENT: Final[Mapping[str, str | int]] = {
 """Settings with which a broker on a busy machine takes its time instead of refusing sends."""
 
 
+def _home(directory: Path, server: str, release: Release) -> Path:
+    """A server's home directory, with what this release wants to find there."""
+    conf = directory / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    if release is OLD:
+        (conf / f"logback_{server}.xml").write_text('<configuration><root level="OFF"/></configuration>\n')
+    return directory
+
+
 class ApacheNameServer:
     """Apache's name server on a free port; `start` first, `ready` waits until it serves."""
 
-    def __init__(self, directory: Path, *, heap: HeapSettings | None = None) -> None:
+    def __init__(self, directory: Path, *, heap: HeapSettings | None = None, release: Release = NEW) -> None:
+        self._release = release
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._directory = directory
@@ -237,13 +287,12 @@ class ApacheNameServer:
 
     def start(self) -> None:
         """Start the process without waiting for it."""
-        home = self._directory / "namesrv"
-        (home / "conf").mkdir(parents=True, exist_ok=True)
+        home = _home(self._directory / "namesrv", "namesrv", self._release)
         settings = home / "conf" / "namesrv.conf"
         settings.write_text(f"listenPort={self.port}\nscanNotActiveBrokerInterval=1000\n")
         options = [f"-Drocketmq.home.dir={home}", *self._heap.namesrv]
         main = ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(settings)]
-        self._process = JavaProcess("namesrv", home, options, main)
+        self._process = JavaProcess("namesrv", home, options, main, self._release)
 
     def ready(self) -> None:
         """Wait until it serves."""
@@ -276,6 +325,7 @@ class ApacheBroker:
     store: Path | None = None
     settings: Mapping[str, str | int] = field(default_factory=lambda: PATIENT)
     heap: HeapSettings = field(default_factory=HeapSettings)
+    release: Release = NEW
 
     def __post_init__(self) -> None:
         self.port = free_port((-2, 0, 1))
@@ -310,13 +360,13 @@ class ApacheBroker:
 
     def start(self) -> None:
         """Start the process without waiting for it."""
-        home = self.directory / self.name
-        (home / "conf").mkdir(parents=True, exist_ok=True)
+        home = _home(self.directory / self.name, "broker", self.release)
         settings = home / "conf" / "broker.conf"
         settings.write_text("".join(f"{name}={value}\n" for name, value in self._conf().items()))
         options = [f"-Drocketmq.home.dir={home}", *self.heap.broker]
         main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(settings)]
-        self._process = JavaProcess(f"broker-{int(time.monotonic() * 1000)}", home, options, main)
+        name = f"broker-{int(time.monotonic() * 1000)}"
+        self._process = JavaProcess(name, home, options, main, self.release)
 
     def ready(self) -> None:
         """Wait until it serves and its name server knows it; on a busy machine the first try may be late."""
@@ -330,10 +380,7 @@ class ApacheBroker:
 
     def _is_registered(self) -> bool:
         """Whether the name server's cluster list has this broker's address."""
-        host, port = self.namesrv.rsplit(":", 1)
-        with socket.create_connection((host, int(port)), 5) as sock, sock.makefile("rb") as stream:
-            sock.sendall(encode(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)))
-            return self.address.encode() in stream.read(int.from_bytes(stream.read(4), "big"))
+        return self.address.encode() in ask(self.namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO)).body
 
     def stop(self) -> None:
         """Stop it cleanly: everything flushed, no `abort` file left."""
@@ -357,12 +404,15 @@ class ApacheCluster:
         *,
         heap: HeapSettings | None = None,
         settings: Mapping[str, str | int] = PATIENT,
+        release: Release = NEW,
     ) -> None:
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="apache-rocketmq-")
         self.directory = directory or Path(self._temporary.name if self._temporary else "")
         heap = heap or HeapSettings()
-        self.name_server = ApacheNameServer(self.directory, heap=heap)
-        self.broker = ApacheBroker(self.directory, self.namesrv, settings=settings, heap=heap)
+        self.name_server = ApacheNameServer(self.directory, heap=heap, release=release)
+        self.broker = ApacheBroker(
+            self.directory, self.namesrv, settings=settings, heap=heap, release=release
+        )
 
     @property
     def namesrv(self) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tests.interop.apache import ApacheCluster
+from tests.interop.apache import OLD, PATIENT, ApacheCluster
 from tests.interop.driver import JavaDriver
 from tests.interop.ours import OurClients
 
@@ -28,6 +28,21 @@ def driver() -> Iterator[JavaDriver]:
 
 
 @pytest.fixture(scope="session")
+def apache49() -> Iterator[ApacheCluster]:
+    """Apache's name server and broker 4.9.7, which ends and checks transactions soon."""
+    settings = {**PATIENT, "transactionTimeOut": 500, "transactionCheckInterval": 500}
+    with ApacheCluster(release=OLD, settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def driver49() -> Iterator[JavaDriver]:
+    """One JVM with Apache's client 4.9.7, for the operations of `Driver` and `Exchanges`."""
+    with JavaDriver(OLD) as java:
+        yield java
+
+
+@pytest.fixture(scope="session")
 def ours() -> Iterator[LocalCluster]:
     """Our name server and broker."""
     with LocalCluster() as cluster:
@@ -38,6 +53,12 @@ def ours() -> Iterator[LocalCluster]:
 def our_clients() -> OurClients:
     """Our client library behind the Java driver's face."""
     return OurClients()
+
+
+@pytest.fixture(scope="session")
+def our_clients49() -> OurClients:
+    """The same by the rules of RocketMQ 4.9."""
+    return OurClients("4.9")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.interop.apache import OPEN_MODULES, QUICK_START, PeerError, class_path
+from tests.interop.apache import NEW, OPEN_MODULES, QUICK_START, PeerError, Release, class_path
 from tests.support import until_sync
 
 from sparrowmq.core.message import SYSTEM_PROPERTIES, Message, MessageQueue
@@ -111,13 +111,13 @@ def _message(message: Message) -> dict[str, Any]:
 class JavaDriver:
     """A JVM with Apache RocketMQ's client; thread safe. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: Release = NEW) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="java-driver-")
         home = Path(self._directory.name)
         self._errors = (home / "driver.err").open("w+b")
         options = [f"-Duser.home={home}", f"-Drocketmq.client.localOffsetStoreDir={home}", *CLIENT_OPTIONS]
         self._process = subprocess.Popen(
-            ["java", *OPEN_MODULES, *options, "-cp", class_path(), "Driver"],
+            ["java", *OPEN_MODULES, *options, "-cp", class_path(release), "Driver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -12,7 +12,7 @@ from tests.interop.driver import Received, Sent
 from tests.support import until_sync
 
 from sparrowmq import aio
-from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.settings import Compat, ConsumerSettings, ProducerSettings
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import SendResult
 
@@ -58,9 +58,10 @@ def _received(message: ReceivedMessage) -> Received:
 
 
 class OurClients:
-    """A loop in a thread, and clients on it."""
+    """A loop in a thread, and clients on it; producers follow the rules of `compat`."""
 
-    def __init__(self) -> None:
+    def __init__(self, compat: Compat = "5.x") -> None:
+        self._compat = compat
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="our-clients", daemon=True)
         self._thread.start()
@@ -71,7 +72,8 @@ class OurClients:
 
     def producer(self, namesrv: str, group: str) -> OurProducer:
         """A started producer; it compresses bodies over 4 KiB."""
-        return OurProducer(self, aio.Producer(group, namesrv=namesrv, send_timeout=10.0))
+        settings = ProducerSettings(namesrv=namesrv, send_timeout=10.0, compat=self._compat)
+        return OurProducer(self, aio.Producer(group, settings=settings))
 
     def consumer(self, namesrv: str, group: str, subscriptions: Mapping[str, str]) -> OurConsumer:
         """A started push consumer that begins with the first message."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 import pytest
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver, Received
+from tests.interop.exchanges import failing
 from tests.interop.ours import OurClients
 from tests.support import until_sync
 
-from sparrowmq import aio
-from sparrowmq.client.outcomes import Retry
-from sparrowmq.client.settings import ConsumerSettings
-from sparrowmq.core.message import Message, ReceivedMessage
+from sparrowmq.core.message import Message
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop
@@ -78,31 +75,6 @@ def test_messages_arrive_when_they_are_due(
         assert message.properties["REAL_TOPIC"] == name
 
 
-def fail_with_ours(clients: OurClients, namesrv: str, group: str, topic: str) -> list[Received]:
-    """As `Delays.fail`, with our consumer."""
-    tries: list[ReceivedMessage] = []
-
-    def handle(message: ReceivedMessage) -> None:
-        tries.append(message)
-        raise Retry("it fails", after=1)
-
-    settings = ConsumerSettings(consume_from="first", max_reconsume_times=2)
-    consumer = aio.PushConsumer(group, namesrv=namesrv, settings=settings)
-    consumer.subscribe(topic, "*", handle)
-    clients.run(consumer.start())
-    try:
-        until_sync(lambda: len(tries) >= 3)
-    finally:
-        clients.run(consumer.close())
-    return [_as_received(message) for message in tries]
-
-
-def _as_received(message: ReceivedMessage) -> Received:
-    from tests.interop.ours import _received
-
-    return _received(message)
-
-
 @SERVERS
 @SIDES
 @pytest.mark.proves("broker:7", "client:D-102", "client:D-57", "client:D-106")
@@ -113,20 +85,8 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(
     group = f"{name}_g"[-60:]
     with our_clients.producer(cluster.namesrv, f"{name}_p") as producer:
         (sent,) = producer.send([Message(name, b"broken", tags="T", keys=["k"], properties={"mine": "1"})])
-    if side == "java":
-        answer = driver.call(
-            "Delays.fail",
-            seconds=90,
-            namesrv=cluster.namesrv,
-            topic=name,
-            group=group,
-            retries=2,
-            count=3,
-        )
-        tries = [(one["topic"], one["reconsume_times"], base64.b64decode(one["body"])) for one in answer]
-    else:
-        found = fail_with_ours(our_clients, cluster.namesrv, group, name)
-        tries = [(one.topic, one.reconsume_times, one.body) for one in found]
+    clients = driver if side == "java" else our_clients
+    tries = failing(clients, cluster.namesrv, group, name, retries=2)
     assert tries == [(name, 0, b"broken"), (name, 1, b"broken"), (name, 2, b"broken")]
     dead: list[Received] = []
 

@@ -113,7 +113,7 @@ def test_tools_look_at_consumers_and_reset_them(
             until_sync(lambda: sum(consumed for _, consumed in progress(group).values()) == 6)
             arguments = {"namesrv": cluster.namesrv, "group": group, "topic": name}
             found = driver.call(
-                "Exchanges.look",
+                "Tools.look",
                 message=sent[0].offset_msg_id,
                 broker_addr=cluster.broker_address,
                 **arguments,
@@ -127,7 +127,7 @@ def test_tools_look_at_consumers_and_reset_them(
             assert {row[0] for row in found["spans"]} == {0, 1} and found["subscription"] == "*"
             assert (found["clone"], found["all"]) == (True, True) and found["producers"] >= 1
             consumer.wait(7)  # the one that was consumed directly
-            assert driver.call("Exchanges.reset", timestamp=0, **arguments) == {"0": 0, "1": 0}
+            assert driver.call("Tools.reset", timestamp=0, **arguments) == {"0": 0, "1": 0}
             consumer.wait(13, 60.0)
 
 
@@ -144,6 +144,6 @@ def test_a_reset_of_an_idle_group_is_where_it_begins(
             consumer.wait(1)
         producer.send([Message(name, b"late")])
     arguments = {"namesrv": cluster.namesrv, "group": group, "topic": name}
-    assert driver.call("Exchanges.reset", timestamp=middle + 1, **arguments) == {"0": 1}
+    assert driver.call("Tools.reset", timestamp=middle + 1, **arguments) == {"0": 1}
     with our_clients.consumer(cluster.namesrv, group, {name: "*"}) as consumer:
         assert [one.body for one in consumer.wait(1)] == [b"late"]

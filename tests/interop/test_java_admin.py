@@ -97,7 +97,8 @@ def test_a_deleted_topic_is_gone(
     admin.create_topic(cluster.broker_address, name, 2)
     with driver.producer(cluster.namesrv, f"{name}_p") as producer:
         producer.send([Message(name, b"gone")])
-    admin.call("delete_topic", broker_addr=cluster.broker_address, topic=name)
+    arguments = {"namesrv": cluster.namesrv, "broker_addr": cluster.broker_address}
+    driver.call("Tools.deleteTopic", topic=name, **arguments)
     until_sync(lambda: admin.queues(name) == 0)
     admin.create_topic(cluster.broker_address, name, 2)
     until_sync(lambda: set(admin.topic_status(name).values()) == {(0, 0)})

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.interop.apache import ApacheBroker, ApacheCluster
+from tests.interop.apache import NEW, OLD, ApacheBroker, ApacheCluster, Release
 from tests.interop.driver import JavaDriver
 from tests.interop.ours import OurClients
 from tests.support import until_sync
@@ -68,8 +68,9 @@ def _flow(
             assert sorted(message.msg_id for message in consumer.wait(len(wanted))) == wanted
 
 
+@pytest.mark.parametrize("release", [NEW, OLD], ids=["5.5", "4.9"])
 def test_apaches_broker_at_our_name_server(
-    ours: LocalCluster, driver: JavaDriver, our_clients: OurClients, name: str, tmp_path: Path
+    release: Release, driver: JavaDriver, our_clients: OurClients, name: str, tmp_path: Path
 ) -> None:
     async def create_and_find() -> list[str]:
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
@@ -78,7 +79,7 @@ def test_apaches_broker_at_our_name_server(
 
     with ExitStack() as stack:
         cluster = stack.enter_context(LocalCluster())
-        broker = ApacheBroker(tmp_path, cluster.namesrv, name="broker-b")
+        broker = ApacheBroker(tmp_path, cluster.namesrv, name="broker-b", release=release)
         stack.callback(broker.kill)
         broker.start()
         broker.ready()
@@ -92,14 +93,17 @@ def test_apaches_broker_at_our_name_server(
         broker.kill()
 
 
+@pytest.mark.parametrize("peer", ["apache", "apache49"])
 def test_our_broker_at_apaches_name_server(
-    apache: ApacheCluster,
+    request: pytest.FixtureRequest,
+    peer: str,
     ours: LocalCluster,
     driver: JavaDriver,
     our_clients: OurClients,
     name: str,
     tmp_path: Path,
 ) -> None:
+    apache: ApacheCluster = request.getfixturevalue(peer)
     admin = driver.admin(apache.namesrv)
     with our_broker(ours, apache.namesrv, "broker-sparrow", tmp_path) as address:
         brokers = admin.call("cluster")["brokerAddrTable"]

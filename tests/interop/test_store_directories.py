@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.interop.apache import PATIENT, ApacheCluster
+from tests.interop.apache import NEW, OLD, PATIENT, ApacheCluster, Release
 from tests.interop.driver import JavaDriver, Received
 from tests.store.rig import append, bodies_of, open_store
 
@@ -37,7 +37,7 @@ def _ours(store: Path) -> LocalCluster:
     return LocalCluster(store, **SIZES)
 
 
-def _apache(directory: Path, store: Path) -> ApacheCluster:
+def _apache(directory: Path, store: Path, release: Release = NEW) -> ApacheCluster:
     sizes = {
         **PATIENT,
         "mappedFileSizeCommitLog": LOG_FILE_BYTES,
@@ -47,7 +47,7 @@ def _apache(directory: Path, store: Path) -> ApacheCluster:
         "storePathRootDir": str(store),
         "storePathCommitLog": str(store / "commitlog"),
     }
-    return ApacheCluster(directory, settings=sizes)
+    return ApacheCluster(directory, settings=sizes, release=release)
 
 
 def _messages(topic: str, name: str, count: int) -> list[Message]:
@@ -95,7 +95,10 @@ def _consume(driver: JavaDriver, namesrv: str, topic: str, count: int) -> list[b
         return sorted(message.body for message in consumer.wait(count))
 
 
-def test_a_directory_goes_from_ours_to_apache_and_back(driver: JavaDriver, tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", [NEW, OLD], ids=["5.5", "4.9"])
+def test_a_directory_goes_from_ours_to_apache_and_back(
+    release: Release, driver: JavaDriver, tmp_path: Path
+) -> None:
     store, topic = tmp_path / "store", "Handed"
     with _ours(store) as cluster:
         driver.admin(cluster.namesrv).create_topic(cluster.broker_address, topic, 3)
@@ -105,7 +108,7 @@ def test_a_directory_goes_from_ours_to_apache_and_back(driver: JavaDriver, tmp_p
     assert len(before) == first
     assert not (store / "abort").exists()
 
-    with _apache(tmp_path, store) as peer:
+    with _apache(tmp_path, store, release) as peer:
         assert [_content(message) for message in driver.dump(peer.namesrv, topic)] == [
             _content(message) for message in before
         ]

@@ -38,6 +38,9 @@ class BatchSender(Protocol):
     ) -> Coroutine[Any, Any, SendResult]:
         """Send a batch."""
 
+    def batch_key(self) -> str:
+        """The id of a batch as a whole."""
+
 
 class _Bucket:
     """Messages that wait, and whether one batch of them is on its way."""
@@ -162,16 +165,14 @@ class Linger:
             del self._buckets[key]
 
     async def _send(self, key: Key, bucket: _Bucket, held: list[Held], size: int) -> None:
-        instance = self._sender.instance
         messages = [message for message, _, _, _ in held]
         unique_keys = [unique_key for _, unique_key, _, _ in held]
         result: SendResult | None = None
         error: BaseException | None = None
         try:
             body = encode_batch(item for _, _, item, _ in held)
-            outgoing = outgoing_items(
-                messages, unique_keys, body, instance.unique_ids.next(), instance.clock.now_ms()
-            )
+            now_ms = self._sender.instance.clock.now_ms()
+            outgoing = outgoing_items(messages, unique_keys, body, self._sender.batch_key(), now_ms)
             result = await self._sender.send_outgoing(outgoing, None, queue=key[1])
         except SparrowError as failure:
             error = failure

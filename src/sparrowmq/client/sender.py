@@ -218,12 +218,15 @@ class Sender:
         return (await self.table.find(topic, self._deadline(None))).queues
 
     def make_batch(self, messages: list[Message]) -> Outgoing:
-        """A batch, checked and encoded; every message and the batch get an id."""
-        ids = self.instance.unique_ids
-        keys = [ids.next() for _ in messages]
-        return outgoing_batch(
-            messages, keys, ids.next(), self.instance.clock.now_ms(), self._settings.message_bytes_max
-        )
+        """A batch, checked and encoded; every message gets an id."""
+        instance = self.instance
+        keys = [instance.unique_ids.next() for _ in messages]
+        now_ms, bytes_max = instance.clock.now_ms(), self._settings.message_bytes_max
+        return outgoing_batch(messages, keys, self.batch_key(), now_ms, bytes_max)
+
+    def batch_key(self) -> str:
+        """The id of a batch as a whole; none by 4.9's rules, whose brokers give it to all its messages."""
+        return "" if self._settings.compat == "4.9" else self.instance.unique_ids.next()
 
     def _linger(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendResult] | None:
         """The result of a message that waits for others, or None when it must be sent alone."""

@@ -451,9 +451,11 @@ def batch_item(message: Message, unique_key: str, bytes_max: int) -> BatchItem:
 def outgoing_items(
     messages: Sequence[Message], unique_keys: Sequence[str], body: bytes, batch_key: str, now_ms: int
 ) -> Outgoing:
-    """A batch whose members agree and are encoded in `body`."""
+    """A batch whose members agree and are encoded in `body`; an empty `batch_key` means no id of its own."""
     first = messages[0]
-    text = f"{PROPERTY_UNIQ_KEY}\x01{batch_key}\x02{PROPERTY_WAIT}\x01{_java_bool(first.wait_store_ok)}\x02"
+    text = f"{PROPERTY_WAIT}\x01{_java_bool(first.wait_store_ok)}\x02"
+    if batch_key:
+        text = f"{PROPERTY_UNIQ_KEY}\x01{batch_key}\x02{text}"
     message_id = ",".join(unique_keys)
     return Outgoing(
         first.topic, body, _encode_json(text), message_id, now_ms, is_batch=True, source=tuple(messages)

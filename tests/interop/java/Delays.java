@@ -2,15 +2,11 @@ import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.UUID;
-import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
-/** Delayed and timed sends, recall, and a consumer that fails. */
+/** Delayed and timed sends, and recall. */
 final class Delays {
     private Delays() { }
 
@@ -55,40 +51,6 @@ final class Delays {
             return producer.recallMessage(request.getString("topic"), request.getString("handle"));
         } finally {
             producer.shutdown();
-        }
-    }
-
-    /** A consumer of "topic" in "group" that fails "count" times with delay level 1; what it was given. */
-    static Object fail(JSONObject request) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
-        consumer.setNamesrvAddr(request.getString("namesrv"));
-        consumer.setInstanceName(UUID.randomUUID().toString());
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setMaxReconsumeTimes(request.getIntValue("retries"));
-        consumer.setPollNameServerInterval(1000);
-        consumer.setHeartbeatBrokerInterval(1000);
-        consumer.subscribe(request.getString("topic"), "*");
-        JSONArray received = new JSONArray();
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            synchronized (received) {
-                messages.forEach(message -> received.add(Driver.describe(message)));
-                received.notifyAll();
-            }
-            context.setDelayLevelWhenNextConsume(1);
-            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
-        });
-        consumer.start();
-        try {
-            long end = System.currentTimeMillis() + 60000;
-            synchronized (received) {
-                while (received.size() < request.getIntValue("count") && System.currentTimeMillis() < end) {
-                    received.wait(200);
-                }
-            }
-            Thread.sleep(1000); // the last one goes back to the broker
-            return new JSONArray(received);
-        } finally {
-            consumer.shutdown();
         }
     }
 }

@@ -366,12 +366,6 @@ public final class Driver {
         return true;
     }
 
-    private static Object deleteTopic(JSONObject request) throws Exception {
-        admin(request).deleteTopicInBroker(Set.of(request.getString("broker_addr")), request.getString("topic"));
-        admin(request).deleteTopicInNameServer(Set.of(request.getString("namesrv")), request.getString("topic"));
-        return true;
-    }
-
     private static Object topicStatus(JSONObject request) throws Exception {
         JSONArray rows = new JSONArray();
         admin(request).examineTopicStats(request.getString("topic")).getOffsetTable().forEach((queue, offset) ->
@@ -407,7 +401,6 @@ public final class Driver {
         OPS.put("consumer.assigned", Driver::assigned);
         OPS.put("dump", Driver::dump);
         OPS.put("admin.create_topic", Driver::createTopic);
-        OPS.put("admin.delete_topic", Driver::deleteTopic);
         OPS.put("admin.topic_list", request -> new TreeSet<>(admin(request).fetchAllTopicList().getTopicList()));
         OPS.put("admin.topic_route", request -> json(admin(request).examineTopicRouteInfo(request.getString("topic"))));
         OPS.put("admin.topic_status", Driver::topicStatus);

@@ -18,12 +18,8 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
-import org.apache.rocketmq.remoting.protocol.body.QueueTimeSpan;
-import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** What clients and tools do with each other through a broker: transactions, order, replies, questions of tools. */
+/** What clients do with each other through a broker: transactions, order, retries, replies. Releases 4.9 and 5 run it. */
 public final class Exchanges {
     private static final Map<String, Runnable> RUNNING = new ConcurrentHashMap<>();
     private static final Map<String, JSONArray> SEEN = new ConcurrentHashMap<>();
@@ -147,56 +143,33 @@ public final class Exchanges {
         }
     }
 
-    private static JSONObject offsets(Map<MessageQueue, Long> table) {
-        JSONObject found = new JSONObject();
-        table.forEach((queue, offset) -> found.put(Integer.toString(queue.getQueueId()), offset));
-        return found;
-    }
-
-    /** What the tools say of one consumer of a group and the topic it reads. */
-    static Object look(JSONObject request) throws Exception {
-        DefaultMQAdminExt admin = configured(new DefaultMQAdminExt(10_000), request);
-        admin.start();
-        try {
-            String topic = request.getString("topic");
-            String group = request.getString("group");
-            String client = admin.examineConsumerConnectionInfo(group).getConnectionSet().iterator().next().getClientId();
-            ConsumerRunningInfo info = admin.getConsumerRunningInfo(group, client, false);
-            JSONObject found = new JSONObject();
-            found.put("client", client);
-            found.put("queues", info.getMqTable().keySet().stream().filter(q -> q.getTopic().equals(topic)).count());
-            found.put("kind", info.getProperties().getProperty(ConsumerRunningInfo.PROP_CONSUME_TYPE));
-            found.put("directly", admin.consumeMessageDirectly(group, client, topic, request.getString("message"))
-                    .getConsumeResult().name());
-            JSONObject status = new JSONObject();
-            admin.getConsumeStatus(topic, group, "").forEach((id, table) -> status.put(id, offsets(table)));
-            found.put("status", status);
-            JSONArray spans = new JSONArray();
-            for (QueueTimeSpan span : admin.queryConsumeTimeSpan(topic, group)) {
-                spans.add(JSONArray.of(span.getMessageQueue().getQueueId(), span.getMinTimeStamp(), span.getMaxTimeStamp()));
+    /** A consumer of "topic" in "group" that fails "count" times with delay level 1; what it was given. */
+    static Object fail(JSONObject request) throws Exception {
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setMaxReconsumeTimes(request.getIntValue("retries"));
+        consumer.setAwaitTerminationMillisWhenShutdown(10_000); // the last one still goes back to the broker
+        consumer.subscribe(request.getString("topic"), "*");
+        JSONArray received = new JSONArray();
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            synchronized (received) {
+                messages.forEach(message -> received.add(Driver.describe(message)));
+                received.notifyAll();
             }
-            found.put("spans", spans);
-            found.put("subscription", admin.querySubscription(group, topic).getSubString());
-            admin.cloneGroupOffset(group, group + "_clone", topic, true);
-            found.put("clone", admin.queryTopicConsumeByWho(topic).getGroupList().contains(group + "_clone"));
-            found.put("all", admin.fetchConsumeStatsInBroker(request.getString("broker_addr"), false, 5000)
-                    .getConsumeStatsList().stream().anyMatch(one -> one.containsKey(group)));
-            found.put("producers", admin.getAllProducerInfo(request.getString("broker_addr")).getData().size());
-            return found;
-        } finally {
-            admin.shutdown();
-        }
-    }
-
-    /** Resets a group's offsets of a topic to a time. */
-    static Object reset(JSONObject request) throws Exception {
-        DefaultMQAdminExt admin = configured(new DefaultMQAdminExt(10_000), request);
-        admin.start();
+            context.setDelayLevelWhenNextConsume(1);
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        });
+        consumer.start();
         try {
-            return offsets(admin.resetOffsetByTimestamp(request.getString("topic"), request.getString("group"),
-                    request.getLongValue("timestamp"), true));
+            long end = System.currentTimeMillis() + 60000;
+            synchronized (received) {
+                while (received.size() < request.getIntValue("count") && System.currentTimeMillis() < end) {
+                    received.wait(200);
+                }
+            }
         } finally {
-            admin.shutdown();
+            consumer.shutdown();
         }
+        return new JSONArray(received);
     }
 }
