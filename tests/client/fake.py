@@ -15,7 +15,7 @@ from typing import Any
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
 from sparrowmq.protocol import bodies, headers, properties
-from sparrowmq.protocol.batch import iter_batch
+from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.record import encode_record
@@ -161,7 +161,7 @@ class FakeBroker:
         if header.topic.startswith("%RETRY%") and not self.takes_retries:
             return answer(14, remark="no retries here")
         text = (header.properties or "").encode()
-        items = list(iter_batch(command.body)) if header.batch else [(header.flag, command.body, text)]
+        items = decode_batch(command.body) if header.batch else [(header.flag, command.body, text)]
         first = None
         for flag, body, props in items:
             stored = self.store(

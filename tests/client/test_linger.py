@@ -15,7 +15,7 @@ from sparrowmq.client.producer import Producer
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, TooManyRequestsError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
-from sparrowmq.protocol.batch import iter_batch
+from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.protocol.frame import Command
 
 QUEUE = MessageQueue("T", "broker-a", 1)
@@ -23,7 +23,7 @@ QUEUE = MessageQueue("T", "broker-a", 1)
 
 def batches(cluster: FakeCluster) -> list[list[bytes]]:
     return [
-        [body for _, body, _ in iter_batch(c.body)] if c.ext.get("m") == "true" else [c.body]
+        [body for _, body, _ in decode_batch(c.body)] if c.ext.get("m") == "true" else [c.body]
         for c in cluster.broker.seen
         if c.code in (310, 320)
     ]
@@ -35,7 +35,7 @@ def several_ids(cluster: FakeCluster) -> None:
 
     def handle(conn: Any, command: Command) -> Command:
         done = plain(conn, command)
-        count = sum(1 for _ in iter_batch(command.body))
+        count = sum(1 for _ in decode_batch(command.body))
         done.ext["msgId"] = ",".join(f"{done.ext['msgId']}{n}" for n in range(count))
         return done
 

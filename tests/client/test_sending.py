@@ -25,7 +25,7 @@ from sparrowmq.core.errors import BrokerError, InvalidMessageError, ProtocolErro
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendStatus
 from sparrowmq.protocol import properties
-from sparrowmq.protocol.batch import iter_batch
+from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, decode
 from sparrowmq.protocol.headers import send_from_v2
 from sparrowmq.protocol.hot import SEND_PREFIXES, decode_send
@@ -135,7 +135,7 @@ def test_a_batch_is_one_request_with_an_id_for_each_and_one_for_all() -> None:
     assert command.code == 320
     assert header.batch
     assert properties.decode((header.properties or "").encode()) == {"UNIQ_KEY": "ALL", "WAIT": "true"}
-    items = list(iter_batch(command.body))
+    items = decode_batch(command.body)
     assert [(flag, body) for flag, body, _ in items] == [(0, b"0"), (1, b"1"), (2, b"2")]
     assert [properties.find(text, b"UNIQ_KEY") for _, _, text in items] == [b"A", b"B", b"C"]
     assert outgoing.message_id == "A,B,C"
@@ -320,7 +320,7 @@ def test_a_batch_refuses_delay_levels_and_takes_times() -> None:
     with pytest.raises(InvalidMessageError, match="a batch has no delay levels, but one message has 2"):
         outgoing_batch([Message("T", b"x", delay_level=2)], ["1"], "b", 1, MAX)
     batch = outgoing_batch([Message("T", b"x", delay=1)], ["1"], "b", 1, MAX)
-    ((_, _, text),) = iter_batch(batch.body)
+    ((_, _, text),) = decode_batch(batch.body)
     assert b"TIMER_DELAY_MS\x011000\x02" in text
 
 

@@ -12,7 +12,7 @@ from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_mes
 from sparrowmq.columnar.schema import PROPERTIES
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.protocol import properties as property_string
-from sparrowmq.protocol.batch import encode_batch, iter_batch
+from sparrowmq.protocol.batch import decode_batch, encode_batch
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=6)
 ROWS = st.lists(
@@ -80,7 +80,7 @@ def test_large_batches_are_worked_on_in_spans(monkeypatch: pytest.MonkeyPatch) -
     columns = MessageColumns(pa.array([b"12345678"] * 10), pa.array([f"id{row}" for row in range(10)]))
     batches = list(encode_batches(columns, bytes_max=1000))
     assert [(batch.start, batch.count) for batch in batches] == [(0, 3), (3, 3), (6, 3), (9, 1)]
-    found = [item[2] for batch in batches for item in iter_batch(batch.body)]
+    found = [item[2] for batch in batches for item in decode_batch(batch.body)]
     assert found == [f"UNIQ_KEY\x01id{row}\x02".encode() for row in range(10)]
 
 

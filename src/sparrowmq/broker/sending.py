@@ -33,7 +33,7 @@ from sparrowmq.core.ids import UniqueIds, offset_message_id, unpack_host
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.core.names import HALF_TOPIC, RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, check_topic, dlq_topic
 from sparrowmq.protocol import properties
-from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, iter_batch
+from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, decode_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode
 from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
@@ -470,7 +470,7 @@ class SendPath:
         tags_code = self._tags_code if b"TAGS\x01" in command.body else _no_tags
         items: list[ChunkItem] = []
         try:
-            for flag, body, own in iter_batch(command.body):
+            for flag, body, own in decode_batch(command.body):
                 if special or not (0 < len(body) <= body_max and 0 < len(own) <= own_max and own[-1] == 2):
                     own = self._checked(body, own)
                 if special:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import struct
-import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -27,8 +26,9 @@ from sparrowmq.core.message import (
 )
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.protocol import record
-from sparrowmq.protocol.batch import iter_batch
+from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.protocol.compression import decompress
+from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.properties import decode as decode_properties
 from sparrowmq.protocol.properties import find as find_property
 from sparrowmq.protocol.sysflag import (
@@ -46,7 +46,6 @@ _UNUSUAL: Final = HOST_V6_MASK | INNER_BATCH
 _HEAD_BYTES: Final = record.HEAD.size
 _SIZE: Final = struct.Struct(">i")
 _QUEUE_OFFSET_AT: Final = 20
-_CRC_MASK: Final = 0x7FFFFFFF
 _TAGS: Final = PROPERTY_TAGS.encode()
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(ReceivedMessage))
 
@@ -78,7 +77,7 @@ def decode_messages(
     """
     messages: list[Received] = []
     append, unpack, new = messages.append, record.HEAD.unpack_from, message_type.__new__
-    host_text, v1, crc32 = record.host_text, record.RECORD_MAGIC_V1, zlib.crc32
+    host_text, v1 = record.host_text, record.RECORD_MAGIC_V1
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     is_lazy = issubclass(message_type, LazyMessage) and not is_retry
     wanted = frozenset(tag.encode() for tag in tags)
@@ -98,7 +97,7 @@ def decode_messages(
             body = buffer[body_at : topic_at - 1]
             raw_at = topic_end + 2
             usual = raw_at + int.from_bytes(buffer[topic_end:raw_at], "big") == stop
-            usual = usual and crc32(body) & _CRC_MASK == crc
+            usual = usual and crc32(body) & CRC_MASK == crc
         if not usual:
             unusual, position = _decode_unusual(buffer, position, queue, message_type)
             messages += [m for m in _finish(unusual, bounds, is_retry) if not tags or m.tags in tags]
@@ -193,7 +192,7 @@ def _leave_out(buffer: bytes, position: int, queue: MessageQueue, error: RecordE
 
 def _inner_messages(outer: Received) -> Iterator[Received]:
     """The messages of an inner batch: they share all but offset, flag, body and properties (remoting:5.1)."""
-    for index, (flag, body, properties) in enumerate(iter_batch(outer.body)):
+    for index, (flag, body, properties) in enumerate(decode_batch(outer.body)):
         message = type(outer)(*(getattr(outer, name) for name in _FIELDS))
         message.queue_offset = outer.queue_offset + index
         message.flag = flag

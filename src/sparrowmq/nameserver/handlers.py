@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +21,7 @@ from sparrowmq.protocol.bodies import (
     route_to_json,
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import (
     AddWritePermRequest,
@@ -113,7 +113,7 @@ class Handlers:
 
     def _register(self, conn: Connection, request: Command) -> Command:
         header = from_ext(RegisterBrokerRequest, request.ext)
-        crc = zlib.crc32(request.body) & 0x7FFFFFFF
+        crc = crc32(request.body) & CRC_MASK
         if header.body_crc32 not in (0, crc):
             return refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = decode_register_body(request.body, header.compressed, request.version)

@@ -6,7 +6,7 @@ total size 4 | magic 4 (0) | CRC 4 (0) | flag 4 | body length 4 | body | propert
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.core.errors import RecordError
@@ -40,16 +40,16 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     return b"".join(parts)
 
 
-def iter_batch(body: bytes) -> Iterator[BatchItem]:
+def decode_batch(body: bytes) -> list[BatchItem]:
     """The messages of a batch body, in order.
 
-    Raises `RecordError`, possibly after some messages, when the body is empty or a length does not fit: take
-    all before storing any.
+    Raises `RecordError` when it is empty or a length does not fit.
     """
     position, end = 0, len(body)
     if not end:
         raise RecordError("a batch without any message")
     unpack_head, unpack_size = _READ_HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
+    items: list[BatchItem] = []
     while position < end:
         rest = end - position
         if rest < BATCH_FIXED_BYTES:
@@ -61,11 +61,12 @@ def iter_batch(body: bytes) -> Iterator[BatchItem]:
             )
         start = position + _HEAD_BYTES
         properties_at = start + body_size
-        properties_size = unpack_size(body, properties_at)[0]
+        (properties_size,) = unpack_size(body, properties_at)
         if size != BATCH_FIXED_BYTES + body_size + properties_size:
             raise RecordError(
                 f"batch message at byte {position}: total size {size} is not 22 + body {body_size} + "
                 f"properties {properties_size}"
             )
         position += size
-        yield flag, body[start:properties_at], body[properties_at + 2 : position]
+        items.append((flag, body[start:properties_at], body[properties_at + 2 : position]))
+    return items

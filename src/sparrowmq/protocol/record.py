@@ -24,7 +24,6 @@ Sources: remoting:5.1, broker:2.1 and, for `check_record`, broker:2.10.
 from __future__ import annotations
 
 import struct
-import zlib
 from functools import lru_cache
 from typing import Final
 
@@ -35,6 +34,7 @@ from sparrowmq.core.ids import offset_message_id, unpack_host
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX, MessageQueue, ReceivedMessage
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.compression import decompress as decompress_body
+from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.sysflag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -55,7 +55,6 @@ RECORD_FIXED_BYTES: Final = 91
 """Size of a V1 record with IPv4 hosts and neither body, topic nor properties; V2 takes one more."""
 
 HEAD: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
-_CRC_MASK: Final = 0x7FFFFFFF
 _PREFIX: Final = struct.Struct(">iI")
 _HEAD_TO_BORN: Final = struct.Struct(">iIIiiqqiq")
 _HEAD_TAIL: Final = struct.Struct(">iqi")
@@ -95,7 +94,7 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
 
 def body_crc(body: Buffer) -> int:
     """The CRC a record holds for `body`: CRC-32 without the top bit."""
-    return zlib.crc32(body) & _CRC_MASK
+    return crc32(body) & CRC_MASK
 
 
 def encode_record(
@@ -127,7 +126,7 @@ def encode_record(
             head = HEAD.pack(
                 size,
                 RECORD_MAGIC_V1,
-                zlib.crc32(body) & _CRC_MASK,
+                crc32(body) & CRC_MASK,
                 queue_id,
                 flag,
                 queue_offset,
@@ -150,7 +149,7 @@ def encode_record(
             size += 1
             magic, topic_prefix = RECORD_MAGIC_V2, _TOPIC_SIZE_V2.pack(topic_size)
         bits = with_host_kinds(sys_flag, born_host, store_host)
-        crc = zlib.crc32(body) & _CRC_MASK
+        crc = crc32(body) & CRC_MASK
         return (
             _HEAD_TO_BORN.pack(
                 size, magic, crc, queue_id, flag, queue_offset, physical_offset, bits, born_timestamp
@@ -254,7 +253,7 @@ def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool = False)
         topic = str(buffer[topic_at:topic_end], "utf-8")
     except _CONVERTIBLE as error:
         raise RecordError(f"record at byte {position}: {error}") from None
-    if check_crc and zlib.crc32(body) & _CRC_MASK != crc:
+    if check_crc and crc32(body) & CRC_MASK != crc:
         raise RecordError(f"record at byte {position}: the body's CRC is not the stored one")
     return StoredRecord(
         size,
@@ -352,7 +351,7 @@ def check_record(view: Buffer, position: int, limit: int) -> int:
         str(view[topic_at:topic_end], "utf-8")
     except _CONVERTIBLE as error:
         raise RecordError(f"record at byte {position}: {error}") from None
-    if body_size and zlib.crc32(view[body_at : body_at + body_size]) & _CRC_MASK != crc:
+    if body_size and crc32(view[body_at : body_at + body_size]) & CRC_MASK != crc:
         raise RecordError(f"record at byte {position}: the body's CRC is not the stored one")
     return int(size)
 

@@ -8,12 +8,12 @@ nothing can fail after the log was written.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import RecordError, StoreError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.record import BLANK_BYTES_MIN, BLANK_MAGIC, HEAD, RECORD_MAGIC_V1, encode_record
 from sparrowmq.store.commit_log import CommitLog, Progress
 from sparrowmq.store.consume_queue import ENTRY
@@ -30,7 +30,6 @@ _IPV4_BYTES: Final = 8
 _LONGER_HOSTS_BYTES: Final = 24
 """Two IPv6 hosts instead of IPv4 ones."""
 
-_CRC_MASK: Final = 0x7FFFFFFF
 _WITHOUT_ENTRY: Final = 0x04
 """This bit is in the transaction types prepared and rollback, which get neither offset nor entry."""
 _HOST_BITS: Final = 0x30
@@ -38,7 +37,6 @@ _BLANK: Final = struct.Struct(">iI")
 _pack_head = HEAD.pack
 _pack_size = struct.Struct(">h").pack
 _pack_entry = ENTRY.pack_into
-_crc32 = zlib.crc32
 
 
 ChunkItem = tuple[int, bytes, bytes, int]
@@ -138,7 +136,7 @@ class ChunkWriter:
                 head = _pack_head(
                     size,
                     RECORD_MAGIC_V1,
-                    _crc32(body) & _CRC_MASK,
+                    crc32(body) & CRC_MASK,
                     queue.queue_id,
                     flag,
                     offset,
@@ -266,7 +264,7 @@ class ChunkWriter:
                 head = _pack_head(
                     size,
                     RECORD_MAGIC_V1,
-                    _crc32(body) & _CRC_MASK,
+                    crc32(body) & CRC_MASK,
                     queue_id,
                     flag,
                     offset,
