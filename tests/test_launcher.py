@@ -140,6 +140,20 @@ def test_missing_java_is_told_with_the_line_to_type(
     assert f"apt-get install -y --no-install-recommends {packages}" in done.stderr
 
 
+@pytest.mark.parametrize("there", ["", "node", "npm"])
+def test_missing_node_is_told_with_the_line_to_type(clone: Path, there: str) -> None:
+    stamp(clone, "test")
+    tools = clone.parent / "tools"
+    for name in ("java", "javac", "mvn", *filter(None, [there])):
+        program(tools / name, "echo 'openjdk version \"17.0.1\"' >&2")
+    program(tools / "apt-get", "exit 1")
+    done = sparrow(clone, "test", SPARROW_SYSTEM_PACKAGES="no")
+    assert done.returncode == 1
+    assert "Node.js with npm" in done.stderr
+    assert "apt-get install -y --no-install-recommends nodejs npm" in done.stderr
+    assert sparrow(clone, "test", "fast").stdout == "<test><fast>"
+
+
 def test_new_java_is_enough(clone: Path) -> None:
     stamp(clone, "demo")
     program(clone.parent / "tools" / "java", "echo 'openjdk version \"17.0.1\"' >&2")

@@ -98,7 +98,7 @@ def _run(command: Sequence[str], *, seconds: float) -> None:
         )
 
 
-def _publish(made: Path, target: Path) -> None:
+def publish(made: Path, target: Path) -> None:
     """Move a finished directory into place; another process may have been first."""
     try:
         made.rename(target)
@@ -121,7 +121,7 @@ def jars(release: Release = NEW) -> Path:
         shutil.copy(pom, work / "pom.xml")
         copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'lib'}"]
         _run(["mvn", "-q", "-B", "-C", "-f", str(work / "pom.xml"), *copy], seconds=MAVEN_SECONDS_MAX)
-        _publish(work / "lib", target)
+        publish(work / "lib", target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return target
@@ -141,7 +141,7 @@ def classes(sources: Sequence[Path], release: Release = NEW) -> str:
             ["javac", "-nowarn", "-cp", f"{library}/*", "-d", str(work), *map(str, sources)],
             seconds=MAVEN_SECONDS_MAX,
         )
-        _publish(work, target)
+        publish(work, target)
     return f"{target}{os.pathsep}{library}/*"
 
 
