@@ -455,3 +455,26 @@ def test_a_start_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> None:
             pass
 
     run(scenario())
+
+
+def test_offsets_are_written_after_the_retries_behind_them(tmp_path: Path) -> None:
+    """With a flush of the log every ten seconds only; a power cut in between must lose no message."""
+
+    async def main() -> None:
+        changes = {"flush_interval_commit_log": 10_000, "flush_consumer_offset_interval": 1000}
+        async with serving(tmp_path, **changes) as call:
+            broker, store = call.broker, call.broker._store
+            assert store is not None
+            await call.create("TopicTest")
+            await call(send_command(b"fails"))
+            back = ask(RequestCode.CONSUMER_SEND_MSG_BACK, offset=0, group="g", delayLevel=0)
+            assert (await call(back)).code == ResponseCode.SUCCESS
+            commit = {"consumerGroup": "g", "topic": "TopicTest", "queueId": 0, "commitOffset": 1}
+            assert (
+                await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **commit))
+            ).code == ResponseCode.SUCCESS
+            await broker._save_offsets()
+            assert broker._offsets.unsaved() is None
+            assert store.flushed_position == store.position > 0
+
+    run(main())

@@ -386,10 +386,18 @@ class Broker:
             self._membership.drop_silent()
 
     async def _save_offsets(self) -> None:
-        unsaved = self._offsets.unsaved()
-        if unsaved is not None:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._pool, self._offsets.write, unsaved)
+        """Write the offsets once the log is on disk: a message that was sent back for another try is behind
+        its group's offset, and after a power cut it must not be that the offset is there and the retry not.
+        """
+        unsaved, store = self._offsets.unsaved(), self._store
+        if unsaved is None or store is None:
+            return
+
+        def work() -> None:
+            store.flush()
+            self._offsets.write(unsaved)
+
+        await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _save_filters(self) -> None:
         unsaved = self._filters.unsaved()
