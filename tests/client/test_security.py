@@ -18,6 +18,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.signing import verify
+from sparrowmq.transport.tls import FollowedContext
 
 KEYS = {"access_key": "alice", "secret_key": "12345678"}
 
@@ -151,12 +152,12 @@ class TestTls:
         context = tls_context(
             ClientSettings(tls=True, tls_ca=str(authority.cert), tls_cert=pair.cert, tls_key=str(pair.key))
         )
-        assert context is not None
-        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert isinstance(context, FollowedContext)
+        assert context().verify_mode is ssl.CERT_REQUIRED
         with pytest.raises(SettingsError, match="no PEM file"):
             tls_context(ClientSettings(tls=True, tls_ca=tmp_path / "none.pem"))
 
     def test_no_check_only_when_told(self) -> None:
         context = tls_context(ClientSettings(tls=True, tls_verify=False))
-        assert context is not None
-        assert context.verify_mode is ssl.CERT_NONE
+        assert isinstance(context, FollowedContext)
+        assert context().verify_mode is ssl.CERT_NONE

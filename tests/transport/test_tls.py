@@ -17,6 +17,7 @@ from sparrowmq.transport.tls import (
     client_context,
     handshake_failure,
     outgoing_context,
+    outgoing_tls,
     read_tls_settings,
     server_context,
     server_tls,
@@ -122,6 +123,15 @@ class TestContexts:
         assert outgoing_context(TlsSettings()).verify_mode is ssl.CERT_NONE
         told = outgoing_context(TlsSettings(client_auth_server=True, client_trust_cert=authority.cert))
         assert (told.verify_mode, told.check_hostname) == (ssl.CERT_REQUIRED, False)
+
+    def test_servers_that_connect_follow_their_files(self, authority: Authority, tmp_path: Path) -> None:
+        ca = tmp_path / "ca.pem"
+        shutil.copy(authority.cert, ca)
+        tls = outgoing_tls(TlsSettings(client_auth_server=True, client_trust_cert=ca))
+        assert tls().verify_mode is ssl.CERT_REQUIRED
+        assert str(ca) in repr(tls)
+        with pytest.raises(SettingsError, match="no PEM file"):
+            outgoing_tls(TlsSettings(client_auth_server=True, client_trust_cert=tmp_path / "none.pem"))
 
     def test_client_certificates(self, authority: Authority, pair: Pair) -> None:
         files = TlsSettings(

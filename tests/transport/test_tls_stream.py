@@ -14,11 +14,11 @@ from tests.support import until
 from tests.transport.conftest import Run
 from tests.transport.helpers import EchoHandler, Peer, peer_of_server, serving
 
-from sparrowmq.core.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from sparrowmq.core.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
 from sparrowmq.core.tls_settings import TlsSettings
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.client import RemotingClient
-from sparrowmq.transport.tls import ServerTls, client_context
+from sparrowmq.transport.tls import FollowedContext, ServerTls, client_context, outgoing_context
 
 SECONDS = 20.0
 
@@ -181,6 +181,42 @@ def test_mutual_tls(run: Run, tmp_path: Path, authority: Authority, pair: Pair) 
                 with pytest.raises((ConnectError, ConnectionLostError)):
                     await ask(server.address, bad)
             assert len(handler.chunks) == 1
+
+    run(main())
+
+
+def test_a_client_shows_its_renewed_certificate(
+    run: Run, tmp_path: Path, authority: Authority, pair: Pair
+) -> None:
+    """One client object, whose certificate expires and is renewed."""
+
+    async def main() -> None:
+        settings = TlsSettings(
+            server_cert=pair.cert,
+            server_key=pair.key,
+            server_trust_cert=authority.cert,
+            server_auth_client=True,
+            server_need_client_auth="require",
+            client_cert=tmp_path / "c.pem",
+            client_key=tmp_path / "c.key",
+        )
+
+        def install(shown: Pair) -> None:
+            shutil.copy(shown.cert, tmp_path / "c.pem")
+            shutil.copy(shown.key, tmp_path / "c.key")
+
+        install(authority.sign("old", days=-1))
+        now = [0.0]
+        files = (settings.client_cert, settings.client_key)
+        tls = FollowedContext(files, lambda: outgoing_context(settings), monotonic=lambda: now[0])
+        client = RemotingClient(tls=tls)
+        async with serving(EchoHandler(), tls=ServerTls(settings)) as server:
+            with pytest.raises(TransportError, match="has expired; renew it"):
+                await client.call(server.address, Command(10, body=b"1"), SECONDS)
+            install(authority.sign("fresh"))
+            now[0] = 1.0
+            assert (await client.call(server.address, Command(10, body=b"2"), SECONDS)).body == b"2"
+            await client.close()
 
     run(main())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
@@ -52,7 +51,7 @@ from sparrowmq.transport.client import RemotingClient
 from sparrowmq.transport.dispatch import CommandHandler
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.server import Server
-from sparrowmq.transport.tls import outgoing_context, read_tls_settings, server_tls
+from sparrowmq.transport.tls import FollowedContext, outgoing_tls, read_tls_settings, server_tls
 
 if TYPE_CHECKING:
     from sparrowmq.transport.connection import Connection, ServerHandler
@@ -284,13 +283,13 @@ class Broker:
         )
         return chunks if self._gate is None else GuardedHandler(chunks, self._gate)
 
-    def _outgoing_tls(self) -> ssl.SSLContext | None:
+    def _outgoing_tls(self) -> FollowedContext | None:
         """How name servers are spoken to: `useTLS`, with what `tls.client.…` says."""
         settings = self.settings
         if not settings.use_tls:
             return None
         path = settings.tls_config_file
-        return outgoing_context(TlsSettings() if path is None else read_tls_settings(path))
+        return outgoing_tls(TlsSettings() if path is None else read_tls_settings(path))
 
     def _handlers(self, store: MessageStore) -> dict[int, Any]:
         settings = self.settings

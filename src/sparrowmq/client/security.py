@@ -15,7 +15,7 @@ from sparrowmq.client.settings import ClientSettings
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.signing import Credentials, sign
-from sparrowmq.transport.tls import client_context
+from sparrowmq.transport.tls import FollowedContext, client_context
 
 ACCESS_VARIABLE: Final = "SPARROW_ACCESS_KEY"
 SECRET_VARIABLE: Final = "SPARROW_SECRET_KEY"
@@ -79,8 +79,8 @@ def request_hooks(settings: ClientSettings, environment: Mapping[str, str] | Non
 
 def tls_context(
     settings: ClientSettings, environment: Mapping[str, str] | None = None
-) -> ssl.SSLContext | None:
-    """The context for this client's connections, None for plain ones.
+) -> ssl.SSLContext | FollowedContext | None:
+    """The context for this client's connections, None for plain ones; it follows the files it is made of.
 
     Without settings `SPARROW_CLIENT_TLS=true` turns TLS on, `SPARROW_CLIENT_TLS_CA` names the authority,
     `SPARROW_CLIENT_TLS_CERT` and `SPARROW_CLIENT_TLS_KEY` the certificate to show. Raises `SettingsError`
@@ -100,17 +100,17 @@ def tls_context(
         if (cert is None) != (key is None):
             missing = CERT_VARIABLE if cert is None else KEY_VARIABLE
             raise SettingsError(f"{missing} is not set: certificate and key go together")
-    return client_context(
-        ca=_path(settings.tls_ca or environment.get(CA_VARIABLE) or None),
-        cert=_path(cert),
-        key=_path(key),
-        key_password=settings.tls_key_password,
-        verify=settings.tls_verify,
+    files = ca, own, secret = _path(settings.tls_ca or environment.get(CA_VARIABLE)), _path(cert), _path(key)
+    return FollowedContext(
+        files,
+        lambda: client_context(
+            ca=ca, cert=own, key=secret, key_password=settings.tls_key_password, verify=settings.tls_verify
+        ),
     )
 
 
 def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given).expanduser()
+    return Path(given).expanduser() if given else None
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:

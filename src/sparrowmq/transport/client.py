@@ -22,7 +22,7 @@ from sparrowmq.transport.address import parse_address
 from sparrowmq.transport.client_connection import ClientConnection
 from sparrowmq.transport.correlation import InFlight, OpaqueCounter
 from sparrowmq.transport.dispatch import Dispatcher, Handler
-from sparrowmq.transport.tls import HANDSHAKE_SECONDS_MAX, handshake_failure
+from sparrowmq.transport.tls import HANDSHAKE_SECONDS_MAX, FollowedContext, handshake_failure
 
 CONNECT_SECONDS_MAX: Final = 3.0
 IN_FLIGHT_MAX: Final = 65535
@@ -69,7 +69,7 @@ class RemotingClient:
         on_connected: Callable[[str], None] | None = None,
         on_lost: Callable[[str], None] | None = None,
         hooks: Sequence[RpcHook] = (),
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | FollowedContext | None = None,
         handshake_seconds: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
         """`on_connected` and `on_lost` are told the address of a connection that came up or went away, except
@@ -318,15 +318,16 @@ class RemotingClient:
     async def _open_socket(self, addr: str) -> ClientConnection:
         host, port = parse_address(addr)
         loop = asyncio.get_running_loop()
+        tls = self._tls() if isinstance(self._tls, FollowedContext) else self._tls
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await loop.create_connection(
                     lambda: ClientConnection(self, addr, loop, self._in_flight, self._frame_bytes_max),
                     host,
                     port,
-                    ssl=self._tls,
-                    server_hostname=None if self._tls is None else host,
-                    ssl_handshake_timeout=None if self._tls is None else self._handshake_seconds,
+                    ssl=tls,
+                    server_hostname=None if tls is None else host,
+                    ssl_handshake_timeout=None if tls is None else self._handshake_seconds,
                 )
         except TimeoutError:
             raise ConnectError(
@@ -335,7 +336,7 @@ class RemotingClient:
                 address=addr,
             ) from None
         except OSError as error:
-            raise ConnectError(_refusal(addr, error, self._tls is not None), address=addr) from None
+            raise ConnectError(_refusal(addr, error, tls is not None), address=addr) from None
         return connection
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:

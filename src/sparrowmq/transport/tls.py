@@ -91,8 +91,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-class ServerTls:
-    """How a server's port treats TLS, with a context that is made anew when one of its files changed.
+class FollowedContext:
+    """A context that `make` makes anew when one of `files` changed; calling it gives the one in force.
 
     A file that cannot be used leaves the context as it was, and says so in the log; certificate and key are
     taken when both belong together again. Raises `SettingsError` when the first context cannot be made.
@@ -100,28 +100,23 @@ class ServerTls:
 
     def __init__(
         self,
-        settings: TlsSettings,
+        files: Iterable[Path | None],
+        make: Callable[[], ssl.SSLContext],
         *,
-        enforcing: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.enforcing = enforcing
-        self._settings = settings
+        self._files = [path for path in files if path is not None]
+        self._make = make
         self._monotonic = monotonic
         self._occasional = OccasionalLog(logger)
-        self._files = [
-            path
-            for path in (settings.server_cert, settings.server_key, settings.server_trust_cert)
-            if path is not None
-        ]
         self._seen = _stamps(self._files)
-        self._context = server_context(settings)
+        self._context = make()
         self._looked_at = monotonic()
 
     def __repr__(self) -> str:
-        return f"<ServerTls {'enforcing' if self.enforcing else 'permissive'} {self._settings.server_cert}>"
+        return f"<FollowedContext {', '.join(map(str, self._files))}>"
 
-    def context(self) -> ssl.SSLContext:
+    def __call__(self) -> ssl.SSLContext:
         """The context for the next connection."""
         now = self._monotonic()
         if now - self._looked_at >= RELOAD_SECONDS:
@@ -133,14 +128,45 @@ class ServerTls:
 
     def _reload(self, seen: list[tuple[int, int, int]]) -> None:
         try:
-            self._context = server_context(self._settings)
+            self._context = self._make()
         except SettingsError as error:
             self._occasional.write(
                 logging.ERROR, "reload", f"the TLS files changed and cannot be used; the old stay: {error}"
             )
             return
         self._seen = seen
-        logger.info("the TLS files changed: %s is in use", self._settings.server_cert)
+        logger.info("the TLS files changed and are in use: %s", ", ".join(map(str, self._files)))
+
+
+class ServerTls:
+    """How a server's port treats TLS; `context` gives the one for the next connection, as its files are now.
+
+    Raises `SettingsError` when the first context cannot be made.
+    """
+
+    def __init__(
+        self,
+        settings: TlsSettings,
+        *,
+        enforcing: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.enforcing = enforcing
+        self._settings = settings
+        self.context = FollowedContext(
+            (settings.server_cert, settings.server_key, settings.server_trust_cert),
+            lambda: server_context(settings),
+            monotonic=monotonic,
+        )
+
+    def __repr__(self) -> str:
+        return f"<ServerTls {'enforcing' if self.enforcing else 'permissive'} {self._settings.server_cert}>"
+
+
+def outgoing_tls(settings: TlsSettings) -> FollowedContext:
+    """How a server connects to others, as its files are now. Raises `SettingsError`."""
+    files = (settings.client_trust_cert, settings.client_cert, settings.client_key)
+    return FollowedContext(files, lambda: outgoing_context(settings))
 
 
 def server_tls(path: Path | None, mode: str) -> ServerTls | None:
