@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.client.consuming import FAST, PULL
-from tests.client.fake import BROKER, FakeBroker, FakeCluster, fake_cluster
+from tests.client.fake import BROKER, FakeBroker, FakeCluster, answer, fake_cluster
 from tests.client.pulling import quick
 from tests.support import run, until
 
@@ -20,14 +20,16 @@ from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import PullMessageRequest
+from sparrowmq.transport.connection import Connection
 
 QUEUE = MessageQueue("T", BROKER, 0)
 LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
 COMMIT = 1
 """Bit of a pull's `sys_flag`: the broker shall keep the offset that comes with it."""
 
-Reader = Callable[[FakeCluster, list[int]], AbstractAsyncContextManager[None]]
+Reader = Callable[..., AbstractAsyncContextManager[None]]
 """A running consumer that puts the numbers of what it gets into the list."""
 
 
@@ -61,9 +63,9 @@ async def with_slave(messages: int) -> AsyncIterator[tuple[FakeCluster, FakeBrok
 
 
 @asynccontextmanager
-async def pushing(cluster: FakeCluster, got: list[int]) -> AsyncIterator[None]:
+async def pushing(cluster: FakeCluster, got: list[int], **changes: Any) -> AsyncIterator[None]:
     """A push consumer of group g."""
-    values: dict[str, Any] = {**FAST, "route_interval": 0.1, "pull_batch_behind": 32}
+    values: dict[str, Any] = {**FAST, "route_interval": 0.1, "pull_batch_behind": 32, **changes}
     settings = ConsumerSettings(namesrv=cluster.namesrv, **values)
     async with PushConsumer("g", settings=settings) as consumer:
         consumer.subscribe("T", handler=lambda message: got.append(int(message.body)))
@@ -71,9 +73,12 @@ async def pushing(cluster: FakeCluster, got: list[int]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def polling(cluster: FakeCluster, got: list[int]) -> AsyncIterator[None]:
+async def polling(cluster: FakeCluster, got: list[int], **changes: Any) -> AsyncIterator[None]:
     """A consumer of group g that polls its assigned queues."""
-    async with PullConsumer("g", settings=quick(cluster)) as consumer, asyncio.TaskGroup() as tasks:
+    async with (
+        PullConsumer("g", settings=quick(cluster, **changes)) as consumer,
+        asyncio.TaskGroup() as tasks,
+    ):
 
         async def poll() -> None:
             while True:
@@ -191,5 +196,32 @@ def test_a_consumer_can_start_without_a_master() -> None:
                 await until(lambda: len(got) == 6)
         assert got == list(range(4, 10))
         assert not pulls(cluster.broker)
+
+    run(main())
+
+
+@pytest.mark.proves("broker:5.4")
+@pytest.mark.parametrize("reader", [pushing, polling])
+def test_a_slave_that_sends_readers_to_a_master_that_is_gone_is_given_rest(
+    reader: Reader,
+) -> None:
+    async def main() -> None:
+        got: list[int] = []
+        async with with_slave(10) as (cluster, slave):
+            cluster.gone.add(BROKER)
+            again = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "10"}
+
+            def refuse(connection: Connection, command: Command) -> Command:
+                if command.ext["topic"] != "T":
+                    return answer(19, {**again, "nextBeginOffset": "0"})
+                return answer(20, {**again, "nextBeginOffset": command.ext["queueOffset"]})
+
+            slave.on[PULL] = slave.on[LITE_PULL] = refuse
+            async with reader(cluster, got, error_delay=30.0, heartbeat_interval=0.05):
+                await until(lambda: len(pulls(slave)) == 2)
+                known = len(slave.heartbeats)
+                await until(lambda: len(slave.heartbeats) >= known + 3)
+                assert len(pulls(slave)) == 2
+            assert not got
 
     run(main())

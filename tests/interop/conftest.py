@@ -15,8 +15,18 @@ from sparrowmq.testing import LocalCluster
 
 @pytest.fixture(scope="session")
 def apache() -> Iterator[ApacheCluster]:
-    """Apache's name server and broker. Fails, naming what to install, where Java or Maven is missing."""
-    with ApacheCluster() as cluster:
+    """Apache's servers; the broker asks for transactions every second, takes traces and lets recall.
+
+    Fails, naming what to install, where Java or Maven is missing.
+    """
+    settings = {
+        **PATIENT,
+        "transactionTimeOut": 1000,
+        "transactionCheckInterval": 1000,
+        "traceTopicEnable": "true",
+        "recallMessageEnable": "true",
+    }
+    with ApacheCluster(settings=settings) as cluster:
         yield cluster
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.interop.apache import PATIENT, ApacheCluster
+from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver
 from tests.support import until_sync
 
@@ -17,21 +16,13 @@ from sparrowmq.protocol.trace import PubTrace, SubAfterTrace, SubBeforeTrace, de
 
 pytestmark = pytest.mark.interop
 
-QUICK = {
-    **PATIENT,
-    "transactionTimeOut": 1000,
-    "transactionCheckInterval": 1000,
-    "traceTopicEnable": "true",
-    "recallMessageEnable": "true",
-}
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ApacheCluster]:
-    """Apache's broker, which asks for transactions every second, takes traces and lets recall."""
-    with ApacheCluster(settings=QUICK) as made:
-        yield made
+@pytest.fixture
+def cluster(apache: ApacheCluster) -> ApacheCluster:
+    """Apache's broker."""
+    return apache
 
 
 def b64(data: bytes) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.conftest import LONG
 from tests.interop.apache import NEW, OLD, PATIENT, ApacheCluster, Release
 from tests.interop.driver import JavaDriver, Received
 from tests.store.rig import append, bodies_of, open_store
@@ -95,7 +96,7 @@ def _consume(driver: JavaDriver, namesrv: str, topic: str, count: int) -> list[b
         return sorted(message.body for message in consumer.wait(count))
 
 
-@pytest.mark.parametrize("release", [NEW, OLD], ids=["5.5", "4.9"])
+@pytest.mark.parametrize("release", [NEW, OLD] if LONG else [NEW], ids=lambda release: release.pom)
 def test_a_directory_goes_from_ours_to_apache_and_back(
     release: Release, driver: JavaDriver, tmp_path: Path
 ) -> None:

@@ -234,7 +234,7 @@ class LitePull:
 
     async def _run(self, held: _Held, process_queue: ProcessQueue) -> None:
         """Pull one queue until it is dropped or this is cancelled (client:E-28)."""
-        broker_id = MASTER_ID
+        broker_id, unmoved = MASTER_ID, 0
         while not process_queue.dropped:
             if not held.resumed.is_set():
                 await held.resumed.wait()
@@ -247,10 +247,14 @@ class LitePull:
                 await self._find_start(process_queue)
             else:
                 process_queue.last_pull = self._instance.clock.monotonic()
+                asked = process_queue.next_offset
                 try:
                     answer = await self._pull(process_queue, broker_id)
                     broker_id = answer.suggested_broker_id
                     self._take(held, process_queue, answer)
+                    unmoved = unmoved + 1 if answer.stays_at(asked) else 0
+                    if unmoved > 1:
+                        await asyncio.sleep(self._settings.error_delay)
                 except SparrowError as error:
                     broker_id = MASTER_ID
                     await asyncio.sleep(await self._failed(process_queue, error))

@@ -103,7 +103,7 @@ class Puller:
 
     async def run(self, process_queue: ProcessQueue) -> None:
         """Pull until the queue is dropped or this is cancelled."""
-        broker_id, settings = MASTER_ID, self._settings
+        broker_id, settings, unmoved = MASTER_ID, self._settings, 0
         monotonic = self._instance.clock.monotonic
         while not process_queue.leaving:
             start = process_queue.last_pull = monotonic()
@@ -116,6 +116,7 @@ class Puller:
             if settings.ordered and not process_queue.locked:
                 await asyncio.sleep(settings.error_delay)
                 continue
+            asked = process_queue.next_offset
             try:
                 answer = await self._pull(process_queue, broker_id)
                 if process_queue.leaving:
@@ -128,6 +129,9 @@ class Puller:
                 continue
             self.last_success_ms = self._instance.clock.now_ms()
             self.last_error = None
+            unmoved = unmoved + 1 if answer.stays_at(asked) else 0
+            if unmoved > 1:
+                await asyncio.sleep(settings.error_delay)
             if settings.pull_interval:
                 await asyncio.sleep(settings.pull_interval)
 

@@ -53,6 +53,14 @@ class PullAnswer(msgspec.Struct, frozen=True, gc=False):
     suggested_broker_id: int
     body: bytes
 
+    def stays_at(self, asked: int) -> bool:
+        """Whether the offset that was asked for is to be asked again at once.
+
+        So slaves send readers to their master (broker:5.4). When that is gone and a slave is asked again,
+        only a rest ends the circle.
+        """
+        return self.status is PullStatus.NO_MATCHED_MESSAGE and self.next_offset == asked
+
 
 def check(answer: Command, address: str, code: int) -> Command:
     """The answer, or its error code raised as `BrokerError`."""
