@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -237,3 +238,41 @@ def test_both_tables_can_be_replaced_together() -> None:
     ):
         with pytest.raises(SettingsError, match=text):
             ProducerSettings(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.proves("client:B-57")
+def test_a_table_of_two_lengths_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        rest_ms(-1, (1, 2), (3,))
+
+
+@pytest.mark.proves("client:B-60")
+def test_only_a_rest_moves_the_time_a_broker_comes_back() -> None:
+    strategy = FaultStrategy(latency_max=[10, 20], not_available=[0, 1])
+    strategy.note("b", 10, 500)
+    assert (strategy.items["b"].latency_ms, strategy.items["b"].start_ms) == (10, 0)
+    strategy.note("b", 20, 600)
+    assert strategy.items["b"].start_ms == 601
+    strategy.note("b", 10, 700)
+    assert strategy.items["b"].start_ms == 601
+
+
+@pytest.mark.proves("client:B-62")
+def test_the_new_way_begins_anywhere_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffled: list[random.Random] = []
+    monkeypatch.setattr(PublishInfo, "shuffle", lambda self, rng: shuffled.append(rng))
+    rng = random.Random(1)
+    strategy, info = FaultStrategy(rng=rng), info_of("a", "b")
+    strategy.choose(info, None, 0)
+    assert shuffled == []
+    strategy.choose(info, "a", 0)
+    assert shuffled == [rng]
+
+
+@pytest.mark.proves("client:B-63")
+def test_the_old_way_goes_round_upwards() -> None:
+    strategy = FaultStrategy(compat="4.9", rng=random.Random(1))
+    for latency, name in enumerate("abcdef"):
+        strategy.note(name, latency, 0, ConnectError("x"))
+    picked = ["abc".index(strategy.pick_one_at_least(0) or "") for _ in range(5)]
+    assert all((later - earlier) % 3 == 1 for earlier, later in pairwise(picked))

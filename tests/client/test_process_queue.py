@@ -213,6 +213,17 @@ def test_ordered_messages_are_taken_and_committed_or_put_back() -> None:
     assert len(held) == 0
 
 
+@pytest.mark.proves("client:D-34")
+def test_only_an_empty_take_ends_the_run() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    assert held.put([message(0), message(1), message(2)])
+    held.remove([message(1)])
+    assert [one.queue_offset for one in held.take(9)] == [0, 2], "what was finished meanwhile is passed over"
+    assert held.consuming is True
+    assert held.take(9) == []
+    assert held.consuming is False
+
+
 @pytest.mark.proves("client:D-35", "client:D-36")
 def test_what_was_not_taken_is_neither_committed_nor_put_back() -> None:
     held = ProcessQueue(QUEUE, 0, Limits())

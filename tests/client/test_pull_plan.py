@@ -114,6 +114,7 @@ def test_what_is_pulled_is_shared_but_not_announced() -> None:
 @pytest.mark.proves("client:E-07")
 def test_a_pull_sends_tags_with_version_0() -> None:
     plan = PullPlan(SystemClock())
+    assert repr(plan) == "<PullPlan nothing yet >"
     plan.subscribe("T", "A", None)
     assert plan.subscription("T").version > 0
     assert (plan.pull_filter("T").version, plan.pull_filter("T").tags) == (0, {"A"})

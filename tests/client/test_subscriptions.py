@@ -49,6 +49,7 @@ def test_subscribing_again_replaces_expression_handler_and_version() -> None:
 def test_removing_forgets_all_of_a_topic() -> None:
     subscriptions = Subscriptions("g", At())
     subscriptions.add("T", "*", print)
+    assert repr(subscriptions) == "<Subscriptions T, %RETRY%g>"
     subscriptions.remove("T")
     subscriptions.remove("never")
     assert repr(subscriptions) == "<Subscriptions %RETRY%g>"

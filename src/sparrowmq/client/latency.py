@@ -46,8 +46,8 @@ class FaultItem:
     """What is known of one broker name: its last latency, when it may be used again, whether it answers."""
 
     name: str
-    latency_ms: float
-    start_ms: float
+    latency_ms: float = 0.0
+    start_ms: float = 0.0
     reachable: bool = True
     check_ms: float = 0.0
 
@@ -101,7 +101,7 @@ class FaultStrategy:
         rest = rest_ms(self._isolation_ms if isolated else latency_ms, self._thresholds, self._rests)
         item = self._items.get(broker)
         if item is None:
-            item = self._items[broker] = FaultItem(broker, latency_ms, now_ms + rest if rest else 0.0)
+            item = self._items[broker] = FaultItem(broker)
         item.latency_ms = latency_ms
         item.reachable = reachable
         if self._old or (rest > 0 and now_ms + rest > item.start_ms):

@@ -67,3 +67,18 @@ def test_a_client_that_is_listed_twice_has_twice_the_points() -> None:
 
     ConsistentHash(2, point).allocate("g", "c0", QUEUES, ["c0", "c0"])
     assert seen == ["c0-0", "c0-1", "c0-2", "c0-3"]
+
+
+@pytest.mark.proves("client:C-15", "client:C.5.6")
+def test_a_point_that_was_lost_to_another_member_counts_no_more() -> None:
+    points = {"c0-0": 1, "c0-1": 2, "c0-2": 3, "c1-0": 2, "c1-1": 11, "c1-2": 12}
+    seen: list[str] = []
+
+    def point(text: str) -> int:
+        seen.append(text)
+        return points.get(text, 99)
+
+    ConsistentHash(3, point).allocate("g", "c0", QUEUES[:1], ["c0", "c1", "c0"])
+    assert seen[:3] == ["c0-0", "c0-1", "c0-2"]
+    assert seen[3:6] == ["c1-0", "c1-1", "c1-2"]
+    assert seen[6:9] == ["c0-2", "c0-3", "c0-4"], "it had three and lost one"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.protocol.sql92 import parse
-from sparrowmq.protocol.sql92.evaluate import build
+from sparrowmq.protocol.sql92.evaluate import build, compare
 from sparrowmq.protocol.sql92.numbers import EvaluationError
+from sparrowmq.protocol.sql92.syntax import Long, Value
 
 T, F, N, E = "TRUE", "FALSE", "NULL", "ERROR"
 
@@ -137,3 +138,50 @@ def test_three_valued_logic() -> None:
             assert value(three.format("AND", "AND")) == both[key]
             assert value(three.format("OR", "OR")) == either[key]
     assert [value(f"NOT {word[one]}") for one in (T, F, N)] == [F, T, N]
+
+
+@pytest.mark.proves("broker:14.2")
+def test_large_numbers_stay_large_when_they_are_negated() -> None:
+    assert value("a = -3000000000", a="-3000000000") == T
+    assert value("a = -3000000000", a="3000000000") == F
+    assert value("a > -3000000000", a="-2999999999") == T
+    assert value("-3000000000 <= a", a="-3000000001") == F
+    assert value("a = - -3000000000", a="3000000000") == T
+    assert value("a = -5", a="-3000000000") == E, "read as a small one"
+
+
+@pytest.mark.proves("broker:14.2")
+@pytest.mark.parametrize(
+    ("left", "right", "order"),
+    [
+        *(
+            (True, True, 0),
+            (True, False, 1),
+            (False, True, -1),
+            (True, 5, -1),
+            (5, True, -1),
+            (5.5, False, -1),
+        ),
+        *(("true", True, 0), ("TRUE", False, 1), ("yes", True, -1), ("yes", False, 0)),
+        *(("a", "b", -1), ("b", "a", 1), ("a", "a", 0), ("10", "9", -1)),
+        *(("5", 5, 0), ("4", 5, -1), (5, "4", 1), ("5", 5.5, -1), (5.5, "5.5", 0), (5.5, "5", 1)),
+        *(("3000000000", Long(3000000000), 0), (Long(3000000000), "3000000001", -1)),
+        *((5, 5.0, 0), (5.0, 6, -1), (7, 5.5, 1), (4, 5, -1), (5, 5, 0), (6, 5, 1)),
+        *((2**53 + 1, 2.0**53, 0), (2.0**53, 2**53 + 1, 0)),
+    ],
+)
+def test_values_have_an_order(left: Value, right: Value, order: int) -> None:
+    """Of other types the left one is below; of an integer and a double both are doubles."""
+    assert compare(left, right) == order
+
+
+def test_a_truth_left_of_a_text_cannot_be_compared() -> None:
+    with pytest.raises(EvaluationError):
+        compare(True, "true")
+
+
+def test_long_chains_look_at_the_properties_too() -> None:
+    assert value("a = 1 OR b = 2 OR c = 3", a="0", b="0", c="3") == T
+    assert value("a = 1 AND b = 2 AND c = 3", a="1", b="2", c="3") == T
+    assert value("a = 1 AND b = 2 AND c = 3", a="1", b="2", c="4") == F
+    assert value("a = 1 OR b = 2 OR c = 3", a="0", b="0") == N

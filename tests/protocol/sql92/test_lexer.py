@@ -45,20 +45,20 @@ def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize(
     ("text", "position", "token", "problem"),
     [
-        ("a = @", 4, "@", "'@' has no meaning"),
-        ("a = 'it s", 4, "'it s", "a string begins here and does not end"),
-        ("a /* b", 2, "/*", "a comment begins here and does not end"),
-        ("a . b", 2, ".", "has no meaning"),
-        ("é", 0, "é", "has no meaning"),
+        ("a = @", 4, "@", "'@' has no meaning in an expression"),
+        ("a = 'it s", 4, "'it s", "a string begins here and does not end; add '"),
+        ("a /* b", 2, "/*", "a comment begins here and does not end; add */"),
+        ("a . b", 2, ".", "'.' has no meaning in an expression"),
+        ("é", 0, "é", "'é' has no meaning in an expression"),
     ],
 )
 def test_what_cannot_be_a_token_is_named_with_its_place(
     text: str, position: int, token: str, problem: str
 ) -> None:
-    with pytest.raises(InvalidExpressionError, match=problem) as caught:
+    with pytest.raises(InvalidExpressionError) as caught:
         tokens(text)
     assert (caught.value.position, caught.value.token) == (position, token)
-    assert f"column {position + 1}:" in str(caught.value)
+    assert str(caught.value).endswith(f" is wrong at column {position + 1}: {problem}")
 
 
 def test_peeking_does_not_go_on_and_nothing_is_read_ahead() -> None:

@@ -39,6 +39,23 @@ def test_stored_properties_give_the_same_answer_as_decoded_ones(text: str, value
 
 
 @pytest.mark.parametrize(
+    ("text", "wanted", "other"),
+    [
+        ("a > 1", {"a": "2"}, {"a": "1"}),
+        ("a = '1' AND b = 'é' AND c IS NULL", {"a": "1", "b": "é"}, {"a": "1", "b": "é", "c": "x"}),
+        (MANY, {"a": "2", "b": "x", "e": "1"}, {"a": "2", "b": "x", "e": "q"}),
+    ],
+)
+def test_few_properties_and_many_are_looked_at(
+    text: str, wanted: dict[str, str], other: dict[str, str]
+) -> None:
+    """A predicate made here, not a remembered one."""
+    predicate = Predicate(parse(text))
+    assert predicate.matches(wanted) and predicate.matches_encoded(encode(wanted))
+    assert not predicate.matches(other) and not predicate.matches_encoded(encode(other))
+
+
+@pytest.mark.parametrize(
     "text", ["a CONTAINS 'x'", "a CONTAINS 'x' AND b IS NULL AND c IS NULL AND d IS NULL"]
 )
 def test_properties_that_are_no_utf_8_do_no_harm(text: str) -> None:

@@ -225,8 +225,8 @@ def _order(name: str, left: Node, right: Node) -> Compute:
         other = second(get)
         if other is None:
             return None
-        if isinstance(one, str) and isinstance(other, str):
-            one, other = to_double(one), to_double(other)
+        if isinstance(one, str):  # a property beside another: what else gives texts has been refused
+            one, other = to_double(one), to_double(cast("str", other))
         return bool(holds(compare(one, other), 0))
 
     return compute
