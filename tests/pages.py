@@ -182,4 +182,9 @@ def _choices(arguments: list[str]) -> list[list[str]]:
 
 def pages() -> list[Page]:
     """All pages there are."""
-    return [Page(path) for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])]
+    return [
+        Page(path)
+        for path in sorted(
+            [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+        )
+    ]

@@ -232,6 +232,14 @@ def test_settings_page_is_fresh() -> None:
     assert (done.returncode, done.stdout) == (0, "fresh\n"), done.stdout + done.stderr
 
 
+def test_commands_page_is_fresh() -> None:
+    script = ROOT / "scripts" / "generate_commands.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "fresh\n"), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("heading", "kind", "base"),
     [

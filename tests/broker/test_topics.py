@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.rig import Rig
 
-from sparrowmq.broker.topics import TopicTable
+from sparrowmq.broker.topics import TopicTable, system_topics
 from sparrowmq.core.errors import StoreCorruptError, StoreFullError
+from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.store import disk
 from sparrowmq.store.config_file import ConfigFile
@@ -44,6 +46,16 @@ def test_every_broker_has_the_system_topics_with_their_queues(rig: Rig) -> None:
         "rmq_sys_wheel_timer": (1, 6),
     }
     assert all(rig.topics.is_reserved(name) for name in have)
+
+
+@pytest.mark.proves("broker:6.1", "client:B-110")
+def test_a_topic_for_traces_is_there_when_asked_for() -> None:
+    def names(**values: Any) -> set[str]:
+        return {config.topic_name: config for config in system_topics(BrokerSettings(**values))}.keys()
+
+    assert names(trace_topic_enable=True) - names() == {"RMQ_SYS_TRACE_TOPIC"}
+    own = names(trace_topic_enable=True, msg_trace_topic_name="Traces")
+    assert own - names() == {"Traces"}
 
 
 def test_topics_and_version_survive_a_restart(rig: Rig) -> None:

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.test_messages import read
 from tests.support import run
 
 from sparrowmq.cli import sends
+from sparrowmq.client.sending import system_properties
 from sparrowmq.core.message import Message
 
 if TYPE_CHECKING:
@@ -57,11 +58,26 @@ def test_a_rate_gives_each_line_its_moment(sparrow: Sparrow, tmp_path: Path) -> 
         (("--at", "2020-01-01T00:00:00+00:00"), "TIMER_DELIVER_MS", "1577836800000"),
     ],
 )
-def test_times_are_sent_along(sparrow: Sparrow, options: tuple[str, ...], property: str, value: str) -> None:
+def test_times_are_sent_along(
+    sparrow: Sparrow,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    property: str,
+    value: str,
+) -> None:
+    made: list[Message] = []
+    real = sends._send_one
+
+    async def noted(namesrv: str, message: Message, *more: Any) -> None:
+        made.append(message)
+        await real(namesrv, message, *more)
+
+    monkeypatch.setattr(sends, "_send_one", noted)
     topic = f"Timed_{property}"
     sparrow("topic", "create", topic, "--queues", "1")
-    sent = sparrow("send", topic, "later", *options, "--json").values
-    assert sent[0]["status"] == "SEND_OK"
+    (sent,) = sparrow("send", topic, "later", *options, "--json").values
+    assert sent["status"] == "SEND_OK" and system_properties(made[0]) == {property: value}
+    assert [got["body"] for got in read(sparrow, topic, 1)] == ["later"]
 
 
 @pytest.mark.parametrize(

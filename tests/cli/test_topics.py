@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
 
@@ -54,6 +56,7 @@ def test_delete(sparrow: Sparrow) -> None:
     assert "no broker serves topic 'Deleted'" in sparrow("topic", "delete", "Deleted", status=1).err
 
 
+@pytest.mark.proves("client:B-09")
 def test_bad_names_and_numbers(sparrow: Sparrow) -> None:
     assert "may only have letters" in sparrow("topic", "create", "a b", status=1).err
     assert "RocketMQ's own" in sparrow("topic", "create", "TBW102", status=1).err

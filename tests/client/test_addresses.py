@@ -8,6 +8,7 @@ from sparrowmq.client.addresses import local_address, parse_namesrv, resolve_nam
 from sparrowmq.core.errors import NoNameServerError, SettingsError
 
 
+@pytest.mark.proves("client:A-69")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -38,6 +39,7 @@ def test_the_setting_comes_before_the_environment() -> None:
     assert resolve_namesrv(None, {"NAMESRV_ADDR": "c:3"}) == ("c:3",)
 
 
+@pytest.mark.proves("client:B-18")
 @pytest.mark.parametrize("text", [None, "", " ; "])
 def test_without_a_name_server_the_error_says_what_to_set(text: str | None) -> None:
     with pytest.raises(NoNameServerError, match="SPARROW_NAMESRV") as caught:

@@ -11,6 +11,7 @@ from tests.client.fake import FakeCluster, answer
 from tests.client.producing import SEND, flow, sends
 from tests.support import until
 
+from sparrowmq.client import sender
 from sparrowmq.client.hooks import (
     CheckForbiddenContext,
     CheckForbiddenHook,
@@ -32,7 +33,8 @@ from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
 from sparrowmq.protocol.batch import encode_batch
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.compression import compress
+from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 
 
 class Watcher(CheckForbiddenHook, SendHook, RpcHook):
@@ -168,16 +170,37 @@ def test_an_asynchronous_send_is_repeated_after_transport_failures_only() -> Non
         await until(lambda: done)
         assert isinstance(done[0][1], BrokerError)
         assert len(sends(cluster)) + len(sends(cluster, "broker-b")) == 1, "an answer is a result"
+
+        def unflushed(conn: Any, command: Command) -> Command:
+            stored = cluster.broker.send(conn, command)
+            stored.code = 10
+            return stored
+
         for broker in cluster.brokers.values():
-            broker.on[SEND] = lambda conn, c: answer(10)
+            broker.on[SEND] = unflushed
         producer.submit(Message("T", b"x"), lambda *outcome: done.append(outcome))
         await until(lambda: len(done) == 2)
+        assert done[1][0] is not None and done[1][0].status is SendStatus.FLUSH_DISK_TIMEOUT
+        before = [len(sends(cluster, name)) for name in cluster.brokers]
+        for broker in cluster.brokers.values():
+            broker.on[SEND] = lambda conn, c: conn.abort()
+        producer.submit(Message("T", b"x"), lambda *outcome: done.append(outcome))
+        await until(lambda: len(done) == 3)
+        assert isinstance(done[2][1], ConnectionLostError)
+        tried = [sends(cluster, name)[count:] for name, count in zip(cluster.brokers, before, strict=True)]
+        assert sorted(map(len, tried)) == [1, 2], "the first try and two more, from broker to broker"
+        assert len({header.queue_id for part in tried for header in part}) == 1, "chosen once"
 
     flow(test, brokers=2)
 
 
 @pytest.mark.proves("client:B-29", "client:B-32", "client:B-30")
-def test_an_asynchronous_repetition_takes_the_same_body_to_the_same_number_at_the_next_broker() -> None:
+def test_an_asynchronous_repetition_takes_the_same_body_to_the_same_number_at_the_next_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed: list[bytes] = []
+    monkeypatch.setattr(sender, "compress", lambda *given: packed.append(given[0]) or compress(*given))
+
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         def lose(conn: Any, command: Command) -> None:
             conn.abort()
@@ -185,9 +208,11 @@ def test_an_asynchronous_repetition_takes_the_same_body_to_the_same_number_at_th
         cluster.broker.on[SEND] = lose
         body = b"compressible " * 1000
         done: list[tuple[SendResult | None, BaseException | None]] = []
+        message = Message("T", body)
         for _ in range(8):
-            producer.submit(Message("T", body), lambda *outcome: done.append(outcome))
+            producer.submit(message, lambda *outcome: done.append(outcome))
         await until(lambda: len(done) == 8)
+        assert message.body is body and len(packed) == 8, "compressed once, however often it is tried"
         assert all(result is not None for result, _ in done)
         lost = {s.properties: s for s in sends(cluster)}
         stored = {s.properties: s for s in sends(cluster, "broker-b")}
@@ -276,18 +301,18 @@ def test_waiting_for_room_is_not_held_against_a_broker() -> None:
             def time(self) -> float:
                 return self.now
 
-        sender, clock = producer._sender, Clock()
-        assert sender is not None and sender.faults is not None
-        sender._attempts._loop = clock  # type: ignore[assignment]
+        engine, clock = producer._sender, Clock()
+        assert engine is not None and engine.faults is not None
+        engine._attempts._loop = clock  # type: ignore[assignment]
         slow, quick = (MessageQueue("T", name, 0) for name in ("broker-a", "broker-b"))
         first = asyncio.create_task(producer.send(Message("T", b"x"), queue=slow))
         await until(lambda: len(sends(cluster)) == 1)
         second = asyncio.create_task(producer.send(Message("T", b"x"), queue=quick))
-        await until(lambda: sender.gate.waiting == 1)
+        await until(lambda: engine.gate.waiting == 1)
         clock.now += 50
         release.set()
         await asyncio.gather(first, second)
-        assert {name: item.latency_ms for name, item in sender.faults.items.items()} == {
+        assert {name: item.latency_ms for name, item in engine.faults.items.items()} == {
             "broker-a": pytest.approx(50_000),
             "broker-b": 0,
         }
@@ -295,17 +320,33 @@ def test_waiting_for_room_is_not_held_against_a_broker() -> None:
     flow(test, brokers=2, latency_fault=True, in_flight_max=1, send_timeout=600.0)
 
 
+@pytest.mark.proves("client:B-25", "client:B-108")
 def test_a_send_that_found_no_room_is_held_against_no_broker() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        sender = producer._sender
-        assert sender is not None and sender.faults is not None
-        assert sender.gate.try_enter(1)
+        engine = producer._sender
+        assert engine is not None and engine.faults is not None
+        assert engine.gate.try_enter(1)
         with pytest.raises(TooManyRequestsError, match=r"1 sends .* are in flight"):
             await producer.send(Message("T", b"x"), timeout=0.05)
-        sender.gate.leave(1)
-        assert not sender.faults.items
+        engine.gate.leave(1)
+        assert not engine.faults.items
 
     flow(test, latency_fault=True, in_flight_max=1)
+
+
+@pytest.mark.proves("client:B-55")
+def test_equal_hash_keys_stay_together_whatever_the_strategy_thinks_of_their_broker() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        first = await producer.send(Message("T", b"x"), hash_key="order-1")
+        engine = producer._sender
+        assert engine is not None and engine.faults is not None
+        now = asyncio.get_running_loop().time() * 1000
+        engine.faults.note(first.queue.broker_name, 60_000, now, ConnectionLostError("gone"))
+        others = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(4)))
+        assert first.queue.broker_name not in {result.queue.broker_name for result in others}
+        assert (await producer.send(Message("T", b"x"), hash_key="order-1")).queue == first.queue
+
+    flow(test, brokers=2, latency_fault=True)
 
 
 @pytest.mark.proves("client:B-58", "client:G-02")
@@ -354,6 +395,64 @@ def test_times_go_to_brokers_that_know_them_only() -> None:
         await producer.send(Message("T", b"x", delay_level=1))
 
     flow(test)
+
+
+@pytest.mark.proves("client:G-26")
+@pytest.mark.parametrize("vip", [False, True])
+def test_the_first_message_with_a_time_asks_what_the_broker_is(vip: bool) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        engine = producer._sender
+        assert engine is not None
+
+        def old(conn: Any, command: Command) -> Command:
+            return Command(0, flag=FLAG_RESPONSE, version=409)
+
+        cluster.broker.on[int(RequestCode.HEART_BEAT)] = old
+        await producer.queues("T")
+        engine.instance.broker_versions.clear()
+        with pytest.raises(ClientError, match=r"'broker-a' is older than 5\.0"):
+            await producer.send(Message("T", b"x", delay=2.5))
+        assert not sends(cluster)
+
+    flow(test, vip_channel=vip, retries=0)
+
+
+@pytest.mark.proves("client:B-49")
+@pytest.mark.parametrize("when", ["before_request", "after_response"])
+def test_a_request_hook_that_raises_fails_sends_and_costs_no_room(when: str) -> None:
+    class Broken(RpcHook):
+        wrong = False
+
+        def before_request(self, address: str, command: Command) -> None:
+            self.fail("before_request", command)
+
+        def after_response(self, address: str, command: Command, answer: Command) -> None:
+            self.fail("after_response", command)
+
+        def fail(self, now: str, command: Command) -> None:
+            if self.wrong and now == when and command.code == SEND:
+                raise ValueError("a hook's fault")
+
+    hook = Broken()
+
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await producer.send(Message("T", b"x"))
+        hook.wrong = True
+        errors: list[BaseException | None] = []
+        for count in range(1, 4):
+            with pytest.raises(ValueError, match="a hook's fault"):
+                await producer.send(Message("T", b"x"))
+            try:
+                producer.submit(Message("T", b"x"), lambda result, error: errors.append(error))
+            except ValueError as error:
+                errors.append(error)
+            await until(lambda count=count: len(errors) == count)
+        assert [str(error) for error in errors] == ["a hook's fault"] * 3
+        hook.wrong = False
+        assert producer.in_flight == 0
+        await producer.send(Message("T", b"x"))
+
+    flow(test, hooks=(hook,), in_flight_max=2)
 
 
 def test_times_are_refused_where_old_ways_are_asked_for() -> None:

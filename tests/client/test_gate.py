@@ -9,6 +9,7 @@ from sparrowmq.client.gate import Gate
 from sparrowmq.core.errors import TooManyRequestsError
 
 
+@pytest.mark.proves("client:B-108")
 def test_entering_counts_and_leaving_gives_back() -> None:
     gate = Gate(2, 100)
     assert gate.try_enter(40)
@@ -26,6 +27,7 @@ def test_one_oversized_item_passes_alone() -> None:
     assert not gate.try_enter(1)
 
 
+@pytest.mark.proves("client:B-108")
 def test_waiting_callers_go_in_order() -> None:
     async def main() -> None:
         gate = Gate(1, 1000)
@@ -49,7 +51,7 @@ def test_waiting_callers_go_in_order() -> None:
     run(main())
 
 
-@pytest.mark.proves("client:B-25")
+@pytest.mark.proves("client:B-25", "client:B-108")
 def test_a_caller_that_waits_too_long_gets_an_error_with_the_limits() -> None:
     async def main() -> None:
         gate = Gate(1, 1000)

@@ -93,6 +93,7 @@ def test_cancelling_one_that_waits_for_a_route_leaves_the_others() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-73")
 def test_answers_that_are_no_routes_are_errors() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -204,6 +205,36 @@ def test_brokers_that_are_in_no_route_any_more_are_forgotten() -> None:
             await until(lambda: len(instance.routes.all_addresses()) == 2)
             del cluster.topics["T"]["broker-b"]
             await until(lambda: len(instance.routes.all_addresses()) == 1)
+            await instance.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-39", "client:A-37")
+def test_every_topic_of_every_member_is_refreshed_once_a_round_and_nothing_else_is_scheduled() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", "U", "V") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            instance.register_producer("p", Member("T", "U"))
+            instance.register_consumer("c", Member("U", "V"))
+            await instance.refresh_routes()
+            assert [c.ext["topic"] for c in cluster.seen if c.code == ROUTE] == ["T", "U", "V"]
+            instance.start()
+            assert len(instance.tasks) == 2, "routes and heartbeats"
+            await instance.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-58")
+def test_without_any_member_no_heartbeat_is_sent() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            await instance.update_route("T")
+            assert not await instance.heartbeat() and not cluster.broker.heartbeats
+            instance.register_producer("p", Member("T"))
+            assert await instance.heartbeat() and cluster.broker.heartbeats
             await instance.close()
 
     run(main())

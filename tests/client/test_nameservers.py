@@ -33,6 +33,7 @@ def servers(caller: Caller, *addresses: str) -> NameServers:
     return NameServers(addresses, caller, random.Random(0))
 
 
+@pytest.mark.proves("client:A-72")
 def test_it_stays_with_the_server_that_works() -> None:
     caller = Caller()
     names = servers(caller, "a", "b", "c")
@@ -42,6 +43,7 @@ def test_it_stays_with_the_server_that_works() -> None:
     assert set(caller.asked) == {first}
 
 
+@pytest.mark.proves("client:A-72")
 def test_it_goes_on_to_the_next_and_stays_there() -> None:
     caller = Caller(a=ConnectError("a is down"), b=RequestTimeoutError("b is slow"))
     names = servers(caller, "a", "b", "c")
@@ -69,6 +71,7 @@ def test_the_only_one_is_called_a_name_server() -> None:
     assert (caught.value.address, caught.value.code) == ("a", 10002)
 
 
+@pytest.mark.proves("client:A-72")
 def test_clients_spread_over_the_servers() -> None:
     starts = {NameServers(("a", "b", "c"), Caller(), random.Random(seed)).current for seed in range(30)}
     assert starts == {"a", "b", "c"}

@@ -28,7 +28,7 @@ from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.connection import Connection
 
 
-@pytest.mark.proves("client:B.4", "client:A-95", "MUST-49")
+@pytest.mark.proves("client:B.4", "client:B-14", "client:A-95", "MUST-49")
 def test_heartbeats_name_the_group_and_goodbye_is_said() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -124,7 +124,7 @@ def test_closing_is_bounded_when_brokers_are_silent() -> None:
     run(main())
 
 
-@pytest.mark.proves("client:B-01", "client:A-29", "MUST-46")
+@pytest.mark.proves("client:B-01", "client:A-29", "MUST-46", "client:B-11")
 def test_the_life_of_a_producer() -> None:
     async def main() -> None:
         producer = Producer("g", namesrv="127.0.0.1:1")

@@ -56,13 +56,14 @@ def test_a_further_try_goes_to_another_broker() -> None:
         assert publish.next_other("b").queue.broker_name != "b"
 
 
-@pytest.mark.proves("client:B-21")
+@pytest.mark.proves("client:B-21", "client:B-22")
 def test_with_one_broker_a_further_try_goes_to_its_next_queue() -> None:
     publish = info("a")
     first = publish.next().queue
     assert publish.next_other("a").queue != first
 
 
+@pytest.mark.proves("client:B-52")
 @pytest.mark.parametrize(
     ("argument", "queue_id"), [("order-1", 2), ("order-2001", 2), (7, 3), (-7, 3), (0, 0), ("", 0)]
 )
@@ -71,11 +72,13 @@ def test_hash_selection_is_javas(argument: object, queue_id: int) -> None:
     assert select_by_hash(queues, Message("T", b"x"), argument).queue_id == queue_id
 
 
+@pytest.mark.proves("client:B-53")
 def test_random_selection_gives_one_of_the_queues() -> None:
     queues = [MessageQueue("T", "a", number) for number in range(4)]
     assert {select_by_random(queues, Message("T", b"x"), None) for _ in range(200)} == set(queues)
 
 
+@pytest.mark.proves("client:B-35")
 def test_a_selector_gets_queues_message_and_argument() -> None:
     message = Message("T", b"x")
 
@@ -86,6 +89,7 @@ def test_a_selector_gets_queues_message_and_argument() -> None:
     assert select_target(info("a"), choose, message, 1).queue == MessageQueue("T", "a", 1)
 
 
+@pytest.mark.proves("client:B-35", "client:B-54")
 def test_a_selector_that_fails_or_chooses_nothing_is_named() -> None:
     def broken(queues: Sequence[MessageQueue], message: Message, argument: Any) -> MessageQueue:
         raise KeyError("no")

@@ -29,9 +29,11 @@ class Remote:
         self.answer = answer
         self.asked: list[Command] = []
         self.notified: list[Command] = []
+        self.timeouts: set[float] = set()
 
     async def call(self, addr: str, command: Command, timeout: float) -> Command:
         self.asked.append(command)
+        self.timeouts.add(timeout)
         return self.answer
 
     async def notify(self, addr: str, command: Command) -> None:
@@ -48,6 +50,7 @@ def test_error_codes_are_raised_with_request_and_address() -> None:
         check(Command(17, flag=FLAG_RESPONSE, remark="gone"), "h:1", 30)
 
 
+@pytest.mark.proves("client:B-71")
 def test_offsets_of_a_queue() -> None:
     at, asks = remote(offset="42")
     assert run(asks.max_offset("h:1", QUEUE)) == 42
@@ -55,7 +58,7 @@ def test_offsets_of_a_queue() -> None:
     assert run(asks.search_offset("h:1", QUEUE, 99)) == 42
     assert [c.code for c in at.asked] == [30, 31, 29]
     assert all(c.ext["topic"] == "T" and c.ext["queueId"] == "3" and c.ext["bname"] == "b" for c in at.asked)
-    assert at.asked[2].ext["timestamp"] == "99"
+    assert at.asked[2].ext["timestamp"] == "99" and at.timeouts == {6.0}
     _, asks = remote(timestamp="-1")
     assert run(asks.earliest_store_time("h:1", QUEUE)) == -1
 

@@ -44,6 +44,8 @@ def test_what_is_tried_again(error: SparrowError, again: bool) -> None:
 
 @pytest.mark.proves("client:B-41")
 def test_the_codes_can_be_chosen() -> None:
+    assert RETRY_CODES["4.9"] == {1, 14, 16, 17, 204, 205}
+    assert RETRY_CODES["5.x"] == RETRY_CODES["4.9"] | {2, 1500}
     assert is_retryable(BrokerError(13, "x"), {13})
     assert not is_retryable(BrokerError(1, "x"), {13})
 

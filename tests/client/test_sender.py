@@ -8,12 +8,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.client.fake import FakeCluster, answer
+from tests.client.fake import NOW_MS, FakeCluster, answer
 from tests.client.producing import SEND, flow, sends
 from tests.support import free_port, run, until
 
 from sparrowmq.client.hooks import SendMode
 from sparrowmq.client.producer import Producer
+from sparrowmq.client.publish import select_by_random
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -72,6 +73,7 @@ def test_an_unknown_topic_gets_the_templates_queues() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-18")
 def test_without_any_route_the_error_says_so_and_nothing_is_remembered() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         with pytest.raises(NoRouteError, match=r"'Nowhere'.*sparrow topic create Nowhere"):
@@ -280,6 +282,60 @@ def test_a_silent_name_server_uses_up_the_time_of_a_send() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-128", "client:A-55", "client:A-52")
+def test_a_producer_tells_offsets_of_queues_and_looks_once_for_an_unknown_broker() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        def routes() -> int:
+            return sum(c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC for c in cluster.seen)
+
+        queue = MessageQueue("T", "broker-a", 1)
+        assert (await producer.max_offset(queue), routes()) == (0, 1)
+        for _ in range(4):
+            await producer.send(Message("T", b"x"), queue=queue)
+        asked = routes()
+        assert [await producer.max_offset(queue), await producer.min_offset(queue)] == [4, 0]
+        assert await producer.search_offset(queue, 1) == 2
+        assert await producer.earliest_store_time(queue) == NOW_MS
+        assert routes() == asked
+        with pytest.raises(ClientError, match="broker-z"):
+            await producer.max_offset(MessageQueue("T", "broker-z", 0))
+        assert routes() == asked + 1
+
+    flow(test)
+
+
+@pytest.mark.proves("client:B-04")
+@pytest.mark.parametrize("settings", [{}, {"linger": 0.01}])
+def test_what_is_no_message_is_refused(settings: dict[str, Any]) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        for wrong in (None, b"body", {"topic": "T"}):
+            with pytest.raises(InvalidMessageError, match="send a Message, not") as caught:
+                await producer.send(wrong)  # type: ignore[arg-type]
+            assert caught.value.code == 13
+            with pytest.raises(InvalidMessageError, match="send a Message, not"):
+                await producer.send_batch([wrong])  # type: ignore[list-item]
+            with pytest.raises(InvalidMessageError, match="send a Message, not"):
+                producer.submit(wrong, lambda *outcome: None)  # type: ignore[arg-type]
+
+    flow(test, **settings)
+
+
+@pytest.mark.proves("client:B-19", "client:A-39")
+def test_a_topic_that_was_sent_to_once_is_refreshed_for_ever() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.add_topic("U")
+        for topic in ("T", "U"):
+            await producer.send(Message(topic, b"x"))
+        asked = [c.ext["topic"] for c in cluster.seen if c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        for _ in range(2):
+            assert producer._sender is not None
+            await producer._sender.instance.refresh_routes()
+        again = [c.ext["topic"] for c in cluster.seen if c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        assert Counter(again) - Counter(asked) == Counter(["T", "U"] * 2)
+
+    flow(test)
+
+
 @pytest.mark.proves("client:B-34", "client:B-35")
 def test_a_chosen_queue_is_tried_once() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
@@ -355,6 +411,7 @@ def test_a_failed_compression_sends_the_body_as_it_is(monkeypatch: pytest.Monkey
     flow(test)
 
 
+@pytest.mark.proves("client:B-75", "client:B-76")
 def test_a_batch_is_stored_in_one_queue_in_order() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         messages = (Message("T", b"%d" % number) for number in range(5))
@@ -364,8 +421,13 @@ def test_a_batch_is_stored_in_one_queue_in_order() -> None:
         assert len(result.message_id.split(",")) == 5
         queue = MessageQueue("T", "broker-a", 1)
         assert (await producer.send_batch([Message("T", b"x")], queue=queue)).queue == queue
+        large = [Message("T", b"a" * 5000)] * 2
+        await producer.send_batch(large)
+        assert sends(cluster)[-1].sys_flag == 0, "batches are not compressed"
         with pytest.raises(InvalidMessageError):
             await producer.send_batch([])
+        with pytest.raises(TypeError, match="selector"):
+            await producer.send_batch(large, selector=select_by_random)  # type: ignore[call-arg]
 
     flow(test)
 

@@ -94,6 +94,7 @@ def test_wait_store_ok_is_sent_as_java_writes_it() -> None:
     assert "WAIT\x01false\x02" in property_text(Message("T", b"x", wait_store_ok=False), "ID")
 
 
+@pytest.mark.proves("client:B-07", "client:B-10")
 @pytest.mark.parametrize(
     ("message", "words"),
     [
@@ -144,6 +145,7 @@ def test_a_batch_is_one_request_with_an_id_for_each_and_one_for_all() -> None:
     assert properties.decode(text) == {"WAIT": "true"}, "with no id for all"
 
 
+@pytest.mark.proves("client:B-72", "client:B-73")
 @pytest.mark.parametrize(
     ("messages", "words"),
     [
@@ -200,6 +202,7 @@ def test_the_broker_may_have_chosen_another_queue() -> None:
     assert result.transaction_id is None
 
 
+@pytest.mark.proves("client:B-45")
 def test_an_inner_batch_has_one_id() -> None:
     outgoing = outgoing_batch([Message("T", b"x")] * 2, ["A", "B"], "ALL", 5, MAX)
     assert send_result(stored(), outgoing, target()).message_id == "A,B"

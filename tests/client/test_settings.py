@@ -41,6 +41,7 @@ def test_the_defaults_are_rocketmqs() -> None:
         (ProducerSettings, {"send_timeout": 0}),
         (ProducerSettings, {"message_bytes_max": 16 * 1024 * 1024}),
         (ProducerSettings, {"compression": "gzip"}),
+        (ProducerSettings, {"compression_level": 10}),
         (ProducerSettings, {"heartbeat_interval": 0}),
         (ConsumerSettings, {"threads": 0}),
         (ConsumerSettings, {"threads": 1001}),

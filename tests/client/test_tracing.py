@@ -11,8 +11,9 @@ from tests.client.producing import SEND, flow
 from tests.support import run, until
 
 from sparrowmq.client import tracing
-from sparrowmq.client.hooks import ConsumeContext, RpcHook, SendHook
+from sparrowmq.client.hooks import ConsumeContext, ConsumeHook, RpcHook, SendHook
 from sparrowmq.client.producer import Producer
+from sparrowmq.client.push_consumer import PushConsumer
 from sparrowmq.client.settings import ClientSettings, ConsumerSettings
 from sparrowmq.client.tracing import Tracing, hooks_with, trace_messages, tracing_of
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
@@ -130,6 +131,71 @@ def test_a_consumers_messages_are_recorded_before_and_after_with_one_request() -
     run(main())
 
 
+@pytest.mark.proves("client:B-13", "client:B-112", "client:B-118")
+@pytest.mark.parametrize("way", ["handler", "iterating", "ordered"])
+def test_a_consumer_that_traces_writes_when_it_closes_and_not_about_traces(way: str) -> None:
+    async def main() -> None:
+        async with fake_cluster("T", TOPIC, queues=1) as cluster:
+            async with Producer("p", namesrv=cluster.namesrv) as producer:
+                sent = await producer.send(Message("T", b"x", keys="k"))
+                await producer.send(Message(TOPIC, b"Odd"))
+            settings = ConsumerSettings(
+                namesrv=cluster.namesrv, trace=True, consume_from="first", ordered=way == "ordered"
+            )
+            seen: list[str] = []
+
+            async def handle(message: ReceivedMessage) -> None:
+                seen.append(message.topic)
+
+            async with PushConsumer("g", settings=settings) as consumer:
+                for topic in ("T", TOPIC):
+                    consumer.subscribe(topic, handler=None if way == "iterating" else handle)
+                if way == "iterating":
+                    async for message in consumer:
+                        await handle(message)
+                        await message.ack()
+                        if len(seen) == 2:
+                            break
+                await until(lambda: len(seen) == 2)
+            found = [t for t in traces(cluster) if isinstance(t, SubBeforeTrace | SubAfterTrace)]
+            assert [type(t) for t in found] == [SubBeforeTrace, SubAfterTrace]
+            assert {(t.message_id, t.keys, t.group) for t in found} == {(sent.message_id, "k", "g")}
+            groups = {c.ext["a"] for c in cluster.broker.seen if c.code == SEND and c.ext["b"] == TOPIC}
+            assert any(group.startswith("_INNER_TRACE_PRODUCER-g-CONSUME-") for group in groups)
+
+    run(main())
+
+
+def test_consumers_of_one_instance_have_hooks_of_their_own() -> None:
+    class Count(ConsumeHook):
+        def __init__(self) -> None:
+            self.groups: list[str] = []
+
+        def after_consume(self, context: ConsumeContext) -> None:
+            self.groups.append(context.group)
+
+    async def main() -> None:
+        async with fake_cluster("T", queues=1) as cluster:
+            async with Producer("p", namesrv=cluster.namesrv) as producer:
+                await producer.send(Message("T", b"x"))
+            hooks = [Count(), Count()]
+            consumers = []
+            for number, hook in enumerate(hooks):
+                settings = ConsumerSettings(
+                    namesrv=cluster.namesrv, instance_name="me", consume_from="first", hooks=(hook,)
+                )
+                consumer = PushConsumer(f"g{number}", settings=settings)
+                consumer.subscribe("T", handler=lambda message: None)
+                await consumer.start()
+                consumers.append(consumer)
+            await until(lambda: all(hook.groups for hook in hooks))
+            for consumer in consumers:
+                await consumer.close()
+            assert [hook.groups for hook in hooks] == [["g0"], ["g1"]]
+
+    run(main())
+
+
 @pytest.mark.proves("client:B-114")
 @pytest.mark.parametrize(
     ("kind", "success", "code"),
@@ -158,7 +224,7 @@ def test_outcomes_have_javas_codes(kind: str, success: bool, code: int) -> None:
     run(main())
 
 
-@pytest.mark.proves("client:B-117")
+@pytest.mark.proves("client:B-117", "client:B-13")
 def test_records_are_bounded_and_dropped_when_the_topic_is_away(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +235,9 @@ def test_records_are_bounded_and_dropped_when_the_topic_is_away(
         assert traced is not None
         assert await producer.send(Message("T", b"x"))
         await until(lambda: traced.dropped == 1)
-        assert "trace records for 'RMQ_SYS_TRACE_TOPIC' are dropped: no broker has a queue" in caplog.text
+        assert (
+            "'RMQ_SYS_TRACE_TOPIC' are dropped: no broker has that topic; set traceTopicEnable" in caplog.text
+        )
         record = RecallTrace(time=1, region="", group="", topic="T", message_id="m")
         traced.put(*[record] * (tracing.QUEUE_MAX + 10))
         assert traced.dropped == 11
@@ -235,7 +303,7 @@ def test_each_message_that_lingered_can_be_found() -> None:
     flow(test, trace=True, trace_batch=1, linger=0.02)
 
 
-@pytest.mark.proves("client:B-118")
+@pytest.mark.proves("client:B-118", "client:B-70")
 def test_the_trace_producer_takes_request_hooks_only_and_off_is_the_default() -> None:
     async def main() -> None:
         class Rpc(RpcHook):

@@ -356,6 +356,29 @@ def test_a_half_message_keeps_what_the_message_has() -> None:
     assert half.system == {"TRAN_MSG": "true", "PGROUP": "g"}
 
 
+@pytest.mark.proves("client:B-15")
+@pytest.mark.parametrize("hangs", [False, True])
+def test_checks_under_way_end_before_the_producer_closes_if_they_end_at_all(hangs: bool) -> None:
+    class Slow(Listener):
+        async def check(self, message: ReceivedMessage) -> TransactionState:  # type: ignore[override]
+            self.checks.append(message)
+            await asyncio.sleep(3600 if hangs else 0.05)
+            return TransactionState.COMMIT
+
+    listener = Slow()
+
+    async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        await producer.send(Message("T", b"connect"))
+        ask(cluster)
+        await until(lambda: listener.checks)
+        await producer.close()
+        if not hangs:
+            await until(lambda: [end.ext["commitOrRollback"] for end in ends] == ["8"])
+        assert len(ends) == int(not hangs)
+
+    flow(test, listener, close_timeout=0.2 if hangs else 20.0)
+
+
 @pytest.mark.proves("client:B-15", "client:B-14")
 def test_checks_are_answered_from_the_start_to_the_close_and_no_longer() -> None:
     listener = Listener()

@@ -101,16 +101,23 @@ def test_what_cannot_handle_anything_is_refused(handler: Any, text: str) -> None
         TopicHandler(handler)
 
 
-@pytest.mark.proves("client:D-47")
-def test_threads_run_jobs_at_once_up_to_their_number() -> None:
+@pytest.mark.proves("client:D-47", "client:A-37")
+def test_threads_run_jobs_at_once_up_to_their_number_whatever_waits() -> None:
     async def main() -> None:
         outcomes = Outcomes()
         workers = ThreadWorkers(3, "test", outcomes.finish)
         together = threading.Barrier(3)
-        for offset in range(6):
-            outcomes.submit(workers, offset, lambda m: together.wait(20))
-        await until(lambda: len(outcomes.finished) == 6)
-        assert [error for _, error in outcomes.finished] == [None] * 6
+        names: set[str] = set()
+
+        def handle(message: Any) -> None:
+            names.add(threading.current_thread().name)
+            together.wait(20)
+
+        for offset in range(60):
+            outcomes.submit(workers, offset, handle)
+        await until(lambda: len(outcomes.finished) == 60)
+        assert [error for _, error in outcomes.finished] == [None] * 60
+        assert len(names) == 3
         assert workers.pending == 0
         assert await workers.close(1)
 

@@ -52,6 +52,7 @@ def at(*moment: int) -> int:
     return int(datetime(*moment).timestamp() * 1000)  # type: ignore[arg-type]
 
 
+@pytest.mark.proves("client:B-84")
 def test_the_parts_of_a_unique_key() -> None:
     key = UniqueIds("127.0.0.1").next(at(2024, 3, 2, 0, 0, 1))
     assert len(key) == 32
@@ -70,6 +71,7 @@ def test_the_time_counts_milliseconds_since_the_month_began() -> None:
     assert 0 <= since - int((before - month).total_seconds() * 1000) < 60_000, "it is now by default"
 
 
+@pytest.mark.proves("client:B-84")
 def test_the_counter_wraps_and_never_repeats_before() -> None:
     ids = UniqueIds("10.0.0.1")
     now = at(2024, 3, 2)
@@ -79,12 +81,14 @@ def test_the_counter_wraps_and_never_repeats_before() -> None:
     assert keys[65535].endswith("FFFF")
 
 
+@pytest.mark.proves("client:B-87")
 def test_two_makers_differ_in_their_constant() -> None:
     one, two = (UniqueIds("10.0.0.1").next(at(2024, 3, 2)) for _ in range(2))
     assert one[:12] == two[:12]
     assert one[12:20] != two[12:20]
 
 
+@pytest.mark.proves("client:B-86")
 @pytest.mark.parametrize(("month", "following"), [((2024, 12), (2025, 1)), ((2024, 2), (2024, 3))])
 def test_the_time_starts_again_with_each_month(month: tuple[int, int], following: tuple[int, int]) -> None:
     ids = UniqueIds("10.0.0.1")
@@ -93,6 +97,7 @@ def test_the_time_starts_again_with_each_month(month: tuple[int, int], following
     assert int(ids.next(at(*following, 1))[20:28], 16) == 0
 
 
+@pytest.mark.proves("client:B-86")
 def test_a_clock_set_back_a_little_before_the_month_counts_as_its_start() -> None:
     ids = UniqueIds("10.0.0.1")
     ids.next(at(2024, 3, 1))
@@ -101,5 +106,6 @@ def test_a_clock_set_back_a_little_before_the_month_counts_as_its_start() -> Non
     assert since == at(2024, 3, 1) - 1_000_001 - at(2024, 2, 1)
 
 
+@pytest.mark.proves("client:B-84", "client:B-88")
 def test_an_ipv6_machine_has_longer_keys() -> None:
     assert len(UniqueIds("::1").next()) == 56

@@ -21,6 +21,7 @@ def test_legal_names(check: Callable[[str], None], name: str) -> None:
     check(name)
 
 
+@pytest.mark.proves("client:B-02", "client:B-05")
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize(
     "name", ["", " ", "\t", "a b", "a.b", "a/b", "..", "é", "名", "a\n", "a\x00", "t" * 256]
@@ -58,6 +59,7 @@ def test_only_the_legal_characters_pass(name: str) -> None:
         assert legal
 
 
+@pytest.mark.proves("client:B-02", "client:B-05")
 @pytest.mark.parametrize(
     ("check", "prefix", "limit"),
     [
@@ -73,7 +75,18 @@ def test_lengths_end_at_their_limit(check: Callable[[str], None], prefix: str, l
         check(prefix.ljust(limit + 1, "x"))
 
 
-@pytest.mark.parametrize("topic", sorted(names.SEND_FORBIDDEN_TOPICS))
+@pytest.mark.proves("client:B-06")
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    ],
+)
 def test_topics_of_the_broker_take_no_sends_of_clients(topic: str) -> None:
     names.check_topic(topic)
     with pytest.raises(InvalidNameError, match="RocketMQ's own"):

@@ -27,11 +27,13 @@ def test_brokers_are_found_by_name() -> None:
     assert route.broker("x") is None
 
 
+@pytest.mark.proves("client:A-47")
 def test_publishing_takes_writable_queues_of_brokers_with_a_master() -> None:
     route = TopicRoute((QueueData("b", 2, 2, 6), QueueData("a", 8, 2, 6), QueueData("x", 1, 1, 6)), (A, B))
     assert route.publish_queues("T") == queues(("a", 0), ("a", 1))
 
 
+@pytest.mark.proves("client:A-47", "client:A-50")
 @pytest.mark.parametrize(
     ("perm", "write", "read"), [(6, 1, 1), (4, 0, 1), (2, 1, 0), (0, 0, 0), (7, 1, 1), (1, 0, 0)]
 )
@@ -41,6 +43,7 @@ def test_permissions(perm: int, write: int, read: int) -> None:
     assert len(route.subscribe_queues("T")) == read
 
 
+@pytest.mark.proves("client:A-50")
 def test_reading_needs_no_master_and_is_sorted() -> None:
     route = TopicRoute((QueueData("b", 1, 0, 4), QueueData("a", 2, 0, 4)), (A, B))
     assert route.subscribe_queues("T") == queues(("a", 0), ("a", 1), ("b", 0))
@@ -52,6 +55,7 @@ def test_publish_queues_are_ordered_by_broker() -> None:
     assert route.publish_queues("T") == queues(("a", 0), ("b", 0))
 
 
+@pytest.mark.proves("client:A-48")
 def test_an_order_configuration_rules_whatever_the_permissions_say() -> None:
     route = TopicRoute((QueueData("a", 8, 8, 0),), (A,), "b:1;a:2;")
     assert route.publish_queues("T") == queues(("b", 0), ("a", 0), ("a", 1))

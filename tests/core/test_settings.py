@@ -92,6 +92,8 @@ ROCKETMQ_DEFAULTS = {
     "timerFlushIntervalMs": 1000,
     "mappedFileSizeTimerLog": 100 << 20,
     "recallMessageEnable": False,
+    "traceTopicEnable": False,
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
 }
 """broker:15.1 and 15.2."""
 

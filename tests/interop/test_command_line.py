@@ -1,8 +1,12 @@
-"""`sparrow topic`, `send`, `consume`, `cluster` and `group` against Apache's servers and against ours."""
+"""`sparrow topic`, `send`, `consume`, `request`, `trace`, `cluster`, `group`: Apache's servers and ours."""
 
 from __future__ import annotations
 
+import base64
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from tests.interop.driver import JavaDriver
 from tests.support import until_sync
 from typer.testing import CliRunner
 
+from sparrowmq import Producer, ProducerSettings
 from sparrowmq.cli.main import app
 from sparrowmq.core.message import Message
 from sparrowmq.testing import LocalCluster
@@ -97,3 +102,67 @@ def test_the_progress_of_a_java_group(
     assert sum(row["broker_offset"] for row in rows) == 16
     assert sum(row["consumer_offset"] for row in rows) == 10
     assert sum(row["lag"] for row in rows) == 6
+
+
+def test_every_way_of_sending(
+    sparrow: Sparrow, cluster: ApacheCluster | LocalCluster, driver: JavaDriver, name: str, tmp_path: Path
+) -> None:
+    sparrow("topic", "create", name, "--queues", "4")
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(20)))
+    assert sparrow("send", name, "--file", str(lines), "--hash-key", "order-1") == f"20 sent to {name}\n"
+    sparrow("send", name, "--file", str(lines), "--rate", "500", "--tags", "paced")
+    sparrow("send", name, "by level", "--delay-level", "1")
+    sparrow("send", name, "after", "--delay", "1")
+    sparrow("send", name, "at", "--at", "2020-05-01T12:00")
+    (sent,) = sparrow.rows("send", name, "found", "--tags", "t", "--keys", f"{name}_a {name}_b")
+    until_sync(lambda: len(driver.dump(cluster.namesrv, name)) == 44, 30)
+    found = driver.dump(cluster.namesrv, name)
+    ordered = [one for one in found if one.queue_id == 2 and one.tags is None and one.body.isdigit()]
+    assert [int(one.body) for one in ordered] == list(range(20))
+    assert sorted(int(one.body) for one in found if one.tags == "paced") == list(range(20))
+    assert {b"by level", b"after", b"at"} <= {one.body for one in found}
+    until_sync(lambda: sparrow.rows("message", "query", name, f"{name}_b"), 30)
+    for command in (
+        ("query", name, f"{name}_a"),
+        ("get", name, sent["message_id"]),
+        ("get", name, sent["offset_message_id"]),
+    ):
+        (row,) = sparrow.rows("message", *command)
+        assert (row["body"], row["tags"], row["keys"]) == ("found", "t", [f"{name}_a", f"{name}_b"])
+
+
+def test_requests_are_answered_by_java_and_answer_java(
+    sparrow: Sparrow, cluster: ApacheCluster | LocalCluster, driver: JavaDriver, name: str
+) -> None:
+    namesrv = cluster.namesrv
+    for topic in (name, f"{name}_2"):
+        sparrow("topic", "create", topic, "--queues", "1")
+    served = driver.call("Producers.serve", namesrv=namesrv, group=f"{name}_s", topic=name)
+    try:
+        assert sparrow("request", name, "ping", "--timeout", "30") == "re: ping\n"
+    finally:
+        driver.call("Producers.stopServing", handle=served)
+    command = [sys.executable, "-m", "sparrowmq.cli.main", "serve", f"{name}_2", "--count", "1"]
+    options = ["--group", f"{name}_t", "--namesrv", namesrv, "--", "tr", "a-z", "A-Z"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            asks = {"namesrv": namesrv, "group": f"{name}_r", "topic": f"{name}_2", "timeout": 30_000}
+            reply = driver.call("Producers.request", **asks, body=base64.b64encode(b"ping").decode())
+            assert base64.b64decode(reply) == b"PING"
+            assert server.communicate(timeout=30)[0] == "1 answered\n"
+        finally:
+            server.kill()
+
+
+def test_the_way_of_a_message(sparrow: Sparrow, cluster: ApacheCluster | LocalCluster, name: str) -> None:
+    sparrow("topic", "create", name, "--queues", "1")
+    settings = ProducerSettings(namesrv=cluster.namesrv, trace=True)
+    with Producer(f"{name}_p", settings=settings) as producer:
+        sent = producer.send(Message(name, b"x", tags="B", keys=f"{name}_k")).message_id
+    until_sync(
+        lambda: CliRunner().invoke(app, ["trace", sent, "--namesrv", cluster.namesrv]).exit_code == 0, 30
+    )
+    (row,) = sparrow.rows("message", "trace", f"{name}_k")
+    assert (row["record"], row["group"], row["topic"], row["tags"]) == ("Pub", f"{name}_p", name, "B")
+    assert "no trace of" in sparrow.fails("trace", "0" * 32)

@@ -1,4 +1,4 @@
-"""What producers do beyond plain sends, with Java's clients on the other side and Apache's broker between."""
+"""What producers do beyond plain sends, with Java's clients on the other side and either broker between."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from tests.interop.apache import ApacheCluster
-from tests.interop.driver import JavaDriver
+from tests.interop.driver import JavaDriver, Received
 from tests.support import until_sync
 
 import sparrowmq as mq
 from sparrowmq.protocol.trace import PubTrace, SubAfterTrace, SubBeforeTrace, decode_traces
+from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop
 
@@ -23,6 +24,22 @@ TRACE = "RMQ_SYS_TRACE_TOPIC"
 def cluster(apache: ApacheCluster) -> ApacheCluster:
     """Apache's broker."""
     return apache
+
+
+@pytest.fixture(scope="module")
+def our_servers() -> Iterator[LocalCluster]:
+    """Our servers, which take traces."""
+    with LocalCluster(trace_topic_enable=True) as made:
+        yield made
+
+
+@pytest.fixture(params=["apache", "ours"])
+def either(request: pytest.FixtureRequest) -> ApacheCluster | LocalCluster:
+    """Both kinds of servers."""
+    found: ApacheCluster | LocalCluster = request.getfixturevalue(
+        "apache" if request.param == "apache" else "our_servers"
+    )
+    return found
 
 
 def b64(data: bytes) -> str:
@@ -69,21 +86,23 @@ def test_our_transactions_at_apaches_broker(cluster: ApacheCluster, driver: Java
 
 
 @pytest.mark.proves("client:B-89", "client:B-95", "client:B-96")
-def test_requests_and_replies_both_ways(cluster: ApacheCluster, driver: JavaDriver, name: str) -> None:
-    driver.admin(cluster.namesrv).create_topic(cluster.broker_address, name, 1)
-    arguments = {"namesrv": cluster.namesrv, "group": name, "topic": name}
+def test_requests_and_replies_both_ways(
+    either: ApacheCluster | LocalCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(either.namesrv).create_topic(either.broker_address, name, 1)
+    arguments = {"namesrv": either.namesrv, "group": name, "topic": name}
     served = driver.call("Producers.serve", **arguments)
     try:
-        with mq.Producer(f"{name}_ours", namesrv=cluster.namesrv) as producer:
+        with mq.Producer(f"{name}_ours", namesrv=either.namesrv) as producer:
             reply = producer.request(mq.Message(name, b"ping"), 30.0)
             assert reply.body == b"re: ping"
     finally:
         driver.call("Producers.stopServing", handle=served)
     other = f"{name}_2"
-    driver.admin(cluster.namesrv).create_topic(cluster.broker_address, other, 1)
-    settings = mq.ConsumerSettings(namesrv=cluster.namesrv, consume_from="first")
+    driver.admin(either.namesrv).create_topic(either.broker_address, other, 1)
+    settings = mq.ConsumerSettings(namesrv=either.namesrv, consume_from="first")
     with (
-        mq.Producer(f"{name}_answers", namesrv=cluster.namesrv) as producer,
+        mq.Producer(f"{name}_answers", namesrv=either.namesrv) as producer,
         mq.PushConsumer(f"{name}_serves", settings=settings) as consumer,
     ):
         consumer.subscribe(other, handler=lambda m: producer.reply(m, b"ours: " + m.body) and None)
@@ -96,24 +115,24 @@ def test_requests_and_replies_both_ways(cluster: ApacheCluster, driver: JavaDriv
 @pytest.mark.proves("client:B-80", "client:B-81", "client:B-82", "client:B-83")
 @pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
 def test_compressed_bodies_are_read_on_both_sides(
-    cluster: ApacheCluster, driver: JavaDriver, name: str, kind: str
+    either: ApacheCluster | LocalCluster, driver: JavaDriver, name: str, kind: str
 ) -> None:
-    driver.admin(cluster.namesrv).create_topic(cluster.broker_address, name, 1)
+    driver.admin(either.namesrv).create_topic(either.broker_address, name, 1)
     body = b"a body that can be made much smaller " * 500
-    settings = mq.ProducerSettings(namesrv=cluster.namesrv, compression=kind)  # type: ignore[arg-type]
+    settings = mq.ProducerSettings(namesrv=either.namesrv, compression=kind)  # type: ignore[arg-type]
     with mq.Producer(name, settings=settings) as producer:
         producer.send(mq.Message(name, body))
-    (message,) = driver.dump(cluster.namesrv, name)
+    (message,) = driver.dump(either.namesrv, name)
     assert message.body == body
     driver.call(
         "Producers.sendCompressed",
-        namesrv=cluster.namesrv,
+        namesrv=either.namesrv,
         group=name,
         topic=name,
         body=b64(body),
         kind=kind.upper(),
     )
-    with mq.PullConsumer(f"{name}_reads", namesrv=cluster.namesrv) as consumer:
+    with mq.PullConsumer(f"{name}_reads", namesrv=either.namesrv) as consumer:
         (queue,) = consumer.queues(name)
         pulled = consumer.pull(queue, 0)
         assert [m.body for m in pulled.messages] == [body, body]
@@ -149,14 +168,16 @@ def test_timed_messages_wait_and_can_be_taken_back(
 
 
 @pytest.mark.proves("client:B-110", "client:B-111", "client:B-115", "client:B-116", "client:B-118")
-def test_traces_are_read_on_both_sides(cluster: ApacheCluster, driver: JavaDriver, name: str) -> None:
-    driver.admin(cluster.namesrv).create_topic(cluster.broker_address, name, 1)
-    settings = mq.ProducerSettings(namesrv=cluster.namesrv, trace=True, trace_batch=1)
+def test_traces_are_read_on_both_sides(
+    either: ApacheCluster | LocalCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(either.namesrv).create_topic(either.broker_address, name, 1)
+    settings = mq.ProducerSettings(namesrv=either.namesrv, trace=True, trace_batch=1)
     with mq.Producer(name, settings=settings) as producer:
         ours = producer.send(mq.Message(name, b"hello", tags="A", keys=["k1", "k2"]))
     theirs = driver.call(
         "Producers.sendTraced",
-        namesrv=cluster.namesrv,
+        namesrv=either.namesrv,
         group=name,
         topic=name,
         body=b64(b"hi"),
@@ -165,7 +186,7 @@ def test_traces_are_read_on_both_sides(cluster: ApacheCluster, driver: JavaDrive
     )
 
     def written() -> list[str]:
-        return [body.decode() for body in bodies(driver, cluster.namesrv, TRACE) if name in body.decode()]
+        return [body.decode() for body in bodies(driver, either.namesrv, TRACE) if name in body.decode()]
 
     until_sync(lambda: len(written()) >= 2, 30)
     texts = {key: next(t for t in written() if key in t) for key in (ours.message_id, theirs)}
@@ -173,7 +194,7 @@ def test_traces_are_read_on_both_sides(cluster: ApacheCluster, driver: JavaDrive
     assert (read["type"], read["group"], read["topic"], read["success"]) == ("Pub", name, name, True)
     assert (read["msg_id"], read["offset_id"]) == (ours.message_id, ours.offset_message_id)
     assert (read["tags"], read["keys"], read["body_bytes"]) == ("A", "k1 k2", 5)
-    assert read["store_host"] == cluster.broker_address
+    assert read["store_host"] == either.broker_address
     (trace,) = decode_traces(texts[theirs])
     assert isinstance(trace, PubTrace)
     assert (trace.group, trace.topic, trace.tags, trace.keys) == (name, name, "B", "k3")
@@ -195,3 +216,65 @@ def test_java_reads_our_records_of_consumption(driver: JavaDriver) -> None:
     assert (first["msg_id"], first["retry_times"], first["keys"]) == ("M", 2, "k")
     assert (second["type"], second["request_id"], second["msg_id"]) == ("SubAfter", "Q", "M")
     assert (second["success"], second["code"], second["cost"]) == (False, 2, 7)
+
+
+@pytest.mark.proves("client:B-111", "client:B-112", "client:B-115", "client:B-116")
+def test_the_whole_way_of_a_message_is_told_to_both_sides(
+    either: ApacheCluster | LocalCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(either.namesrv).create_topic(either.broker_address, name, 1)
+    settings = mq.ProducerSettings(namesrv=either.namesrv, trace=True)
+    with mq.Producer(f"{name}_p", settings=settings) as producer:
+        sent = producer.send(mq.Message(name, b"hello", keys=f"{name}_k"))
+    seen = driver.call("Producers.consumeTraced", namesrv=either.namesrv, group=f"{name}_java", topic=name)
+    assert seen == sent.message_id
+    consuming = mq.ConsumerSettings(namesrv=either.namesrv, consume_from="first", trace=True)
+    with mq.PushConsumer(f"{name}_ours", settings=consuming) as consumer:
+        consumer.subscribe(name)
+        for message in consumer:
+            message.ack()
+            break
+    expected = [("Pub", f"{name}_p")]
+    for group in (f"{name}_java", f"{name}_ours"):
+        expected += [("SubAfter", group), ("SubBefore", group)]
+    with mq.Admin(either.namesrv) as admin:
+
+        def told(about: str) -> list[tuple[str, str]]:
+            found = admin.trace(about)
+            return sorted(
+                (type(one).__name__.removesuffix("Trace"), getattr(one, "group", "")) for one in found
+            )
+
+        until_sync(lambda: told(sent.message_id) == sorted(expected), 30)
+        assert told(f"{name}_k") == sorted(expected)
+    arguments = ["queryMsgTraceById", "-i", sent.message_id, "-n", either.namesrv]
+    shown = driver.call("Lookups.mqadmin", arguments=arguments)
+    for group in ("p", "java", "ours"):
+        assert f"{name}_{group}" in shown, shown
+
+
+@pytest.mark.proves("client:B-73", "client:B-74", "client:B-77", "client:B-79")
+def test_batches_that_were_split_and_gathered(
+    either: ApacheCluster | LocalCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(either.namesrv).create_topic(either.broker_address, name, 2)
+    messages = [mq.Message(name, b"%05d " % n * 20, tags=f"t{n // 50}", keys=f"k{n}") for n in range(600)]
+    first, second = (mq.MessageQueue(name, "broker-a", number) for number in (0, 1))
+    settings = mq.ProducerSettings(namesrv=either.namesrv, linger=0.01, send_timeout=30.0)
+    with mq.Producer(name, settings=settings) as producer:
+        groups = list(mq.split_batch(messages, bytes_max=16 * 1024))
+        assert len(groups) > 3
+        for group in groups:
+            producer.send_batch(group, queue=first)
+        results = [future.result(30) for future in [producer.send_async(m, queue=second) for m in messages]]
+    stored: dict[int, list[Received]] = {0: [], 1: []}
+    for one in driver.dump(either.namesrv, name):
+        stored[one.queue_id].append(one)
+    for queue_id in (0, 1):
+        got = stored[queue_id]
+        assert [one.body for one in got] == [message.body for message in messages]
+        assert [(one.tags, one.keys) for one in got] == [(m.tags, m.keys_text) for m in messages]
+    assert [(r.message_id, r.queue_offset) for r in results] == [
+        (one.msg_id, one.queue_offset) for one in stored[1]
+    ]
+    assert len({result.offset_message_id for result in results}) == 600

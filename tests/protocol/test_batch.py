@@ -27,6 +27,7 @@ BATCHES = st.lists(
 )
 
 
+@pytest.mark.proves("client:B-74")
 def test_the_vector_of_the_reference() -> None:
     assert encode_batch(ITEMS) == FIRST + SECOND
     assert decode_batch(FIRST + SECOND) == ITEMS

@@ -51,6 +51,7 @@ def test_a_call_gives_the_answer_whatever_its_code(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.proves("client:A-76")
 def test_many_calls_in_flight_share_one_connection_and_find_their_answers(run: Run) -> None:
     async def main() -> None:
         handler = EchoHandler()
@@ -266,6 +267,7 @@ class TestWaiting:
 
         run(main())
 
+    @pytest.mark.proves("client:A-77")
     def test_a_call_waits_for_room_and_gives_up_at_its_deadline(self, run: Run) -> None:
         async def main() -> None:
             handler = EchoHandler()
@@ -319,6 +321,7 @@ class TestWaiting:
 
 
 class TestLoss:
+    @pytest.mark.proves("client:A-80")
     def test_calls_fail_at_once_when_the_server_closes(self, run: Run) -> None:
         async def script(peer: Peer) -> None:
             for _ in range(3):
@@ -546,6 +549,7 @@ class TestClosing:
         run(main())
 
 
+@pytest.mark.proves("client:A-76")
 def test_idle_connections_are_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparrowmq.transport.client.SWEEP_SECONDS", 0.02)
 

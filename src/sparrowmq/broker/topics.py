@@ -66,6 +66,8 @@ def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
         topic("RMQ_SYS_TRANS_OP_HALF_TOPIC"),
         topic(f"{cluster}_REPLY_TOPIC"),
     ]
+    if settings.trace_topic_enable:
+        topics.append(topic(settings.msg_trace_topic_name))
     if settings.timer_wheel_enable:
         topics.append(topic("rmq_sys_wheel_timer"))
     if settings.auto_create_topic_enable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from sparrowmq.client.gate import Gate
@@ -102,7 +103,8 @@ class Attempts:
 
     async def oneway(self, outgoing: Outgoing, target: SendTarget, deadline: float) -> None:
         """Hand the request to the connection and expect no answer."""
-        self._check_timer(outgoing, target)
+        if outgoing.is_timer:
+            await self._check_timer(target, deadline)
         context = None if self.is_plain else self._before(outgoing, target, SendMode.ONEWAY)
         if context is not None and context.properties:
             outgoing = outgoing.with_properties(context.properties)
@@ -130,7 +132,8 @@ class Attempts:
         return remaining
 
     async def _ask(self, outgoing: Outgoing, target: SendTarget, deadline: float) -> SendResult:
-        self._check_timer(outgoing, target)
+        if outgoing.is_timer:
+            await self._check_timer(target, deadline)
         if self._remoting.is_hooked or outgoing.needs_command:
             command = target.command(outgoing)
             answer = await self._remoting.call(target.address, command, self.left(deadline))
@@ -193,11 +196,15 @@ class Attempts:
             context.properties = {}
         return context
 
-    def _check_timer(self, outgoing: Outgoing, target: SendTarget) -> None:
+    async def _check_timer(self, target: SendTarget, deadline: float) -> None:
         """Refuse what a broker before 5.0 would deliver at once instead of later (client:G-26)."""
-        if not outgoing.is_timer:
-            return
-        version = self._instance.broker_versions.get(target.address, 0)
+        versions = self._instance.broker_versions
+        address = self._instance.routes.master(target.queue.broker_name) or target.address
+        if address not in versions:  # no heartbeat was answered yet
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._instance.heartbeat()
+        version = versions.get(address, 0)
         if 0 < version < TIMER_VERSION or self._settings.compat == "4.9":
             raise ClientError(
                 f"the broker {target.queue.broker_name!r} is older than 5.0 and would deliver a message with "

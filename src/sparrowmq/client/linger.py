@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from sparrowmq.client.gate import Gate
 from sparrowmq.client.instance import ClientInstance
-from sparrowmq.client.sending import Outgoing, batch_item, outgoing_items, system_properties
+from sparrowmq.client.sending import Outgoing, batch_item, check_is_message, outgoing_items, system_properties
 from sparrowmq.client.settings import ProducerSettings
 from sparrowmq.core.errors import SparrowError, TooManyRequestsError
 from sparrowmq.core.message import Message, MessageQueue
@@ -99,6 +99,7 @@ class Linger:
         That is what a batch cannot hold, and everything while `linger_total_bytes` are held. Raises
         `InvalidMessageError` as a send does.
         """
+        check_is_message(message)
         if self._closing or message.topic.startswith(RETRY_PREFIX) or system_properties(message) is not None:
             return False
         bytes_max = self._settings.message_bytes_max

@@ -16,6 +16,7 @@ from sparrowmq.client.consume import ConsumeService
 from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
+from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.locks import QueueLocks
 from sparrowmq.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore, local_path
@@ -31,6 +32,7 @@ from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.client.statistics import SAMPLE_SECONDS, ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.client.tracing import hooks_with, tracing_of
 from sparrowmq.client.workers import CallThreads
 from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import MessageQueue
@@ -73,6 +75,7 @@ class GroupMember(control.ControlledMember):
         self._message_type = message_type
         self._is_broadcasting = settings.model == "broadcasting"
         self.instance = shared_instance(settings)
+        self._tracing = tracing_of(group, settings, "CONSUME")
         self._store = self._offset_store()
         self._tasks = TaskGroup(on_death)
         self.statistics = ConsumeStatistics(group, self.instance.clock.monotonic)
@@ -130,7 +133,10 @@ class GroupMember(control.ControlledMember):
     def _consume_service(self) -> ConsumeService | OrderedService:
         settings = self._settings
         hooks = ConsumeHooks(
-            self.instance.hooks, self.group, settings.consume_timeout, ordered=settings.ordered
+            Hooks(hooks_with(settings, self._tracing)),
+            self.group,
+            settings.consume_timeout,
+            ordered=settings.ordered,
         )
         common = (self._store, self._subscriptions, self._tasks, self._send_back, self.statistics, hooks)
         if settings.ordered:
@@ -152,6 +158,8 @@ class GroupMember(control.ControlledMember):
         await self.instance.check_filters(self.group, self._subscriptions.data)
         await self.announce()
         settings = self._settings
+        if self._tracing is not None:
+            self._tracing.start()
         self._tasks.start(self._rebalancer.run(), "rebalance")
         self._every(settings.persist_interval, self._persist, "committing offsets")
         self._every(
@@ -211,6 +219,9 @@ class GroupMember(control.ControlledMember):
         if not self._released:  # others may hold it, so it is let go once, however often this is called
             self._released = True
             await self.instance.close()
+        tracing, self._tracing = self._tracing, None
+        if tracing is not None:
+            await tracing.close()
 
     def stop(self, error: BaseException) -> None:
         """Leave the group, because something is broken: others shall get the queues. Iterating users get

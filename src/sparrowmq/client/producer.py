@@ -162,8 +162,11 @@ class Producer:
         try:
             if sender.linger is not None:
                 sender.linger.close()
+            deadline = asyncio.get_running_loop().time() + self.settings.close_timeout
             if not await sender.gate.drain(self.settings.close_timeout):
                 log.warning("%r closes while sends are under way; they fail now", self)
+            if self._transactions is not None:
+                await self._transactions.close(max(0.0, deadline - asyncio.get_running_loop().time()))
         finally:
             try:
                 await self._end_parts(sender.instance)

@@ -9,7 +9,7 @@ from typing import Final
 
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
-from sparrowmq.client.hooks import FilterMessageContext
+from sparrowmq.client.hooks import FilterMessageContext, Hooks
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offset_store import OffsetStore
@@ -92,7 +92,7 @@ class Puller:
         self._illegal_offset = illegal_offset
         self._statistics = statistics
         self._is_broadcasting = settings.model == "broadcasting"
-        self._hooks = instance.hooks
+        self._hooks = Hooks(settings.hooks)
         self.paused = False
         """Whether queues rest; what was pulled is still consumed (client:D-80)."""
         self._occasional = OccasionalLog(log)

@@ -25,6 +25,7 @@ from sparrowmq.client.retry import final_error, is_retryable, is_retryable_async
 from sparrowmq.client.sending import (
     Outgoing,
     SendTarget,
+    check_is_message,
     outgoing_batch,
     outgoing_single,
     send_result,
@@ -37,6 +38,7 @@ from sparrowmq.core.results import SendResult, SendStatus
 from sparrowmq.protocol.compression import compress
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.sysflag import CompressionType, with_compression
+from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
 
@@ -79,6 +81,7 @@ class Sender:
         self._is_plain = self._attempts.is_plain and settings.try_timeout is None
         self.linger = Linger(self, settings) if settings.linger else None
         self._slow: set[asyncio.Task[None]] = set()
+        self._occasional = OccasionalLog(log)
 
     def __repr__(self) -> str:
         return f"topics={len(self.table)} sent={self.sent} failed={self.failed} in_flight={self.gate.count}"
@@ -249,9 +252,13 @@ class Sender:
 
     def _make(self, message: Message) -> Outgoing:
         now_ms = self.instance.clock.now_ms()
-        return outgoing_single(
-            message, self.instance.unique_ids.next(now_ms), now_ms, self._settings.message_bytes_max
-        )
+        try:
+            return outgoing_single(
+                message, self.instance.unique_ids.next(now_ms), now_ms, self._settings.message_bytes_max
+            )
+        except AttributeError:
+            check_is_message(message)
+            raise
 
     def _start_fast(
         self, outgoing: Outgoing, deadline: float
@@ -263,7 +270,11 @@ class Sender:
         if not self.gate.try_enter(outgoing.size):
             return None
         target = info.next()
-        answer = self._attempts.start(outgoing, target, deadline)
+        try:
+            answer = self._attempts.start(outgoing, target, deadline)
+        except BaseException:  # a request hook's
+            self.gate.leave(outgoing.size)
+            raise
         if answer is None:
             info.give_back()
             self.gate.leave(outgoing.size)
@@ -284,7 +295,8 @@ class Sender:
             outcome: SendResult | SparrowError = send_result(answer.result(), outgoing, target)
         except SparrowError as error:
             outcome = error
-        except asyncio.CancelledError as error:
+        except (Exception, asyncio.CancelledError) as error:
+            self.failed += 1
             done(None, error)
             return
         if not self._is_final(outcome, mode):
@@ -353,7 +365,11 @@ class Sender:
             else:
                 packed = await asyncio.to_thread(compress, outgoing.body, kind, level)
         except Exception as error:
-            log.warning("a body of %d bytes is sent uncompressed: %s", len(outgoing.body), error)
+            self._occasional.write(
+                logging.WARNING,
+                "compress",
+                f"a body of {len(outgoing.body)} bytes is sent uncompressed: {error}",
+            )
             return
         if len(packed) >= len(outgoing.body):
             return

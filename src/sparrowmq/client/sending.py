@@ -283,6 +283,15 @@ def _check_user_property(name: str, value: str) -> None:
         raise InvalidMessageError(f"the property {name!r}={value!r} is blank; readers would drop it")
 
 
+def check_is_message(message: object) -> None:
+    """Raise `InvalidMessageError` unless it is a `Message` (client:B-04)."""
+    if not isinstance(message, Message):
+        raise InvalidMessageError(
+            f"send a Message, not {type(message).__name__}; one that was received is sent on with "
+            "Message(topic, received.body, tags=received.tags, keys=received.keys)"
+        )
+
+
 def check_body(message: Message, bytes_max: int) -> None:
     """Raise `InvalidMessageError` unless the body is bytes, not empty and within the limit (client:B-07)."""
     body = message.body
@@ -415,6 +424,8 @@ def outgoing_batch(
     """
     if not messages:
         raise InvalidMessageError("a batch needs at least one message")
+    for message in messages:
+        check_is_message(message)
     first = messages[0]
     if first.topic.startswith(RETRY_PREFIX):
         raise InvalidMessageError(f"a batch cannot go to the retry topic {first.topic!r}; send one by one")

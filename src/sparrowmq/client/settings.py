@@ -218,7 +218,7 @@ class ProducerSettings(ClientSettings):
         check_range("send_timeout", self.send_timeout, 0.001, 3600, "seconds")
         check_range("retries", self.retries, 0, 100)
         check_range("compress_over", self.compress_over, 1, 2**31 - 1, "bytes")
-        check_range("compression_level", self.compression_level, 0, 22)
+        check_range("compression_level", self.compression_level, 0, 9 if self.compression == "zlib" else 22)
         check_range("message_bytes_max", self.message_bytes_max, 1, 15 * MIB, "bytes")
         check_range("create_topic_queues", self.create_topic_queues, 1, 65535)
         check_range("in_flight_max", self.in_flight_max, 1, 65535)

@@ -56,6 +56,11 @@ class TaskGroup:
         task.add_done_callback(self._ended)
         return task
 
+    async def drain(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for the tasks there are."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout)
+
     async def close(self) -> None:
         """Cancel all tasks but the calling one and wait until they have ended, for 3 s at most.
 

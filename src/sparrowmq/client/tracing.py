@@ -31,7 +31,7 @@ from sparrowmq.client.sender import Sender
 from sparrowmq.client.settings import ClientSettings, ProducerSettings
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.core.clock import Clock
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import NoRouteError, SparrowError
 from sparrowmq.core.message import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
@@ -39,6 +39,7 @@ from sparrowmq.core.message import (
     Message,
     ReceivedMessage,
 )
+from sparrowmq.core.names import is_system_topic
 from sparrowmq.core.results import SendStatus
 from sparrowmq.protocol.trace import (
     EXCEPTION,
@@ -70,6 +71,9 @@ KEYS_BYTES_MAX: Final = 30_000
 SEND_TIMEOUT: Final = 5.0
 DRAIN_SECONDS: Final = 5.0
 """How long closing may take to send what waits (client:B-119)."""
+_NO_TOPIC: Final = (
+    "no broker has that topic; set traceTopicEnable=true at the brokers, or trace_topic to one that you made"
+)
 RETURN_TYPE: Final = "ConsumeContextType"
 _CODES: Final = {
     "SUCCESS": SUCCESS,
@@ -183,8 +187,9 @@ class Tracing:
                 self.sent += count
             except SparrowError as error:
                 self.dropped += count
+                why = _NO_TOPIC if isinstance(error, NoRouteError) and is_system_topic(self.topic) else error
                 self._occasional.write(
-                    logging.WARNING, "send", f"trace records for {self.topic!r} are dropped: {error}"
+                    logging.WARNING, "send", f"trace records for {self.topic!r} are dropped: {why}"
                 )
 
     def _task_died(self, name: str, error: BaseException) -> None:
@@ -310,7 +315,8 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Record that the messages reached the handler."""
-        traced = [message for message in context.messages if _is_traced(message)]
+        topic = self._tracing.topic
+        traced = [message for message in context.messages if _is_traced(message) and message.topic != topic]
         if not traced:
             return
         now, request_id = self._clock.now_ms(), self._tracing.request_id()

@@ -169,9 +169,10 @@ class Transactions:
             )
         return TransactionResult(sent, state, error)
 
-    async def close(self) -> None:
-        """Answer no more."""
+    async def close(self, timeout: float = 0.0) -> None:
+        """Answer no more; checks under way end, for up to `timeout` seconds, and what they say is told."""
         self._instance.checks.unregister(self._group)
+        await self._tasks.drain(timeout)
         await self._tasks.close()
         self._checks.close()
         self._executes.close()

@@ -222,6 +222,8 @@ class BrokerSettings:
     auto_create_topic_enable: bool = _row(True, "whether a send makes its topic")
     auto_create_subscription_group: bool = _row(True, "whether a consumer makes its group")
     trace_on: bool = _row(True, "told to clients with each answer to a send")
+    trace_topic_enable: bool = _row(False, "whether there is a topic for clients' traces from the start")
+    msg_trace_topic_name: str = _row("RMQ_SYS_TRACE_TOPIC", "that topic's name")
     region_id: str = _row("DefaultRegion", "told to clients with each answer to a send")
     register_name_server_period: int = _row(30_000, "ms between registrations", low=1000, high=60_000)
     register_broker_timeout_mills: int = _row(24_000, "ms one registration may take", low=100, high=60_000)

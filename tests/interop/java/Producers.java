@@ -5,7 +5,9 @@ import java.util.Base64;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -163,6 +165,26 @@ public final class Producers {
         } finally {
             Thread.sleep(200);
             producer.shutdown();
+        }
+    }
+
+    /** Consumes one message with tracing on; shutting down sends the trace. Gives the message's id. */
+    static Object consumeTraced(JSONObject request) throws Exception {
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        consumer.setEnableTrace(true);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(request.getString("topic"), "*");
+        CompletableFuture<String> seen = new CompletableFuture<>();
+        consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
+            seen.complete(batch.get(0).getMsgId());
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        try {
+            return seen.get(30, TimeUnit.SECONDS);
+        } finally {
+            Thread.sleep(300);
+            consumer.shutdown();
         }
     }
 

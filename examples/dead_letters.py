@@ -1,0 +1,54 @@
+"""Messages that no handler can handle: what becomes of them, and how they are handled after all.
+
+python examples/dead_letters.py 127.0.0.1:9876
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import sparrowmq as mq
+
+TOPIC = "ExampleInvoices"
+GROUP = "example-bookkeeping"
+
+
+def consume(namesrv: str, wanted: int, *, knows_pounds: bool) -> list[bytes]:
+    """Run the bookkeeping until it has seen `wanted` invoices; what it booked."""
+    booked: list[bytes] = []
+    seen: list[bytes] = []
+    enough = threading.Event()
+
+    def handle(message: mq.ReceivedMessage) -> None:
+        seen.append(message.body)
+        if len(seen) == wanted:
+            enough.set()
+        if message.body.endswith(b"GBP") and not knows_pounds:
+            raise mq.Retry("an unknown currency", dead=True)  # no use in trying again
+        booked.append(message.body)
+
+    settings = mq.ConsumerSettings(namesrv=namesrv, consume_from="first")
+    with mq.PushConsumer(GROUP, settings=settings) as consumer:
+        consumer.subscribe(TOPIC, handler=handle)
+        assert enough.wait(30), seen
+    return booked
+
+
+def main(namesrv: str) -> None:
+    """Three invoices, one of which is understood only by the next release of the program."""
+    with mq.Admin(namesrv) as admin:
+        admin.create_topic(TOPIC, queues=1)
+    with mq.Producer("example-billing", namesrv=namesrv) as producer:
+        for text in (b"10 EUR", b"20 GBP", b"30 EUR"):
+            producer.send(mq.Message(TOPIC, text))
+    print("booked:", consume(namesrv, 3, knows_pounds=False))
+    with mq.Admin(namesrv) as admin:
+        letters = admin.dead_letters(GROUP)
+        print("dead:", [letter.body for letter in letters])
+        admin.resend_dead_letters(GROUP, [letter.message_id for letter in letters])
+    print("booked after all:", consume(namesrv, 1, knows_pounds=True))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9876")

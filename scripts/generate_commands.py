@@ -1,0 +1,105 @@
+"""Writes docs/commands.md: every command of `sparrow` with its arguments and options.
+
+python scripts/generate_commands.py            write the page
+python scripts/generate_commands.py --check    say (exit status 1) whether it is stale
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from sparrowmq.cli.main import app
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+HEAD = """# Commands
+
+Every command of `sparrow`; with `--help` each says the same itself. Made by `scripts/generate_commands.py`.
+
+`--namesrv` is `HOST:PORT`, several separated by `;`; without it `SPARROW_NAMESRV` or `NAMESRV_ADDR`, else
+127.0.0.1:9876. `--json` prints one value a line. What fails prints one line that starts with `sparrow:` and
+ends with status 1; a wrong option ends with status 2, Ctrl-C with 130. All but `up`, `nameserver`, `broker`,
+`demo` and `test` work against Apache RocketMQ as well.
+
+"""
+
+
+def leaves(command: Any, words: tuple[str, ...] = ("sparrow",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The commands that do something, with the words that call them, in order."""
+    inner = getattr(command, "commands", None)
+    if inner is None or command.invoke_without_command:
+        yield words, command
+    for name in sorted(inner or {}):
+        yield from leaves(inner[name], (*words, name))
+
+
+def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table, and a blank line."""
+    lines = [head, ("---",) * len(head), *rows]
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells) + "\n"
+
+
+def default_text(parameter: Any) -> str:
+    """A default as it would be typed; a dash for none."""
+    if parameter.required:
+        return "required"
+    value = parameter.default() if callable(parameter.default) else parameter.default
+    if value is None or isinstance(value, bool) or value in ("", (), []):
+        return "–"
+    return f"`{value.value if isinstance(value, enum.Enum) else value}`"
+
+
+def argument_text(parameter: Any) -> str:
+    """An argument as `--help` shows it."""
+    name = parameter.metavar or parameter.name.upper()
+    return (name if parameter.required else f"[{name}]") + ("..." if parameter.nargs == -1 else "")
+
+
+def section(words: tuple[str, ...], command: Any) -> str:
+    """What the page says of one command."""
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+    call = " ".join((*words, *(argument_text(one) for one in arguments)))
+    text = f"## `{' '.join(words)}`\n\n{' '.join((command.help or '').split())}\n\n```sh\n{call}\n```\n\n"
+    if arguments:
+        rows = [(f"`{argument_text(one)}`", one.help or "") for one in arguments]
+        text += markdown(("argument", "meaning"), rows)
+    if options:
+        rows = [
+            (
+                ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts)),
+                default_text(one),
+                one.help or "",
+            )
+            for one in options
+        ]
+        text += markdown(("option", "default", "meaning"), rows)
+    return text
+
+
+def render() -> str:
+    """The page."""
+    root: Any = typer.main.get_command(app)
+    parts = [section(("sparrow",), root), *(section(words, command) for words, command in leaves(root))]
+    return HEAD + "".join(parts).rstrip("\n") + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page; the exit status."""
+    text = render()
+    if arguments == ["--check"]:
+        fresh = TARGET.exists() and TARGET.read_text() == text
+        sys.stdout.write("fresh\n" if fresh else f"{TARGET} is stale: run scripts/generate_commands.py\n")
+        return 0 if fresh else 1
+    TARGET.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
