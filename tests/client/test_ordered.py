@@ -448,6 +448,30 @@ def test_closing_forgets_what_rests_waits_for_the_pool_and_unlocks_with_an_answe
     flow(test, 10)
 
 
+def test_an_idle_queue_gets_its_lock_back_soon_after_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.member.LOCK_FIRST_SECONDS", 3600)
+
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        values = {**ORDERED, "lock_interval": 25, "persist_interval": 3600}
+        async with consumer_of(cluster, **values) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 5)
+            member = consumer._member
+            assert member is not None
+            doubted: list[str] = []
+            member.instance.on_lost.append(doubted.append)
+            for conn in list(cluster.broker.server.connections):
+                conn.abort()
+            await until(lambda: cluster.broker.server.address in doubted)
+            await until(lambda: not any(held.doubtful for held in member.queues.process_queues()))
+        assert committed(cluster) == {0: 5}
+
+    flow(test, 5, queues=1)
+
+
 @pytest.mark.proves("client:D.11", "client:C-30")
 def test_when_a_broker_is_lost_no_handler_begins_until_the_lock_is_renewed() -> None:
     async def test(cluster: FakeCluster) -> None:

@@ -183,13 +183,17 @@ class OwnedQueues:
         """Finish what could not be given up before, and drop queues whose pull loop was lost; the latter.
 
         They are taken anew by the round that follows (client:C-20, C.6-1). Locks of queues that no round took
-        again, once they were to be started anew, are given back: they are somebody else's now.
+        again, once they were to be started anew, are given back: they are somebody else's now. Locks that a
+        lost connection made doubtful are renewed, so that commits go on.
         """
         await self.give_up([queue for queue, (held, _) in self._table.items() if held.leaving])
         if self._locks is not None and not self._closing:
             unowned = self._locks.asked - self._table.keys()
             await self._locks.unlock(unowned & self._unowned, confirmed=True)
             self._unowned = unowned
+            doubtful = [held for held in self.process_queues() if held.doubtful]
+            if doubtful:
+                await self.renew_locks(doubtful)
         now = self._monotonic()
         lost = [
             queue for queue, (held, _) in self._table.items() if held.pull_expired(now, self._pull_seconds)
