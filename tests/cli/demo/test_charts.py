@@ -48,6 +48,12 @@ def test_higher_values_are_higher_up() -> None:
     assert y1 > y2
 
 
+@pytest.mark.parametrize("values", [(-1e6, -1e6), (-1e6, -999_999), (1e9, 1e9 + 1), (-3, 5)])
+def test_every_chart_has_a_handful_of_grid_lines(values: tuple[float, float]) -> None:
+    root = ElementTree.fromstring(line_chart("", [Line("a", list(enumerate(values)), "one")], X, Y))
+    assert 2 <= sum(line.attrib.get("class") == "grid" for line in root.iter("line")) <= 8
+
+
 def test_nothing_to_draw() -> None:
     assert line_chart("", [], X, Y) == ""
     assert line_chart("", [Line("a", [], "one")], X, Y) == ""

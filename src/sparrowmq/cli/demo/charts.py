@@ -45,7 +45,7 @@ def nice_step(span: float, ticks: int = TICKS) -> float:
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float, float]:
-    low, high = min(*values, 0.0), max(values)
+    low, high = min(*values, 0.0), max(*values, 0.0)
     step = nice_step(high - low)
     return math.floor(low / step) * step, max(math.ceil(high / step) * step, step), step
 
