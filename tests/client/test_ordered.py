@@ -250,7 +250,7 @@ def test_a_queue_that_is_locked_by_another_is_neither_pulled_nor_consumed() -> N
     flow(test, 10)
 
 
-@pytest.mark.proves("client:C-27", "client:C-31")
+@pytest.mark.proves("client:C-27", "client:C-31", "client:D-67")
 def test_a_lost_lock_stops_the_queue_and_it_goes_on_from_what_was_committed_since() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []

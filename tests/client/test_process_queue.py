@@ -207,6 +207,9 @@ def test_ordered_messages_are_taken_and_committed_or_put_back() -> None:
     held.put_back([messages[5]])
     held.put_back([messages[3], messages[4]])
     assert held.take(9) == messages[3:], "in order again, whatever came back first"
+    assert held.consuming
+    assert held.take(9) == []
+    assert not held.consuming, "nothing left ends the run"
     held.drop()
     assert held.commit() == -1
     held.put_back(messages)

@@ -145,8 +145,31 @@ def test_the_listener_of_registered_topics_is_told_and_its_errors_are_logged(
         await until(lambda: caplog.text.count("ZeroDivisionError: my listener") == 2)
         assert "the queue listener of topic U failed" in caplog.text
         assert consumer.fetch_message_queues_in_balance("U") == [queue(0, "U")]
+        rounds = len(cluster.broker.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
+        await until(lambda: len(cluster.broker.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) > rounds + 6)
+        assert len(told) == 2, "nothing changed"
 
-    flow(test, queues=2)
+    flow(test, queues=2, rebalance_interval=0.02)
+
+
+@pytest.mark.proves("client:C-23", "MUST-45")
+def test_the_noted_offset_of_a_queue_that_leaves_is_sent_and_forgotten() -> None:
+    async def test(cluster: FakeCluster, one: PullConsumer) -> None:
+        one.register_topic("T")
+        await one.start()
+        await until(lambda: len(one.assignment) == 2)
+        for number in (0, 1):
+            one.update_consume_offset(queue(number), number + 5)
+        async with PullConsumer("g", settings=quick(cluster, persist_interval=3600)) as two:
+            two.register_topic("T")
+            await until(lambda: len(one.assignment) == len(two.assignment) == 1)
+            (left,), (kept,) = two.assignment, one.assignment
+            assert cluster.broker.offsets == {("g", "T", left.queue_id): left.queue_id + 5}
+            cluster.broker.offsets["g", "T", left.queue_id] = 9
+            assert await one.fetch_consume_offset(left) == 9, "the old one is forgotten"
+            assert await one.fetch_consume_offset(kept) == kept.queue_id + 5
+
+    flow(test, queues=2, persist_interval=3600)
 
 
 @pytest.mark.proves("client:C-22", "client:E-16", "client:E-11", "client:C.6-4")

@@ -43,6 +43,37 @@ def test_tags_are_filtered_again_here() -> None:
     flow(test, 30, tags=("A", "B", "C"))
 
 
+@pytest.mark.proves("client:D.7")
+def test_offsets_move_past_messages_that_the_tags_leave_out() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe("T", "Z", got.append)
+            await until(lambda: committed(cluster) == {0: 6, 1: 6})
+        assert got == []
+
+    flow(test, 12, tags=("A", "B"))
+
+
+@pytest.mark.proves("client:D.5-11", "MUST-29")
+def test_a_pull_commits_the_offset_in_memory_when_it_is_above_0() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        async with consumer_of(cluster, persist_interval=3600) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            for number in range(4):
+                await until(lambda: [q for q in consumer.assignment if q.topic == "T"])
+                put(cluster, number, queues=1)
+                await until(lambda number=number: len(got) == number + 1)
+                await until(lambda: sum(consumer.lag.values()) == 0)
+        pulls = [c.ext for c in cluster.broker.requests(PULL) if c.ext["topic"] == "T"]
+        asked = {(int(ext["sysFlag"]) & 1, int(ext["commitOffset"]) > 0) for ext in pulls}
+        assert asked == {(0, False), (1, True)}
+        assert all(int(ext["commitOffset"]) <= int(ext["queueOffset"]) for ext in pulls)
+
+    flow(test, queues=1)
+
+
 @pytest.mark.proves("client:D.5", "client:D-16")
 def test_flow_control_bounds_what_is_in_hand() -> None:
     async def test(cluster: FakeCluster) -> None:
@@ -294,7 +325,7 @@ def test_pausing_is_logged_seldom(caplog: pytest.LogCaptureFixture) -> None:
     flow(test, 100, queues=1)
 
 
-@pytest.mark.proves("client:D-21", "MUST-29")
+@pytest.mark.proves("client:D-21", "client:D-22", "MUST-29")
 def test_a_slave_is_sent_no_commits() -> None:
     async def main() -> None:
         async with fake_cluster(brokers=2) as cluster:
