@@ -56,6 +56,7 @@ def measure(case: Case, load: Load, peer: Peer, report: Report) -> None:
     for share in ("p50", "p99"):
         report.add(f"{case.title}: {share} late", "ms", peer.name, result[f"{share}_ms"])
         report.add(f"{case.title}: {share} late in its queue", "ms", peer.name, result[f"stored_{share}_ms"])
+    report.add(f"{case.title}: broker CPU", "µs", peer.name, measured.cpu_us)
 
 
 def main(options: Options, report: Report) -> None:
