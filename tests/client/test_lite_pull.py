@@ -9,6 +9,7 @@ from tests.client.fake import FakeCluster, answer
 from tests.client.pulling import flow, quick, store
 from tests.support import until
 
+from sparrowmq.client import lite_pull
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
 from sparrowmq.core.errors import (
@@ -196,6 +197,7 @@ def test_failed_pulls_are_repeated(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_start_that_cannot_be_looked_up_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert lite_pull._START_DELAY == 3.0
     monkeypatch.setattr("sparrowmq.client.lite_pull._START_DELAY", 0.01)
 
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
@@ -214,6 +216,23 @@ def test_a_start_that_cannot_be_looked_up_is_tried_again(
         assert "group g cannot start with T/broker-a/0 yet" in caplog.text
 
     flow(test, messages=5)
+
+
+@pytest.mark.proves("client:E-29")
+def test_a_queue_that_is_assigned_again_starts_from_what_memory_has() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        other = MessageQueue("T", "broker-a", 1)
+        consumer.assign([Q])
+        await consumer.start()
+        assert await take(consumer, 3) == [0, 1, 2]
+        await consumer.commit({Q: 2}, persist=False)
+        consumer.assign([other])
+        assert consumer.assignment == [other]
+        consumer.assign([Q])
+        assert await take(consumer, 1) == [2], "noted here; the broker knows of nothing"
+        assert cluster.broker.offsets == {}
+
+    flow(test, queues=2, messages=3, auto_commit=False, persist_interval=3600)
 
 
 @pytest.mark.proves("client:E-27", "client:E-34", "client:E-35")
