@@ -278,6 +278,12 @@ def test_a_reply_nobody_waits_for_is_an_error_of_who_replies(cluster: LocalClust
 # Offsets and locks
 
 
+async def make_group(cluster: LocalCluster, group: str) -> None:
+    """Commits make none."""
+    async with aio.Admin(namesrv=cluster.namesrv) as admin:
+        await admin.create_group(group)
+
+
 @pytest.mark.proves("broker:5.2")
 def test_offsets_beyond_both_ends_are_corrected(cluster: LocalCluster) -> None:
     async def test(call: Call) -> None:
@@ -307,6 +313,7 @@ def test_commits_below_the_first_offset_are_refused(cluster: LocalCluster) -> No
         return await call(request(RequestCode.QUERY_CONSUMER_OFFSET, **place, setZeroIfNotFound="false"))
 
     async def test(call: Call) -> None:
+        await make_group(cluster, "below")
         for offset in (-1, -FAR):
             refused = await call(request(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=offset))
             assert refused.code == ResponseCode.INVALID_PARAMETER
@@ -324,6 +331,7 @@ def test_a_group_that_committed_beyond_the_end_goes_on(cluster: LocalCluster) ->
 
     async def test(call: Call) -> None:
         await call(message(b"old", topic=topic))
+        await make_group(cluster, "beyond")
         commit = {"consumerGroup": "beyond", "topic": topic, "queueId": 0, "commitOffset": 10**15}
         assert (await call(request(RequestCode.UPDATE_CONSUMER_OFFSET, **commit))).code == 0
         got: list[bytes] = []
