@@ -77,10 +77,11 @@ def test_topic_queue_tag_and_waiting_keep_messages_apart() -> None:
 @pytest.mark.proves("client:B-77", "client:B-78")
 def test_delayed_messages_and_sends_with_a_time_of_their_own_leave_alone_at_once() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        await producer.send(Message("T", b"1", delay_level=1))
-        await producer.send(Message("T", b"2", delay=5))
-        await producer.send(Message("T", b"3"), timeout=20)
-        await producer.send(Message("T", b"4"), timeout=20, queue=QUEUE)
+        async with asyncio.timeout(25):  # less than they would linger
+            await producer.send(Message("T", b"1", delay_level=1))
+            await producer.send(Message("T", b"2", delay=5))
+            await producer.send(Message("T", b"3"), timeout=20)
+            await producer.send(Message("T", b"4"), timeout=20, queue=QUEUE)
         assert batches(cluster) == [[b"1"], [b"2"], [b"3"], [b"4"]]
 
     flow(test, linger=30.0)
