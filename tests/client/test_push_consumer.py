@@ -412,3 +412,16 @@ def test_bad_groups_topics_and_expressions() -> None:
 def test_arguments_override_settings() -> None:
     consumer = PushConsumer("g", namesrv="b:2", threads=3, batch=2, settings=ConsumerSettings(namesrv="a:1"))
     assert (consumer.settings.namesrv, consumer.settings.threads, consumer.settings.batch) == ("b:2", 3, 2)
+
+
+@pytest.mark.proves("client:A-05", "client:A-06")
+def test_only_broadcasting_has_the_same_instance_name_after_each_start() -> None:
+    """The path of its offsets has the name in it; others get one of their own each time."""
+    names = [
+        PushConsumer("g", namesrv="a:1", model="broadcasting").settings.instance_name,
+        PushConsumer("g", namesrv="a:1").settings.instance_name,
+        PushConsumer(
+            "g", model="broadcasting", settings=ConsumerSettings(instance_name="mine")
+        ).settings.instance_name,
+    ]
+    assert names == ["DEFAULT", None, "mine"]
