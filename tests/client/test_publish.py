@@ -58,9 +58,10 @@ def test_a_further_try_goes_to_another_broker() -> None:
 
 @pytest.mark.proves("client:B-21", "client:B-22")
 def test_with_one_broker_a_further_try_goes_to_its_next_queue() -> None:
-    publish = info("a")
-    first = publish.next().queue
-    assert publish.next_other("a").queue != first
+    publish = info("a", queues=3)
+    first = publish.next().queue.queue_id
+    others = [publish.next_other("a").queue.queue_id for _ in range(3)]
+    assert others == [(first + more) % 3 for more in (1, 2, 3)]
 
 
 @pytest.mark.proves("client:B-52")

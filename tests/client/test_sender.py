@@ -372,7 +372,7 @@ def test_queues_that_do_not_exist_are_refused() -> None:
     flow(test)
 
 
-@pytest.mark.proves("client:B.9", "MUST-55")
+@pytest.mark.proves("client:B.9", "MUST-55", "client:B-80", "client:B-82")
 def test_large_bodies_are_compressed_and_small_ones_not() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         for size in (4095, 4096, 300 * 1024):
@@ -389,6 +389,7 @@ def test_large_bodies_are_compressed_and_small_ones_not() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-81")
 @pytest.mark.parametrize(("compression", "sys_flag"), [("lz4", 0x101), ("zstd", 0x201)])
 def test_the_codec_can_be_chosen(compression: str, sys_flag: int) -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
@@ -398,6 +399,7 @@ def test_the_codec_can_be_chosen(compression: str, sys_flag: int) -> None:
     flow(test, compression=compression)
 
 
+@pytest.mark.proves("client:B-80")
 def test_a_failed_compression_sends_the_body_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object) -> bytes:
         raise MemoryError("no room")

@@ -102,7 +102,7 @@ def test_what_the_broker_does_not_want_traced_and_what_failed_is_not_recorded(re
     flow(test, trace=True, trace_batch=1)
 
 
-@pytest.mark.proves("client:B-116", "client:B-111")
+@pytest.mark.proves("client:B-116", "client:B-111", "client:B-113")
 def test_a_consumers_messages_are_recorded_before_and_after_with_one_request() -> None:
     async def main() -> None:
         async with fake_cluster(TOPIC, queues=1) as cluster:
