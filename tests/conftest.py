@@ -1,6 +1,7 @@
 """Settings of the test run: hypothesis draws the same samples each time, more of them in the long tier.
 
 A test that proves facts and is skipped, by whatever it uses, is a failure.
+`SPARROW_EXAMPLES` sets how many: mutation runs take fewer.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from hypothesis import HealthCheck, settings
 from tests.support import refuse_skip
 
 LONG = os.environ.get("SPARROW_TEST_TIER") == "long"
+EXAMPLES = int(os.environ.get("SPARROW_EXAMPLES", 2000 if LONG else 100))
 
 settings.register_profile(
     "sparrow",
     deadline=None,
     derandomize=not LONG,
-    max_examples=2000 if LONG else 100,
+    max_examples=EXAMPLES,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -30,21 +30,25 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("tier", ["full", "long"])
-def test_everything_runs_in_order(sparrow: Sparrow, ran: list[str], tier: str) -> None:
-    outcome = sparrow("test", tier)
-    assert ran == ["ruff check", "ruff format", "mypy", "unit", "contract", "crash", "interop", "spark"]
-    assert outcome.lines[-1] == f"{2 * len(CHECKS)} passed, 0 failed"
+FAST = ["ruff check", "ruff format", "mypy", "unit", "contract"]
+FULL = [*FAST, "crash", "interop", "spark"]
 
 
-def test_full_is_the_default(sparrow: Sparrow, ran: list[str]) -> None:
-    sparrow("test")
-    assert len(ran) == len(CHECKS)
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [(["fast"], FAST), (["full"], FULL), ([], FULL), (["long"], [*FULL, "mutation"])],
+)
+def test_a_tier_runs_its_checks_in_order(
+    sparrow: Sparrow, ran: list[str], arguments: list[str], names: list[str]
+) -> None:
+    outcome = sparrow("test", *arguments)
+    assert ran == names
+    assert outcome.lines[-1] == f"{2 * len(names)} passed, 0 failed"
 
 
-def test_the_fast_tier_leaves_out_what_is_slow(sparrow: Sparrow, ran: list[str]) -> None:
-    sparrow("test", "fast")
-    assert ran == ["ruff check", "ruff format", "mypy", "unit", "contract"]
+def test_the_long_tier_runs_every_check(sparrow: Sparrow, ran: list[str]) -> None:
+    sparrow("test", "long")
+    assert ran == [check.name for check in CHECKS]
 
 
 @pytest.mark.parametrize(

@@ -65,3 +65,26 @@ def test_bad_names_and_expressions_change_nothing() -> None:
     with pytest.raises(InvalidExpressionError):
         subscriptions.add("T", " || ", None)
     assert subscriptions.topics == ("%RETRY%g",)
+
+
+@pytest.mark.proves("client:C-39")
+def test_a_subscription_that_is_touched_has_a_newer_version_whatever_the_clock_says() -> None:
+    clock = At()
+    subscriptions = Subscriptions("g", clock)
+    subscriptions.add("T", "A", print)
+
+    def version() -> int:
+        data = subscriptions.find("T")
+        assert data is not None and data.tags == {"A"}
+        return data.version
+
+    subscriptions.touch("T")
+    assert version() == 1001, "the clock stands"
+    clock.time_ms = 5000
+    subscriptions.touch("T")
+    assert version() == 5000
+    clock.time_ms = 2000
+    subscriptions.touch("T")
+    assert version() == 5001, "the clock was set back"
+    subscriptions.touch("never")
+    assert subscriptions.topics == ("T", "%RETRY%g")

@@ -19,7 +19,7 @@ from sparrowmq.cli.common import UsageError
 
 
 class Tier(StrEnum):
-    """How much is run."""
+    """How much is run; each holds the ones before it."""
 
     FAST = "fast"
     FULL = "full"
@@ -28,12 +28,17 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One command; `pytest` ones count each test, the others count as one."""
+    """One command, run from `tier` on; `pytest` ones count each test, the others count as one."""
 
     name: str
     arguments: Sequence[str]
-    fast: bool = True
+    tier: Tier = Tier.FAST
     pytest: bool = False
+
+    def belongs_to(self, tier: Tier) -> bool:
+        """Whether the tier runs it."""
+        order = list(Tier)
+        return order.index(self.tier) <= order.index(tier)
 
 
 @dataclass(slots=True)
@@ -66,20 +71,24 @@ CHECKS: Final = (
     Check("mypy", ("mypy", "--strict")),
     Check("unit", ("pytest", "tests", *(f"--ignore=tests/{kind}" for kind in KINDS)), pytest=True),
     Check("contract", ("pytest", "tests/contract"), pytest=True),
-    *(Check(kind, ("pytest", f"tests/{kind}"), fast=False, pytest=True) for kind in SLOW_KINDS),
+    *(Check(kind, ("pytest", f"tests/{kind}"), Tier.FULL, pytest=True) for kind in SLOW_KINDS),
+    Check("mutation", ("tests.mutation",), Tier.LONG),
 )
 
 
 def test(
     tier: Annotated[
-        Tier, typer.Argument(help="fast: two minutes; full: what CI runs; long: more samples, no hurry.")
+        Tier,
+        typer.Argument(
+            help="fast: two minutes; full: what CI runs; long: more samples, mutations, no hurry."
+        ),
     ] = Tier.FULL,
 ) -> None:
     """Run the checks of this repository; the last line is the count."""
     root = repository()
     total = Count()
     for check in CHECKS:
-        if check.fast or tier is not Tier.FAST:
+        if check.belongs_to(tier):
             print(f"=== {check.name}", flush=True)
             started = time.monotonic()
             count = run_check(check, root, tier)

@@ -89,6 +89,7 @@ def test_text_is_ordered_by_utf16_unit_as_in_java() -> None:
     texts = ["\uff5e", "\U0001f600", "a"]
     assert sorted(texts) == ["a", "\uff5e", "\U0001f600"]
     assert sorted(texts, key=utf16_key) == ["a", "\U0001f600", "\uff5e"]
+    assert utf16_key("a\ud83d") == b"\x00a\xd8\x3d", "half a pair is text, too"
 
 
 @pytest.mark.proves("client:Z-04")
