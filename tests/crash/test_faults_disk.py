@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -290,3 +291,25 @@ def test_a_flush_that_fails_stops_taking_messages_and_says_why(monkeypatch: pyte
         found = run(stored(cluster.namesrv))
         assert found[0][3] == b"before"
         assert run(send_few(cluster.namesrv))[0][2] == len(found)
+
+
+READ_EMPTY_SLOTS = """
+import os, sys
+from pathlib import Path
+from sparrowmq.store.timer_wheel import TimerWheel
+wheel = TimerWheel(Path(sys.argv[1]) / "timerwheel")
+wheel.load()
+try:
+    (Path(sys.argv[1]) / "filler").write_bytes(bytes(8 << 20))
+except OSError as error:
+    print(error)
+print(wheel.next_slot(1_795_254_350_000, 1_795_255_350_000))
+"""
+
+
+def test_empty_slots_of_the_timer_wheel_are_read_on_a_full_disk(tmp_path: Path) -> None:
+    """A mapping would kill the process here: a file system in memory needs room to read what is not there."""
+    with mounted(tmp_path / "disk"):
+        command = [sys.executable, "-c", READ_EMPTY_SLOTS, str(tmp_path / "disk")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["None"]), done

@@ -12,7 +12,6 @@ The slot of a time is its second modulo the number of slots. A slot that names a
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -43,12 +42,15 @@ class Slot(NamedTuple):
 
 
 class TimerWheel:
-    """The slots. Written by position, so a full disk is an error and no crash; read through a mapping."""
+    """The slots, read and written by position.
+
+    Through a mapping a full disk would kill the process: a file system in memory needs room even to read a
+    slot that was never written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = -1
-        self._map: mmap.mmap | None = None
 
     def load(self) -> bool:
         """Open the file, made when there is none; whether it was there. Raises the `StoreError` family."""
@@ -64,16 +66,14 @@ class TimerWheel:
                     "plan the waiting messages anew"
                 )
             self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            self._map = mmap.mmap(self._fd, WHEEL_BYTES, access=mmap.ACCESS_READ)
         except OSError as error:
             raise disk.store_error("cannot open", self.path, error) from error
         return found
 
     def get(self, time_ms: int) -> Slot | None:
-        """The slot of a time, or None when it is empty."""
-        assert self._map is not None
+        """The slot of a time, or None when it is empty. Raises `StoreError`."""
         second = time_ms // PRECISION_MS
-        time, first, last, count, _ = SLOT.unpack_from(self._map, second % SLOTS * SLOT_BYTES)
+        time, first, last, count, _ = SLOT.unpack(self._read(second % SLOTS, 1))
         return Slot(first, last, count) if time == second and second else None
 
     def put(self, time_ms: int, slot: Slot) -> None:
@@ -85,13 +85,15 @@ class TimerWheel:
             raise disk.store_error("cannot write to", self.path, error) from error
 
     def next_slot(self, start_ms: int, end_ms: int) -> int | None:
-        """The first time from `start_ms` to `end_ms` (both included) whose slot is not empty."""
-        assert self._map is not None
+        """The first time from `start_ms` to `end_ms` (both included) whose slot is not empty.
+
+        Raises `StoreError`.
+        """
         second, end = start_ms // PRECISION_MS, end_ms // PRECISION_MS
         while second <= end:
             at = second % SLOTS
             count = min(_BLOCK, SLOTS - at, end - second + 1)
-            block = self._map[at * SLOT_BYTES : (at + count) * SLOT_BYTES]
+            block = self._read(at, count)
             if block != _ZEROS[: len(block)]:
                 for index, fields in enumerate(SLOT.iter_unpack(block)):
                     if fields[0] == second + index and fields[0]:
@@ -100,14 +102,22 @@ class TimerWheel:
         return None
 
     def slots(self) -> Iterator[tuple[int, Slot]]:
-        """All slots that were ever used and not since, by place in the file: time in ms, slot."""
-        assert self._map is not None
+        """All slots that were ever used and not since, by place in the file: time in ms, slot.
+
+        Raises `StoreError`.
+        """
         for low, high in disk.data_extents(self._fd, 0, WHEEL_BYTES):
-            first = low // SLOT_BYTES * SLOT_BYTES
-            for at in range(first, high, SLOT_BYTES):
-                time, begin, last, count, _ = SLOT.unpack_from(self._map, at)
-                if time:
-                    yield time * PRECISION_MS, Slot(begin, last, count)
+            for at in range(low // SLOT_BYTES, -(-high // SLOT_BYTES), _BLOCK):
+                block = self._read(at, min(_BLOCK, -(-high // SLOT_BYTES) - at))
+                for time, first, last, count, _ in SLOT.iter_unpack(block):
+                    if time:
+                        yield time * PRECISION_MS, Slot(first, last, count)
+
+    def _read(self, at: int, count: int) -> bytes:
+        try:
+            return os.pread(self._fd, count * SLOT_BYTES, at * SLOT_BYTES)
+        except OSError as error:
+            raise disk.store_error("cannot read", self.path, error) from error
 
     def clear(self) -> None:
         """Empty every slot; raises `StoreError`."""
@@ -122,9 +132,6 @@ class TimerWheel:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        if self._map is not None:
-            self._map.close()
-            self._map = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
