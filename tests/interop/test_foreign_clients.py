@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Final
 
@@ -145,17 +146,23 @@ def test_they_read_what_we_send_by_tag_and_go_on_where_they_left(
         for n in range(3)
         for tag in ("TagA", "TagB", "TagC")
     ]
-    send(namesrv, *messages, Message(name, LARGE.encode(), tags="TagA"))
+    last = [
+        LARGE,
+        "one",
+        "two",
+        "three",
+    ]  # each queue ends with one that is wanted, so that its end is committed
+    send(namesrv, *messages, *(Message(name, body.encode(), tags="TagA") for body in last))
     client.call("start", **where)
-    until_sync(lambda: len(bodies(client, name)) >= 7, 30)
+    until_sync(lambda: len(bodies(client, name)) >= 10, 30)
+    until_sync(lambda: all(done == end for done, end in progress(namesrv, name, name)), 30)
     got = client.call("stop", consumer=name)
-    wanted = sorted([LARGE, *(f"{tag} {n}" for tag in ("TagA", "TagC") for n in range(3))])
+    wanted = sorted([*last, *(f"{tag} {n}" for tag in ("TagA", "TagC") for n in range(3))])
     assert sorted(each["body"] for each in got) == wanted
     if kind == "cpp":
         assert sorted(client.call("pull", **{**where, "group": f"{name}_pull"})) == wanted
     first = next(each for each in got if each["body"] == "TagA 1")
     assert (first["tags"], first["keys"], first["color"], first["tries"]) == ("TagA", "k1", "rot", 0)
-    until_sync(lambda: all(done == end for done, end in progress(namesrv, name, name)), 30)
     send(namesrv, *(Message(name, b"later %d" % n, tags="TagA") for n in range(2)))
     client.call("start", **where)
     until_sync(lambda: len(bodies(client, name)) >= 2, 30)
@@ -215,13 +222,17 @@ def test_one_group_with_ours(cluster: LocalCluster, client: ForeignClient, name:
     theirs = {"namesrv": cluster.namesrv, "group": name, "topic": name, "expression": "*"}
     ours: list[str] = []
 
+    rounds = itertools.count()
+
     async def round_of_messages() -> bool:
-        before = len(ours), len(bodies(client, name))
+        """Whether each has half of a round's messages; theirs begins at the end and may miss the first."""
+        body = str(next(rounds))
         async with aio.Producer("p", namesrv=cluster.namesrv) as producer:
             for queue in (await producer.queues(name)) * 2:
-                await producer.send(Message(name, b"x"), queue=queue)
-        await until(lambda: len(ours) + len(bodies(client, name)) >= sum(before) + 8, 30)
-        return (len(ours) - before[0], len(bodies(client, name)) - before[1]) == (4, 4)
+                await producer.send(Message(name, body.encode()), queue=queue)
+        with suppress(AssertionError):
+            await until(lambda: ours.count(body) + bodies(client, name).count(body) >= 8, 5)
+        return (ours.count(body), bodies(client, name).count(body)) == (4, 4)
 
     async def main() -> None:
         settings = ConsumerSettings(
@@ -231,7 +242,7 @@ def test_one_group_with_ours(cluster: LocalCluster, client: ForeignClient, name:
             consumer.subscribe(name, handler=lambda message: ours.append(message.body.decode()))
             await asyncio.to_thread(client.call, "start", consumer=name, **theirs)
             await until(lambda: len([q for q in consumer.assignment if q.topic == name]) == 2, 30)
-            await until(round_of_messages, 30)
+            await until(round_of_messages, 60)
 
     run(main())
     client.call("stop", consumer=name)

@@ -81,10 +81,16 @@ def test_groups_and_connections(
             assert (seen["consumeType"], seen["messageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
         (known,) = admin.call("producers", group=producers, topic=name)["connectionSet"]
         assert known["language"] == "JAVA"
-    progress = admin.group_progress(group)
-    assert set(progress) == {MessageQueue(name, "broker-a", 0), MessageQueue(name, "broker-a", 1)}
-    assert sum(broker for broker, _ in progress.values()) == 8
-    assert all(consumer == broker for broker, consumer in progress.values())
+    queues = {MessageQueue(name, "broker-a", 0), MessageQueue(name, "broker-a", 1)}
+
+    def committed() -> bool:
+        """What the member committed when it left: a one-way request that another thread may still hold."""
+        progress = admin.group_progress(group)
+        assert set(progress) == queues
+        assert sum(broker for broker, _ in progress.values()) == 8
+        return all(consumer == broker for broker, consumer in progress.values())
+
+    until_sync(committed)
     assert admin.call("groups_of_topic", topic=name) == [group]
     with pytest.raises(JavaError) as offline:
         admin.call("consumers", group=group)

@@ -104,6 +104,7 @@ def mover(topics: Topics, topic: str, queues: list[MessageQueue], offset: int) -
     group = f"mover_{topic}"[:60]
     with mq.PullConsumer(group, namesrv=topics.cluster.namesrv) as consumer:
         for queue in queues:
+            consumer.pull(queue, 0)  # the first pull makes the group
             consumer.commit(queue, offset)
     return group
 
