@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from tests.support import run
 
@@ -81,6 +84,33 @@ def test_offsets_are_stored_with_or_without_answer() -> None:
     assert at.notified[0].ext["commitOffset"] == "5"
     run(asks.update_offset("h:1", "g", QUEUE, 6, oneway=False))
     assert at.asked[0].ext["commitOffset"] == "6"
+
+
+def test_the_first_commit_of_a_group_and_topic_goes_alone() -> None:
+    """Apache's broker may lose one of two at once: it makes their table without a lock."""
+
+    under_way: list[int] = []
+    most: list[int] = []
+
+    class Slow(Remote):
+        async def call(self, *args: Any) -> Command:
+            under_way.append(1)
+            most.append(len(under_way))
+            await asyncio.sleep(0)
+            under_way.pop()
+            return await super().call(*args)
+
+    async def main() -> None:
+        at = Slow(Command(0, 1, FLAG_RESPONSE, {}))
+        asks = BrokerRequests(at)
+        queues = [MessageQueue("T", "b", number) for number in range(4)]
+        await asyncio.gather(*(asks.update_offset("h:1", "g", queue, 5, oneway=False) for queue in queues))
+        assert most == [1, 1, 1, 1]
+        await asyncio.gather(*(asks.update_offset("h:1", "g", queue, 6, oneway=False) for queue in queues))
+        assert max(most) == 4
+        assert sorted(int(command.ext["queueId"]) for command in at.asked) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+    run(main())
 
 
 def test_incomplete_answers_are_protocol_errors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, Protocol
 
 import msgspec
@@ -142,6 +143,9 @@ class BrokerRequests:
 
     def __init__(self, remoting: Remoting) -> None:
         self._remoting = remoting
+        self._confirmed: set[tuple[str, str, str]] = set()
+        """Address, group and topic that an offset was confirmed for."""
+        self._first_commits: dict[tuple[str, str, str], asyncio.Lock] = {}
 
     async def ask(
         self,
@@ -193,6 +197,9 @@ class BrokerRequests:
     ) -> None:
         """Store the next offset the group will consume; without `oneway` the broker confirms it.
 
+        The first commit of a group and topic goes alone: Apache's broker makes their table of offsets without
+        a lock, and of two first commits at once it may confirm both and keep one.
+
         Raises `BrokerError`, with code 26 for a group that the broker does not know (broker:5.5).
         """
         header = headers.UpdateConsumerOffsetRequest(
@@ -205,6 +212,18 @@ class BrokerRequests:
         if oneway:
             await self._remoting.notify(address, command(RequestCode.UPDATE_CONSUMER_OFFSET, header))
             return
+        place = (address, group, queue.topic)
+        if place in self._confirmed:
+            await self._confirm_offset(address, group, header)
+            return
+        async with self._first_commits.setdefault(place, asyncio.Lock()):
+            await self._confirm_offset(address, group, header)
+        self._confirmed.add(place)
+        self._first_commits.pop(place, None)
+
+    async def _confirm_offset(
+        self, address: str, group: str, header: headers.UpdateConsumerOffsetRequest
+    ) -> None:
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         try:
             await self.ask(address, code, header, timeout=OFFSET_TIMEOUT)
