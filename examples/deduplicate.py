@@ -2,9 +2,9 @@
 
     python examples/deduplicate.py 127.0.0.1:9876
 
-A broker delivers a message at least once: after a crash, a time-out or a retry it may come again, and a producer that
-did not get its answer may send it again. The key of the order is written in the same transaction of the database as
-its effect, so that the second one finds it there.
+A broker delivers a message at least once: after a crash, a time-out or a retry it may come again, and a
+producer that did not get its answer may send it again. The key of the order is written in the same
+transaction of the database as its effect, so that the second one finds it there.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def clicks() -> Iterator[mq.Message]:
 
 
 async def run(namesrv: str) -> None:
-    """Send all from a few tasks; each has one message on its way and waits for room in front of the broker."""
+    """Send all from a few tasks; each has one message under way and waits for room before the broker."""
     async with aio.Admin(namesrv=namesrv) as admin:
         await admin.create_topic(TOPIC, queues=4)
     settings = mq.ProducerSettings(namesrv=namesrv, linger=0.005, in_flight_max=1024, send_timeout=30.0)

@@ -2,7 +2,8 @@
 
     python examples/nightly_batch.py 127.0.0.1:9876
 
-The group keeps where it was. The job commits only when its result is written, so one that fails is repeated whole.
+The group keeps where it was. The job commits only when its result is written, so one that fails is repeated
+whole.
 """
 
 from __future__ import annotations

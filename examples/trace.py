@@ -2,8 +2,8 @@
 
     python examples/trace.py 127.0.0.1:9876
 
-The same from a shell: `sparrow trace ID`. Brokers have the trace topic with `traceTopicEnable`, or make it themselves
-with `autoCreateTopicEnable`.
+The same from a shell: `sparrow trace ID`. Brokers have the trace topic with `traceTopicEnable`, or make it
+themselves with `autoCreateTopicEnable`.
 """
 
 from __future__ import annotations
