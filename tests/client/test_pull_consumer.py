@@ -19,14 +19,12 @@ from sparrowmq.core.errors import (
     NoRouteError,
     RequestTimeoutError,
     SettingsError,
-    TransportError,
 )
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus
 from sparrowmq.protocol import headers, properties
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.record import decode_records
-from sparrowmq.transport.server import Server
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 PULL = int(RequestCode.PULL_MESSAGE)
@@ -101,42 +99,6 @@ def test_waiting_is_done_at_the_broker() -> None:
         assert (batch.count, batch.next_offset) == (1, 51)
         header = headers.from_ext(headers.PullMessageRequest, cluster.broker.requests(PULL)[0].ext)
         assert (header.sys_flag, header.suspend_timeout_millis) == (6, 20000)
-
-    flow(test)
-
-
-@pytest.mark.parametrize("what", ["fetch_raw", "max_offset"])
-def test_a_broker_that_moved_is_found_again(what: str) -> None:
-    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
-        async def call() -> int:
-            if what == "max_offset":
-                return await consumer.max_offset(QUEUE)
-            return (await consumer.fetch_raw(QUEUE, 18)).next_offset
-
-        assert await call() == 50
-        before = cluster.broker.server
-        await before.close(0.1)
-        cluster.broker.server = Server(before.handler)
-        await cluster.broker.server.start()
-        try:
-            with pytest.raises(TransportError):
-                await call()
-            assert await call() == 50
-        finally:
-            await cluster.broker.server.close(1.0)
-
-    flow(test)
-
-
-def test_a_silent_name_server_does_not_keep_it_from_a_broker_that_is_back() -> None:
-    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
-        assert await consumer.max_offset(QUEUE) == 50
-        cluster.broker.on[RequestCode.GET_MAX_OFFSET] = lambda conn, c: conn.close("restarts")
-        with pytest.raises(TransportError):
-            await consumer.max_offset(QUEUE)
-        cluster.broker.on.clear()
-        await cluster.name_server.close(0.1)
-        assert await consumer.max_offset(QUEUE) == 50
 
     flow(test)
 

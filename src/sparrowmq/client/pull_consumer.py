@@ -3,19 +3,19 @@
 `fetch_raw` is the bulk path: stored records as bytes. Our brokers answer with up to 8 MiB; Apache's give 32
 messages at most (broker:5.2), so a fast reader keeps several pulls in flight. Calls may overlap freely.
 
-This is the shell: `LitePull` reads ahead for `poll`, `PullMember` is the membership, `PullPlan` what was
-asked for.
+This is the shell: `QueueReader` asks brokers about single queues, `LitePull` reads ahead for `poll`,
+`PullMember` is the membership, `PullPlan` what was asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from sparrowmq.client.addresses import resolve_namesrv
 from sparrowmq.client.decoding import decode_messages
@@ -27,45 +27,24 @@ from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore, local_path
 from sparrowmq.client.pull_member import PullMember
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
-from sparrowmq.client.requests import (
-    PULL_SUBSCRIPTION,
-    PULL_SUSPEND,
-    PullAnswer,
-    decode_pull,
-    need_address,
-    pull_request,
-)
+from sparrowmq.client.queue_reader import MESSAGES_MAX, PullWish, QueueReader
+from sparrowmq.client.requests import PullAnswer, need_address
 from sparrowmq.client.settings import ClientSettings, PullSettings, check_range
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.client.topic_watch import CHECK_FIRST_SECONDS, TopicListener, TopicWatch
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import (
-    ClientError,
-    InvalidStateError,
-    NoRouteError,
-    SettingsError,
-    SparrowError,
-    TransportError,
-)
+from sparrowmq.core.errors import ClientError, InvalidStateError, NoRouteError, SettingsError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group, check_topic
 from sparrowmq.core.results import PullResult, PullStatus, RawBatch
-from sparrowmq.core.route import MASTER_ID
 from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol.filter import parse_expression
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 
-T = TypeVar("T")
-
-DEFAULT_GROUP: Final = "TOOLS_CONSUMER"
-"""Group named in pulls of a consumer that was given none; it never has offsets."""
-MESSAGES_MAX: Final = 2**31 - 1
 log = logging.getLogger("sparrowmq.client")
 
 BROADCASTING_INSTANCE: Final = "DEFAULT"
 _SEND_BACK_TIMEOUT: Final = 3.0
-_HOLD_MARGIN: Final = 10.0
-"""Seconds the client waits longer than the broker may hold a pull (client:E.1)."""
 
 
 class PullConsumer:
@@ -116,8 +95,7 @@ class PullConsumer:
         self._member: PullMember | None = None
         self._lite: LitePull | None = None
         self._failure: ClientError | None = None
-        self._suggested: dict[MessageQueue, int] = {}
-        self._silent: set[str] = set()
+        self._reader = QueueReader(self._running, group)
 
     def __repr__(self) -> str:
         return f"<PullConsumer {self.group!r} {self.state.value}{f' {self._lite!r}' if self._lite else ''}>"
@@ -420,8 +398,8 @@ class PullConsumer:
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
         `NoRouteError`, `BrokerError` or `TransportError`.
         """
-        check_range("max_bytes", max_bytes, 1, BULK_BYTES_MAX, "bytes")
-        answer = await self._pull(queue, offset, max_bytes, max_messages, expression, wait, timeout)
+        wish = PullWish(max_bytes, max_messages, expression, wait, timeout)
+        answer = await self._pull(queue, offset, wish)
         body = answer.body if answer.status is PullStatus.FOUND else b""
         return RawBatch(answer.status, body, answer.next_offset, answer.min_offset, answer.max_offset)
 
@@ -436,7 +414,8 @@ class PullConsumer:
         timeout: float | None = None,
     ) -> PullResult:
         """Messages from `offset` on, decoded and filtered by the text of tags. Otherwise as `fetch_raw`."""
-        answer = await self._pull(queue, offset, BULK_BYTES_MAX, max_messages, expression, wait, timeout)
+        wish = PullWish(BULK_BYTES_MAX, max_messages, expression, wait, timeout)
+        answer = await self._pull(queue, offset, wish)
         messages: list[ReceivedMessage] = []
         if answer.status is PullStatus.FOUND:
             tags = parse_expression(queue.topic, expression, 0).tags
@@ -448,21 +427,21 @@ class PullConsumer:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The smallest offset that is stored."""
-        return await self._ask(queue, lambda at: self._running().brokers.min_offset(at, queue))
+        return await self._reader.ask(queue, lambda brokers, at: brokers.min_offset(at, queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the next message will get."""
-        return await self._ask(queue, lambda at: self._running().brokers.max_offset(at, queue))
+        return await self._reader.ask(queue, lambda brokers, at: brokers.max_offset(at, queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
-        return await self._ask(
-            queue, lambda at: self._running().brokers.search_offset(at, queue, timestamp_ms)
+        return await self._reader.ask(
+            queue, lambda brokers, at: brokers.search_offset(at, queue, timestamp_ms)
         )
 
     async def earliest_time(self, queue: MessageQueue) -> int | None:
         """Epoch milliseconds of the oldest stored message; None when there is none."""
-        found = await self._ask(queue, lambda at: self._running().brokers.earliest_store_time(at, queue))
+        found = await self._reader.ask(queue, lambda brokers, at: brokers.earliest_store_time(at, queue))
         return None if found < 0 else found
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -577,12 +556,11 @@ class PullConsumer:
 
     async def _read_committed(self, queue: MessageQueue) -> int | None:
         group = self._need_group()
-        return await self._ask(queue, lambda at: self._running().brokers.query_offset(at, group, queue))
+        return await self._reader.ask(queue, lambda brokers, at: brokers.query_offset(at, group, queue))
 
     async def _send_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        await self._ask(
-            queue,
-            lambda at: self._running().brokers.update_offset(at, group, queue, offset, oneway=False),
+        await self._reader.ask(
+            queue, lambda brokers, at: brokers.update_offset(at, group, queue, offset, oneway=False)
         )
 
     def _need_group(self) -> str:
@@ -590,67 +568,10 @@ class PullConsumer:
             raise ClientError("this pull consumer has no group: make it with PullConsumer('my-group', …)")
         return self.group
 
-    async def _ask(self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]]) -> T:
-        """What the master of `queue` answers."""
-        routes = self._running().routes
-        await self._learn(queue, routes.master(queue.broker_name))
-        address = need_address(routes.master(queue.broker_name), queue, "master")
-        with self._noting_silence(queue):
-            return await ask(address)
-
-    async def _learn(self, queue: MessageQueue, known: str | None) -> None:
-        """Ask for the route when no address is known, or the last call failed: the broker may have moved."""
-        if known is not None and queue.broker_name not in self._silent:
-            return
-        try:
-            await self._running().update_route(queue.topic)
-        except SparrowError:
-            if known is None:
-                raise
-        self._silent.discard(queue.broker_name)
-
-    @contextmanager
-    def _noting_silence(self, queue: MessageQueue) -> Iterator[None]:
-        try:
-            yield
-        except TransportError:
-            self._silent.add(queue.broker_name)
-            self._suggested.pop(queue, None)
-            raise
-
-    async def _pull(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_bytes: int,
-        max_messages: int,
-        expression: Expression,
-        wait: float,
-        timeout: float | None,
-    ) -> PullAnswer:
-        instance = self._running()
-        routes = instance.routes
+    async def _pull(self, queue: MessageQueue, offset: int, wish: PullWish) -> PullAnswer:
+        self._running()
         check_range("offset", offset, 0, 2**63 - 1)
-        check_range("max_messages", max_messages, 1, MESSAGES_MAX)
-        check_range("wait", wait, 0, 3600, "seconds")
+        wish.check()
         if self._member is not None and self._plan.note_pull(queue.topic):
             self._member.plan_changed()
-        await self._learn(queue, routes.readable(queue.broker_name))
-        address = routes.readable(queue.broker_name, self._suggested.get(queue, MASTER_ID))
-        address = need_address(address, queue, "broker")
-        request = pull_request(
-            group=self.group or DEFAULT_GROUP,
-            queue=queue,
-            offset=offset,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            hold=wait,
-            subscription=parse_expression(queue.topic, expression, 0),
-            sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if wait > 0 else 0),
-            bulk_bytes=max_bytes,
-        )
-        limit = wait + _HOLD_MARGIN if timeout is None else timeout
-        with self._noting_silence(queue):
-            answer = decode_pull(await instance.remoting.call(address, request, limit), address, queue)
-        self._suggested[queue] = answer.suggested_broker_id
-        return answer
+        return await self._reader.pull(queue, offset, wish)

@@ -24,12 +24,12 @@ from sparrowmq.client.admin_types import (
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.producer import Producer as _Producer
 from sparrowmq.client.publish import QueueSelector
-from sparrowmq.client.pull_consumer import MESSAGES_MAX
 from sparrowmq.client.pull_consumer import PullConsumer as _PullConsumer
 from sparrowmq.client.pull_plan import QueueListener
 from sparrowmq.client.pull_schedule import PullCallback
 from sparrowmq.client.pull_schedule import PullSchedule as _PullSchedule
 from sparrowmq.client.push_consumer import PushConsumer as _PushConsumer
+from sparrowmq.client.queue_reader import MESSAGES_MAX
 from sparrowmq.client.settings import ClientSettings, ConsumeFrom, ConsumerSettings, Model, ProducerSettings
 from sparrowmq.client.sync_base import Facade, ProducerFacade, PullScheduleFacade, PushConsumerFacade
 from sparrowmq.client.topic_watch import TopicListener

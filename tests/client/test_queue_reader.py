@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, fake_cluster
+from tests.support import run
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.queue_reader import BULK_BYTES_MAX, PullWish, QueueReader
+from sparrowmq.client.settings import ClientSettings
+from sparrowmq.core.errors import ClientError, InvalidStateError, SettingsError, TransportError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import PullStatus
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.transport.server import Server
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+PULL = int(RequestCode.PULL_MESSAGE)
+
+
+def flow(
+    test: Callable[[FakeCluster, QueueReader], Coroutine[Any, Any, None]], group: str | None = "g"
+) -> None:
+    """Run `test` with a cluster that has 50 messages in the queue, and a reader of a client of its own."""
+
+    async def main() -> None:
+        async with fake_cluster("T", queues=1) as cluster:
+            for number in range(50):
+                cluster.broker.store("T", 0, b"%d" % number)
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            instance.start()
+            try:
+                await test(cluster, QueueReader(lambda: instance, group))
+            finally:
+                await instance.close()
+
+    run(main())
+
+
+async def end_of(reader: QueueReader, queue: MessageQueue = QUEUE) -> int:
+    return await reader.ask(queue, lambda brokers, address: brokers.max_offset(address, queue))
+
+
+def test_a_pull_asks_for_what_is_wished() -> None:
+    async def test(cluster: FakeCluster, reader: QueueReader) -> None:
+        answer = await reader.pull(QUEUE, 3, PullWish(max_bytes=9999, max_messages=5, expression="A || B"))
+        assert (answer.status, answer.next_offset, answer.max_offset) == (PullStatus.FOUND, 8, 50)
+        (asked,) = cluster.broker.requests(PULL)
+        assert (asked.ext["queueOffset"], asked.ext["maxMsgNums"], asked.ext["subscription"]) == (
+            "3",
+            "5",
+            "A || B",
+        )
+        assert (asked.ext["consumerGroup"], asked.ext["sysFlag"]) == ("g", "4")
+        cluster.broker.release()
+        await reader.pull(QUEUE, 50, PullWish(wait=2.5))
+        held = cluster.broker.requests(PULL)[1].ext
+        assert (held["sysFlag"], held["suspendTimeoutMillis"]) == ("6", "2500")
+
+    flow(test)
+
+
+def test_without_a_group_a_common_one_is_named() -> None:
+    async def test(cluster: FakeCluster, reader: QueueReader) -> None:
+        await reader.pull(QUEUE, 0, PullWish())
+        assert cluster.broker.requests(PULL)[0].ext["consumerGroup"] == "TOOLS_CONSUMER"
+
+    flow(test, None)
+
+
+@pytest.mark.parametrize("what", ["pull", "ask"])
+def test_a_broker_that_moved_is_found_again(what: str) -> None:
+    async def test(cluster: FakeCluster, reader: QueueReader) -> None:
+        async def call() -> int:
+            return (
+                await end_of(reader)
+                if what == "ask"
+                else (await reader.pull(QUEUE, 18, PullWish())).next_offset
+            )
+
+        assert await call() == 50
+        before = cluster.broker.server
+        await before.close(0.1)
+        cluster.broker.server = Server(before.handler)
+        await cluster.broker.server.start()
+        try:
+            with pytest.raises(TransportError):
+                await call()
+            assert await call() == 50
+        finally:
+            await cluster.broker.server.close(1.0)
+
+    flow(test)
+
+
+def test_a_silent_name_server_does_not_keep_it_from_a_broker_that_is_back() -> None:
+    async def test(cluster: FakeCluster, reader: QueueReader) -> None:
+        assert await end_of(reader) == 50
+        cluster.broker.on[RequestCode.GET_MAX_OFFSET] = lambda conn, c: conn.close("restarts")
+        with pytest.raises(TransportError):
+            await end_of(reader)
+        cluster.broker.on.clear()
+        await cluster.name_server.close(0.1)
+        assert await end_of(reader) == 50
+
+    flow(test)
+
+
+def test_a_broker_that_nobody_knows_is_named() -> None:
+    async def test(cluster: FakeCluster, reader: QueueReader) -> None:
+        with pytest.raises(ClientError, match="broker-z"):
+            await end_of(reader, MessageQueue("T", "broker-z", 0))
+        with pytest.raises(ClientError, match="broker-z"):
+            await reader.pull(MessageQueue("T", "broker-z", 0), 0, PullWish())
+
+    flow(test)
+
+
+def test_without_a_running_client_its_error_is_raised() -> None:
+    def closed() -> ClientInstance:
+        raise InvalidStateError("it is closed")
+
+    async def main() -> None:
+        reader = QueueReader(closed, "g")
+        with pytest.raises(InvalidStateError, match="it is closed"):
+            await end_of(reader)
+        with pytest.raises(InvalidStateError, match="it is closed"):
+            await reader.pull(QUEUE, 0, PullWish())
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_bytes", 0), ("max_bytes", BULK_BYTES_MAX + 1), ("max_messages", 0), ("max_messages", 2**31),
+     ("wait", -0.1), ("wait", 3600.1)],
+)  # fmt: skip
+def test_wishes_out_of_range_are_refused(name: str, value: float) -> None:
+    wish = PullWish(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=name):
+        wish.check()
+
+
+def test_the_limits_can_be_wished() -> None:
+    PullWish(BULK_BYTES_MAX, 2**31 - 1, "*", 3600).check()
+    PullWish(1, 1, "*", 0).check()
+
+
+@pytest.mark.parametrize(("wait", "timeout", "seconds"), [(0, None, 10), (5, None, 15), (5, 1.5, 1.5)])
+def test_an_answer_may_take_a_little_longer_than_the_broker_may_wait(
+    wait: float, timeout: float | None, seconds: float
+) -> None:
+    assert PullWish(wait=wait, timeout=timeout).seconds == seconds
