@@ -161,9 +161,29 @@ class Broker:
             raise
 
     def _wire(self, store: MessageStore, store_host: bytes) -> ServerHandler:
+        """Make every part, those that others need first, and give what is to take requests."""
+        self._gate, signing = make_gate(self.settings, self._clock)
+        self._client = RemotingClient(tls=self._outgoing_tls(), hooks=() if signing is None else (signing,))
+        self._make_tables(store)
+        self._registration = self._make_registration()
+        self._make_paths(store, store_host)
+        self._make_services(store, store_host)
+        handlers = self._handlers(store)
+        if self._gate is not None:
+            handlers = PlacedRequests(self._gate, self._inner.read).guard(handlers)
+        self._general = CommandHandler(handlers)
+        chunks = ChunkHandler(
+            self._sending,
+            self._pulling,
+            self._general,
+            connection_gone=self._membership.connection_gone,
+        )
+        return chunks if self._gate is None else GuardedHandler(chunks, self._gate)
+
+    def _make_tables(self, store: MessageStore) -> None:
+        """What the broker knows: topics, groups, offsets and filters, which have files, clients and locks."""
         settings, clock = self.settings, self._clock
         config = settings.store_path_root_dir / "config"
-        self._gate, signing = make_gate(settings, clock)
         self._topics = TopicTable(settings, store, ConfigFile(config / "topics.json"), clock)
         self._groups = GroupTable(
             ConfigFile(config / "subscriptionGroup.json"),
@@ -181,16 +201,10 @@ class Broker:
         )
         self._clients = ClientTable()
         self._locks = QueueLocks(clock)
-        self._flusher = Flusher(
-            store,
-            self._pool,
-            sync=settings.flush_disk_type == "SYNC_FLUSH",
-            interval=settings.flush_interval_commit_log / 1000,
-            timeout=settings.sync_flush_timeout / 1000,
-            queue_interval=settings.flush_interval_consume_queue / 1000,
-        )
-        self._client = RemotingClient(tls=self._outgoing_tls(), hooks=() if signing is None else (signing,))
-        self._registration = Registration(
+
+    def _make_registration(self) -> Registration:
+        settings = self.settings
+        return Registration(
             self._client,
             split_addresses(settings.namesrv_addr),
             identity=RegisterBrokerRequest(
@@ -204,16 +218,23 @@ class Broker:
             period=settings.register_name_server_period / 1000,
             timeout=settings.register_broker_timeout_mills / 1000,
         )
+
+    def _make_paths(self, store: MessageStore, store_host: bytes) -> None:
+        """The ways of messages: to disk, out to consumers, in from producers and from the broker itself."""
+        settings, clock, topic_made = self.settings, self._clock, self._registration.changed_soon
+        self._flusher = Flusher(
+            store,
+            self._pool,
+            sync=settings.flush_disk_type == "SYNC_FLUSH",
+            interval=settings.flush_interval_commit_log / 1000,
+            timeout=settings.sync_flush_timeout / 1000,
+            queue_interval=settings.flush_interval_consume_queue / 1000,
+        )
         self._pulling = PullPath(
             settings, store, self._topics, self._groups, self._clients, self._offsets, self._filters
         )
         self._inner = InnerStore(
-            store,
-            self._topics,
-            self._flusher,
-            clock,
-            wake=self._pulling.wake,
-            topic_made=self._registration.changed_soon,
+            store, self._topics, self._flusher, clock, wake=self._pulling.wake, topic_made=topic_made
         )
         self._delayed = DelayedMessages(
             settings,
@@ -223,7 +244,7 @@ class Broker:
             self._groups,
             clock,
             self._pool,
-            topic_made=self._registration.changed_soon,
+            topic_made=topic_made,
             is_locked=self._locks.is_ordered,
         )
         self._sending = SendPath(
@@ -237,14 +258,17 @@ class Broker:
             registration=self._registration,
             retries=self._delayed.retries,
         )
+
+    def _make_services(self, store: MessageStore, store_host: bytes) -> None:
+        """What goes on beside messages: upkeep, groups' members, transactions, replies, locks, queries."""
         self._upkeep = Upkeep(
-            settings,
+            self.settings,
             store,
             self._topics,
             self._offsets,
             self._pulling,
             pool=self._pool,
-            clock=clock,
+            clock=self._clock,
             waiting=self._delayed.runtime,
             changed=self._apply,
             occasional=self._occasional,
@@ -255,10 +279,10 @@ class Broker:
             self._topics,
             self._filters,
             topic_made=self._registration.changed_soon,
-            at_once=settings.real_time_notify_consumer_change,
+            at_once=self.settings.real_time_notify_consumer_change,
         )
         self._exchange = Exchange(
-            settings,
+            self.settings,
             store,
             self._inner,
             self._topics,
@@ -266,22 +290,11 @@ class Broker:
             self._clients,
             self._offsets,
             self._pulling,
-            clock,
+            self._clock,
             store_host=store_host,
             address=self.address,
             locks=self._locks,
         )
-        handlers = self._handlers(store)
-        if self._gate is not None:
-            handlers = PlacedRequests(self._gate, self._inner.read).guard(handlers)
-        self._general = CommandHandler(handlers)
-        chunks = ChunkHandler(
-            self._sending,
-            self._pulling,
-            self._general,
-            connection_gone=self._membership.connection_gone,
-        )
-        return chunks if self._gate is None else GuardedHandler(chunks, self._gate)
 
     def _outgoing_tls(self) -> FollowedContext | None:
         """How name servers are spoken to: `useTLS`, with what `tls.client.…` says."""
