@@ -108,13 +108,12 @@ def _collect(
     A record's start must say that it is the one the entry means, so that damage never reaches a client as a
     buffer that cannot be taken apart.
     """
-    offset = result.next_offset
     buffers = result.buffers
     files, oldest, newest = log_.files, log_.min_position, log_.position
     view, base, limit = memoryview(b""), 0, 0  # records of the mapped file lie between base and limit
     run_start = run_end = -1
     count = size = 0
-    missing = False
+    offset = result.next_offset
     for physical, length, code in ENTRY.iter_unpack(entries):
         if count >= max_count and count:
             break
@@ -124,7 +123,7 @@ def _collect(
         if not base <= physical < limit:
             segment = files.at(physical) if physical >= oldest else None
             if segment is None:
-                missing = True
+                result.status = GetStatus.MESSAGE_WAS_REMOVING
                 offset += 1
                 continue
             if run_start >= 0:
@@ -141,32 +140,30 @@ def _collect(
                 and place != (length, RECORD_MAGIC_V2, offset, physical)
             )
         ):
-            missing = True
-            if code != CORRUPT_CODE and length >= RECORD_FIXED_BYTES and result.damaged < 0:
-                result.damaged = offset
-            offset += 1
-            continue
-        if match is not None and not match(view, at):
-            offset += 1
-            continue
-        if size + length > max_bytes and count:
-            break
-        if at != run_end:
-            if run_start >= 0:
-                buffers.append(view[run_start:run_end])
-            run_start = at
-        run_end = at + length
+            _pass_over(result, offset, length, code)
+        elif match is None or match(view, at):
+            if size + length > max_bytes and count:
+                break
+            if at != run_end:
+                if run_start >= 0:
+                    buffers.append(view[run_start:run_end])
+                run_start = at
+            run_end = at + length
+            count += 1
+            size += length
         offset += 1
-        count += 1
-        size += length
     if run_start >= 0:
         buffers.append(view[run_start:run_end])
-    result.next_offset = offset
-    result.count, result.size = count, size
+    result.next_offset, result.count, result.size = offset, count, size
     if count:
         result.status = GetStatus.FOUND
-    elif missing:
-        result.status = GetStatus.MESSAGE_WAS_REMOVING
+
+
+def _pass_over(result: GetResult, offset: int, length: int, code: int) -> None:
+    """Note an entry whose record is not the one it means; one that was known to be corrupt is no news."""
+    result.status = GetStatus.MESSAGE_WAS_REMOVING
+    if code != CORRUPT_CODE and length >= RECORD_FIXED_BYTES and result.damaged < 0:
+        result.damaged = offset
 
 
 def has_match(queue: ConsumeQueue, offset: int, codes: frozenset[int], *, scan_bytes: int) -> bool:

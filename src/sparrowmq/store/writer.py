@@ -131,53 +131,26 @@ class ChunkWriter:
         timestamp = self._timestamp
         if now_ms > timestamp:
             timestamp = now_ms
+        record: tuple[bytes, ...]
         if plain:
             try:
                 head = _pack_head(
-                    size,
-                    RECORD_MAGIC_V1,
-                    crc32(body) & CRC_MASK,
-                    queue.queue_id,
-                    flag,
-                    offset,
-                    start,
-                    sys_flag & ~_HOST_BITS,
-                    born_timestamp,
-                    born_host,
-                    timestamp,
-                    self._store_host,
-                    reconsume_times,
-                    prepared_offset,
-                    body_bytes,
-                )
+                    size, RECORD_MAGIC_V1, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, start,
+                    sys_flag & ~_HOST_BITS, born_timestamp, born_host, timestamp, self._store_host,
+                    reconsume_times, prepared_offset, body_bytes,
+                )  # fmt: skip
             except struct.error as error:
                 raise RecordError(f"a value does not fit its field of a record: {error}") from None
-            record: tuple[bytes, ...] = (
-                head,
-                body,
-                queue.topic_field,
-                properties_bytes.to_bytes(2, "big"),
-                properties,
-            )
+            record = (head, body, queue.topic_field, properties_bytes.to_bytes(2, "big"), properties)
         else:
-            record = (
-                encode_record(
-                    topic=queue.topic_bytes,
-                    queue_id=queue.queue_id,
-                    queue_offset=offset,
-                    physical_offset=start,
-                    body=body,
-                    properties=properties,
-                    flag=flag,
-                    sys_flag=sys_flag,
-                    born_timestamp=born_timestamp,
-                    born_host=born_host,
-                    store_timestamp=timestamp,
-                    store_host=self._store_host,
-                    reconsume_times=reconsume_times,
-                    prepared_offset=prepared_offset,
-                ),
-            )
+            whole = encode_record(
+                topic=queue.topic_bytes, queue_id=queue.queue_id, queue_offset=offset, physical_offset=start,
+                body=body, properties=properties, flag=flag, sys_flag=sys_flag,
+                born_timestamp=born_timestamp, born_host=born_host,
+                store_timestamp=timestamp, store_host=self._store_host,
+                reconsume_times=reconsume_times, prepared_offset=prepared_offset,
+            )  # fmt: skip
+            record = (whole,)
         if start != self._end:
             self._roll()
         self._timestamp = timestamp
