@@ -58,6 +58,7 @@ class RecordMatch:
         self._matches = predicate.matches_encoded
 
     def __call__(self, view: memoryview, at: int) -> bool:
+        """Whether the record that starts at byte `at` is wanted."""
         try:
             return self._matches(find_properties(view, at))
         except RecordError:

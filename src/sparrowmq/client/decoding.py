@@ -60,7 +60,7 @@ def _topic_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def decode_messages(
+def decode_messages(  # noqa: PLR0915  # one loop: a call for each message costs too much
     buffer: bytes,
     queue: MessageQueue,
     message_type: type[Received],

@@ -123,6 +123,7 @@ class ClientConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there: no delay for small writes, and a limit on what waits to be sent."""
         self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -130,6 +131,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def data_received(self, data: bytes) -> None:
+        """Answers go to those who wait for them, requests to the owner; a bad frame closes it."""
         self._active = self._heard = True
         self._heard_at = self._loop.time()
         try:
@@ -144,14 +146,17 @@ class ClientConnection(asyncio.Protocol):
             self.close(str(error))
 
     def pause_writing(self) -> None:
+        """More waits to be sent than the limit: senders wait."""
         self.paused = True
 
     def resume_writing(self) -> None:
+        """Enough was sent: senders go on."""
         self.paused = False
         self._active = True
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: calls that wait fail with the reason."""
         if self._close_timer is not None:
             self._close_timer.cancel()
         if not self.closed:

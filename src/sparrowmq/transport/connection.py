@@ -224,6 +224,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came: admit it and tell the handler, or refuse it."""
         self._transport = cast("asyncio.Transport", transport)
         self.peer = peer_of(transport.get_extra_info("peername"))
         self.born_host = pack_host(*self.peer)
@@ -240,6 +241,7 @@ class Connection(asyncio.Protocol):
         self._handler.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
+        """Frames for the handler, whose answers to them go out in one write; a bad one is refused."""
         self.active = True
         try:
             frames = self._reader.feed(data)
@@ -263,20 +265,24 @@ class Connection(asyncio.Protocol):
                 self._flush()
 
     def eof_received(self) -> None:
+        """The client sends no more: what was answered goes out before the socket closes."""
         self._flush()
 
     def pause_writing(self) -> None:
+        """The client does not take its answers: read nothing more from it."""
         self._paused = True
         self._unsent_seen = self._transport.get_write_buffer_size()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        """The client took its answers: read on."""
         self._paused = False
         self.active = True
         if not self.closed:
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: calls to the client fail, the handler is told."""
         self.closed = True
         if self._close_timer is not None:
             self._close_timer.cancel()

@@ -41,10 +41,12 @@ class FirstByte(asyncio.Protocol):
         self._handshake_seconds = handshake_seconds
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there: tell the connection, which writes plainly until TLS begins."""
         self._transport = cast("asyncio.Transport", transport)
         self._conn.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        """A handshake begins TLS; anything else is plain, or refused where TLS is enforced."""
         conn, transport = self._conn, self._transport
         if conn.closed:
             return
@@ -65,9 +67,11 @@ class FirstByte(asyncio.Protocol):
             conn.data_received(data)
 
     def eof_received(self) -> None:
+        """The client ended before it said anything."""
         self._conn.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: so is the connection."""
         self._conn.connection_lost(exc)
 
 
@@ -100,6 +104,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
     # The socket's protocol
 
     def data_received(self, data: bytes) -> None:
+        """Go on with the handshake, or decrypt for the connection; what breaks TLS ends it."""
         self._incoming.write(data)
         plain: list[bytes] = []
         ended = False
@@ -127,15 +132,19 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             self._conn.close("the client ended TLS")
 
     def eof_received(self) -> None:
+        """The client ended its side without a goodbye."""
         self._conn.eof_received()
 
     def pause_writing(self) -> None:
+        """The socket's buffer is full: the connection stops reading."""
         self._conn.pause_writing()
 
     def resume_writing(self) -> None:
+        """The socket's buffer has room again."""
         self._conn.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: so is the connection, and no handshake is waited for."""
         self._handshake_timer.cancel()
         self._conn.connection_lost(exc)
 
@@ -161,21 +170,27 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._raw.close()
 
     def abort(self) -> None:
+        """Close at once; what was written and not sent is lost."""
         self._raw.abort()
 
     def is_closing(self) -> bool:
+        """Whether the socket is closed or about to be."""
         return self._raw.is_closing()
 
     def get_write_buffer_size(self) -> int:
+        """Encrypted bytes that wait for the socket."""
         return self._raw.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Encrypted bytes at which writing is paused (`high`) and goes on (`low`)."""
         self._raw.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
+        """Read no more from the socket until `resume_reading`."""
         self._raw.pause_reading()
 
     def resume_reading(self) -> None:
+        """Read from the socket again."""
         self._raw.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

@@ -24,6 +24,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def convert(value: Any, type_: type[T]) -> T:
+    """The plain `value` as `type_`, members that are null left out; raises `BodyError` naming the type."""
     try:
         return msgspec.convert(without_nulls(value), type_, strict=False, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:

@@ -60,6 +60,8 @@ def _member(kind: type[E], value: str | int) -> E:
 
 
 class WireSubscription(Body, frozen=True):
+    """What a consumer wants of one topic, as heartbeats and filter checks say it."""
+
     class_filter_mode: bool = False
     code_set: list[Any] = field(default_factory=list)
     expression_type: str = TAG
@@ -92,6 +94,7 @@ class WireSubscription(Body, frozen=True):
 
 
 def wire_subscription(data: SubscriptionData) -> WireSubscription:
+    """A subscription as it goes over the wire, sorted."""
     return WireSubscription(
         code_set=sorted(data.codes),
         expression_type=data.expression_type,
