@@ -105,8 +105,9 @@ class TestWho:
         assert root.refusal(HOST, claimed, Rules(True, frozenset({28})), wanted) == "check signature failed."
         assert root.refusal(HOST, claimed, both, wanted) is None
         assert parse_codes(" 28, 34,", "x") == {28, 34}
-        with pytest.raises(SettingsError, match="authenticationWhitelist=a"):
-            parse_codes("a", "authenticationWhitelist")
+        for wrong in ("a", "28,-1", "9" * 5000):
+            with pytest.raises(SettingsError, match=f"authenticationWhitelist={wrong}"):
+                parse_codes(wrong, "authenticationWhitelist")
 
 
 class TestDecisions:

@@ -26,7 +26,9 @@ def test_lists_of_name_servers(text: str, found: tuple[str, ...]) -> None:
     assert parse_namesrv(text) == found
 
 
-@pytest.mark.parametrize("text", ["localhost", "a:", ":9876", "a:b", "a:0", "a:70000", "ok:1;bad"])
+@pytest.mark.parametrize(
+    "text", ["localhost", "a:", ":9876", "a:b", "a:0", "a:70000", "ok:1;bad", "a:²", "a:9" + "9" * 5000]
+)
 def test_what_is_not_an_address_is_named(text: str) -> None:
     with pytest.raises(SettingsError, match=text.split(";")[-1]):
         parse_namesrv(text)

@@ -188,6 +188,7 @@ def test_home_is_expanded() -> None:
         ("namesrvAddr", "localhost", "'localhost' is not an address; write host:port"),
         ("namesrvAddr", "h:0", "'h:0' is not an address"),
         ("namesrvAddr", "h:65536", "is not an address"),
+        ("namesrvAddr", "h:" + "9" * 5000, "is not an address"),
         ("brokerName", "", "brokerName=: must not be empty"),
         ("brokerName", "a@b", "brokerName=a@b"),
         ("bindAddress", "0.0.0.0", "set brokerIP1 too"),
@@ -253,12 +254,12 @@ def test_ranges_hold_without_texts_too() -> None:
     with pytest.raises(SettingsError, match="listenPort=True"):
         NameServerSettings(listen_port=True)
     with pytest.raises(SettingsError, match="traceOn=1: must be true or false"):
-        BrokerSettings(trace_on=1)  # type: ignore[arg-type]
+        BrokerSettings(trace_on=1)
 
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
-        BrokerSettings().listen_port = 1  # type: ignore[misc]
+        BrokerSettings().listen_port = 1
 
 
 def test_name_server_has_its_own_names() -> None:

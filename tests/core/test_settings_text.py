@@ -8,8 +8,10 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings_text import (
     environment_name,
     parse_assignments,
+    parse_hours,
     parse_properties,
     parse_toml,
+    port_number,
 )
 
 
@@ -27,6 +29,8 @@ from sparrowmq.core.settings_text import (
         ("a\\=b=c", {"a=b": "c"}),
         ("a=b=c", {"a": "b=c"}),
         ("a=\\u0041\\tx\\q", {"a": "A\txq"}),
+        ("a=\\uD83D\\ude003", {"a": "\U0001f6003"}),
+        ("a=1\fx\u2028y\x85z\rb=2", {"a": "1\fx\u2028y\x85z", "b": "2"}),
         ("a", {"a": ""}),
         ("a=", {"a": ""}),
         ("a=1\na=2", {"a": "2"}),
@@ -39,9 +43,10 @@ def test_properties(text: str, pairs: dict[str, str]) -> None:
     assert parse_properties(text) == pairs
 
 
-def test_properties_with_a_broken_escape_name_the_line() -> None:
-    with pytest.raises(SettingsError, match="four hexadecimal digits"):
-        parse_properties("a=\\u00zz")
+@pytest.mark.parametrize("escape", ["00zz", "12", "", "+123", " 123", "1_23", "d83d", "de00\\ud83d"])
+def test_properties_with_a_broken_escape_name_the_line(escape: str) -> None:
+    with pytest.raises(SettingsError, match=r"'a=.*four hexadecimal digits of a character"):
+        parse_properties(f"b=1\na=\\u{escape}")
 
 
 def test_toml() -> None:
@@ -59,9 +64,33 @@ def test_toml_must_be_flat(text: str) -> None:
         parse_toml(text)
 
 
-def test_broken_toml() -> None:
+@pytest.mark.parametrize("text", ["a = ", "a = 1\na = 2", "a = " + "[" * 50_000, "a = 9" + "9" * 5000])
+def test_broken_toml(text: str) -> None:
     with pytest.raises(SettingsError, match="not TOML"):
-        parse_toml("a = ")
+        parse_toml(text)
+
+
+@pytest.mark.parametrize(("text", "hours"), [("04", {4}), ("4;16", {4, 16}), (" 0 ;; 0023;", {0, 23})])
+def test_hours(text: str, hours: set[int]) -> None:
+    assert parse_hours("deleteWhen", text) == hours
+
+
+@pytest.mark.parametrize("text", ["", ";", "24", "-1", "4;x", "\u0664", "\u00b2", "4.0", "9" * 5000, "00004"])
+def test_what_is_no_hour_is_refused_with_the_settings_name(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^deleteWhen=.*hours from 00 to 23"):
+        parse_hours("deleteWhen", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [("1", 1), ("09876", 9876), ("65535", 65535)]
+    + [
+        (bad, None)
+        for bad in ("", "0", "65536", "-1", " 1", "1.0", "x", "\u0664", "\u00b2", "000001", "9" * 5000)
+    ],
+)
+def test_port_numbers(text: str, port: int | None) -> None:
+    assert port_number(text) == port
 
 
 def test_assignments() -> None:

@@ -75,7 +75,7 @@ def test_abort_holds_the_process_id(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"x\n", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"x\n", b"\xff", b"1" * 5000])
 def test_abort_of_other_brokers_may_hold_anything(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "abort").write_bytes(content)
     assert store_lock.abort_exists(tmp_path)

@@ -22,7 +22,8 @@ def test_addresses_that_are_good(text: str, parsed: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", ":1", "host:0", "host:65536", "host:-1", "host:x", "[]:1"]
+    "text",
+    ["", "host", "host:", ":1", "host:0", "host:65536", "host:-1", "host:x", "[]:1", "h:" + "9" * 5000],
 )
 def test_addresses_that_are_not(text: str) -> None:
     with pytest.raises(ConnectError, match="write host:port") as caught:

@@ -207,10 +207,13 @@ class AuthTables:
 _NONE: Final = Policies()
 
 
+_CODE_DIGITS_MAX: Final = 9
+
+
 def parse_codes(text: str, name: str) -> frozenset[int]:
     """A white list of request codes, joined with commas. Raises `SettingsError`."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.isdecimal() and len(part) <= _CODE_DIGITS_MAX for part in parts):
         raise SettingsError(f"{name}={text}: write request codes joined with commas, such as 28,34")
     return frozenset(map(int, parts))
 

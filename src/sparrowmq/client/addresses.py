@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 
 from sparrowmq.core.errors import NoNameServerError, SettingsError
+from sparrowmq.core.settings_text import port_number
 
 NAMESRV_VARIABLES = ("SPARROW_NAMESRV", "NAMESRV_ADDR")
 DOMAIN_VARIABLE = "SPARROW_NAMESRV_DOMAIN"
@@ -26,7 +27,7 @@ def parse_namesrv(text: str) -> tuple[str, ...]:
         if not address:
             continue
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or port_number(port) is None:
             raise SettingsError(
                 f"the name server address {part.strip()!r} is not host:port; write it like 127.0.0.1:9876"
             )

@@ -22,7 +22,7 @@ from sparrowmq.core.settings_names import (
     NAMESERVER_WITHOUT_EFFECT,
     Later,
 )
-from sparrowmq.core.settings_text import environment_name, parse_hours
+from sparrowmq.core.settings_text import environment_name, parse_hours, port_number
 from sparrowmq.core.tls_settings import MODES
 
 MIB: Final = 1024 * 1024
@@ -148,8 +148,8 @@ def split_addresses(text: str) -> tuple[str, ...]:
     """`host:port;host:port` as a tuple; raises `SettingsError` naming a part without a valid port."""
     parts = tuple(part.strip() for part in text.split(";") if part.strip())
     for part in parts:
-        host, colon, port = part.rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        host, _, port = part.rpartition(":")
+        if not host or port_number(port) is None:
             raise SettingsError(
                 f"{part!r} is not an address; write host:port, several joined with ';', "
                 "for example 127.0.0.1:9876"

@@ -13,6 +13,11 @@ from sparrowmq.core.errors import SettingsError
 
 _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_UNIT: Final = re.compile("[0-9A-Fa-f]{4}")
+_LINE_END: Final = re.compile("\r\n|\r|\n")
+_HOUR_DIGITS_MAX: Final = 4
+PORT_MAX: Final = 65535
+_PORT_DIGITS_MAX: Final = 5
 
 
 def _unescape(text: str) -> str:
@@ -25,17 +30,21 @@ def _unescape(text: str) -> str:
             out.append(char)
             i += 1
         elif text[i + 1] == "u":
-            out.append(chr(int(text[i + 2 : i + 6], 16)))
+            unit = _UNIT.match(text, i + 2)
+            if unit is None:
+                raise ValueError(text)
+            out.append(chr(int(unit[0], 16)))
             i += 6
         else:
             out.append(_ESCAPES.get(text[i + 1], text[i + 1]))
             i += 2
-    return "".join(out)
+    # Two escapes may be the halves of one character; a half alone is a UnicodeDecodeError.
+    return "".join(out).encode("utf-16-be", "surrogatepass").decode("utf-16-be")
 
 
 def _logical_lines(text: str) -> Iterable[str]:
     pending = ""
-    for line in text.splitlines():
+    for line in _LINE_END.split(text):
         stripped = line.lstrip(" \t\f")
         if not pending and (not stripped or stripped[0] in "#!"):
             continue
@@ -63,7 +72,9 @@ def parse_properties(text: str) -> dict[str, str]:
         try:
             found[_unescape(line[:end])] = _unescape(rest)
         except ValueError:
-            raise SettingsError(f"{line!r}: \\u must be followed by four hexadecimal digits") from None
+            raise SettingsError(
+                f"{line!r}: \\u must be followed by four hexadecimal digits of a character"
+            ) from None
     return found
 
 
@@ -73,7 +84,7 @@ def parse_toml(text: str) -> dict[str, str]:
 
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"this is not TOML: {error}") from error
     found = {}
     for name, value in document.items():
@@ -104,7 +115,17 @@ def environment_name(name: str, prefix: str = "SPARROW_") -> str:
 
 def parse_hours(name: str, text: str) -> frozenset[int]:
     """Hours of the day joined with ';', `04;16` for example; raises `SettingsError` naming the setting."""
-    parts = [part.strip() for part in text.split(";") if part.strip()]
-    if not parts or any(not (part.isascii() and part.isdigit() and int(part) < 24) for part in parts):
+    hours = [_number(part.strip(), _HOUR_DIGITS_MAX) for part in text.split(";") if part.strip()]
+    if not hours or any(hour is None or hour > 23 for hour in hours):
         raise SettingsError(f"{name}={text}: must be hours from 00 to 23, several joined with ';'")
-    return frozenset(int(part) for part in parts)
+    return frozenset(hour for hour in hours if hour is not None)
+
+
+def port_number(text: str) -> int | None:
+    """The port that `text` writes with at most five digits; None when it is none from 1 to 65,535."""
+    port = _number(text, _PORT_DIGITS_MAX)
+    return port if port is not None and 0 < port <= PORT_MAX else None
+
+
+def _number(text: str, digits_max: int) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits_max else None

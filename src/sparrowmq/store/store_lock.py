@@ -18,6 +18,7 @@ from sparrowmq.core.errors import StoreLockedError
 from sparrowmq.store import disk
 
 LOCK_TEXT: Final = b"lock"
+_PID_DIGITS_MAX: Final = 18
 _held: set[tuple[int, int]] = set()
 _held_guard = threading.Lock()
 
@@ -89,7 +90,7 @@ def read_abort(root: Path) -> int | None:
         text = (root / "abort").read_text("ascii", "replace").strip()
     except OSError:
         return None
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) <= _PID_DIGITS_MAX else None
 
 
 def write_abort(root: Path) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 
 from sparrowmq.core.errors import ConnectError
+from sparrowmq.core.settings_text import port_number
 
-PORT_MAX = 65535
 _MAPPED = "::ffff:"
 
 
 def parse_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port`; an IPv6 host may stand in brackets. Raises `ConnectError`."""
-    host, colon, digits = address.strip().rpartition(":")
+    host, _, digits = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if colon and host and digits.isdecimal() and 0 < int(digits) <= PORT_MAX:
-        return host, int(digits)
+    port = port_number(digits)
+    if host and port is not None:
+        return host, port
     raise ConnectError(
         f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876", address=address
     )

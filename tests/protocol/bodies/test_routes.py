@@ -10,6 +10,7 @@ from tests.protocol import recorded
 from sparrowmq.core.errors import BodyError
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
 from sparrowmq.protocol.bodies import ClusterInfo, member_group_to_json, route_from_json, route_to_json
+from sparrowmq.protocol.bodies.routes import QUEUES_MAX
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.java_json import loads
 
@@ -23,10 +24,11 @@ STRICT = (
     b'"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
 )
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-COUNTS = st.integers(0, 2**31 - 1)
+COUNTS = st.integers(0, QUEUES_MAX)
+FLAGS = st.integers(0, 2**31 - 1)
 ROUTES = st.builds(
     TopicRoute,
-    st.lists(st.builds(QueueData, NAMES, COUNTS, COUNTS, st.integers(0, 15), COUNTS), max_size=3).map(tuple),
+    st.lists(st.builds(QueueData, NAMES, COUNTS, COUNTS, st.integers(0, 15), FLAGS), max_size=3).map(tuple),
     st.lists(
         st.builds(BrokerData, NAMES, NAMES, st.dictionaries(st.integers(0, 2**40), NAMES, max_size=3)),
         max_size=3,
@@ -97,6 +99,8 @@ def test_an_empty_order_configuration_is_none() -> None:
         b'{"brokerDatas":[{"brokerName":"b","brokerAddrs":{"0":5}}]}',
         b'{"queueDatas":[{"brokerName":"b"}]}',
         b'{"queueDatas":[{"brokerName":"b","perm":6,"readQueueNums":2147483648}]}',
+        b'{"queueDatas":[{"brokerName":"b","perm":6,"readQueueNums":100000}]}',
+        b'{"queueDatas":[{"brokerName":"b","perm":6,"readQueueNums":1,"writeQueueNums":2147483647}]}',
         b'{"queueDatas":5}',
         b"[]",
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 from msgspec import field
@@ -14,6 +14,10 @@ from sparrowmq.protocol.bodies.base import Body, Int32, without_nulls
 from sparrowmq.protocol.java_json import dumps
 
 _ORDER_CONF = re.compile(r"[^:;]+:\d{1,5}(;[^:;]+:\d{1,5})*;?")
+
+
+QUEUES_MAX: Final = 99_999
+"""Queues of one topic on one broker, as many as order tables can name: clients make an object of each."""
 
 
 class _WireBroker(Body, frozen=True):
@@ -34,6 +38,9 @@ class _WireQueueData(Body, frozen=True):
     write_queue_nums: Int32 = 0
 
     def core(self) -> QueueData:
+        most = max(self.read_queue_nums, self.write_queue_nums)
+        if most > QUEUES_MAX:
+            raise BodyError(f"{most} queues on broker {self.broker_name[:80]!r}, the limit is {QUEUES_MAX}")
         return QueueData(
             self.broker_name, self.read_queue_nums, self.write_queue_nums, self.perm, self.topic_sys_flag
         )
