@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -30,10 +30,12 @@ _NOBODY: Final = (
 )
 
 
-def moment(text: str) -> datetime | str:
+def moment(text: str) -> datetime | Literal["first", "last"]:
     """`first`, `last`, or a time: `2024-05-01T12:30` (local), with a zone if given, or epoch milliseconds."""
-    if text in ("first", "last"):
-        return text
+    if text == "first":
+        return "first"
+    if text == "last":
+        return "last"
     try:
         if text.isdecimal():
             return datetime.fromtimestamp(int(text) / 1000)
@@ -112,7 +114,7 @@ def reset(
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.reset_offsets(group, topic, place, force=not only_back)  # type: ignore[arg-type]
+            return await admin.reset_offsets(group, topic, place, force=not only_back)
 
     moved = run(work())
     if not moved and not as_json:

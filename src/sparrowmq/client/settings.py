@@ -306,7 +306,7 @@ class ConsumerSettings(ClientSettings):
     """Least seconds between two rebalances, and the wait after one that did not settle (client:C-07)."""
     error_delay: float = 1.0
     """Seconds a queue rests after a failed pull (`pullTimeDelayMillsWhenException`)."""
-    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - frozen
+    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - a strategy is frozen
     """Who reads which queue; all members of a group must have the same (`allocateMessageQueueStrategy`)."""
     lock_interval: float = 20.0
     """Seconds between renewals of the locks of ordered queues (`rocketmq.client.rebalance.lockInterval`)."""
@@ -383,7 +383,7 @@ class PullSettings(ClientSettings):
 
     model: Model = "clustering"
     """`clustering`: the members of the group share the queues; `broadcasting`: each reads all."""
-    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - frozen
+    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - a strategy is frozen
     """Who reads which queue; all members of a group must have the same (`allocateMessageQueueStrategy`)."""
     offset_store: OffsetStore | None = None
     """Where offsets are kept; by default at the brokers, in broadcasting in a file below `offset_dir`."""

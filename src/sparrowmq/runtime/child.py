@@ -150,7 +150,7 @@ def _main(request: str) -> int:
     from sparrowmq.transport.loop import run
 
     def ready(where: Listening) -> None:
-        print(json.dumps({"nameserver": where.nameserver, "broker": where.broker}), flush=True)  # noqa: T201
+        print(json.dumps({"nameserver": where.nameserver, "broker": where.broker}), flush=True)  # noqa: T201 - the parent reads it
 
     async def main() -> None:
         wanted = json.loads(request)
@@ -171,7 +171,7 @@ def _main(request: str) -> int:
     try:
         run(main())
     except SparrowError as error:
-        print(json.dumps({"error": str(error)}), flush=True)  # noqa: T201
+        print(json.dumps({"error": str(error)}), flush=True)  # noqa: T201 - the parent reads it
         return 1
     return 0
 

@@ -73,12 +73,12 @@ def to_tree(offsets: Offsets) -> Json:
     return tree
 
 
-def from_tree(tree: object) -> dict[MessageQueue, int]:
+def from_tree(tree: Any) -> dict[MessageQueue, int]:
     """The inverse of `to_tree`. Raises `SettingsError` on another shape."""
     try:
         return {
             MessageQueue(topic, broker, int(queue_id)): int(offset)
-            for topic, brokers in tree.items()  # type: ignore[attr-defined]
+            for topic, brokers in tree.items()
             for broker, queues in brokers.items()
             for queue_id, offset in queues.items()
         }

@@ -91,7 +91,8 @@ class StoreStats:
 
         `total` is found and missed together.
         """
-        return tuple(self._rate(name, seconds) for seconds in WINDOW_SECONDS)  # type: ignore[return-value]
+        short, middle, long = (self._rate(name, seconds) for seconds in WINDOW_SECONDS)
+        return short, middle, long
 
     def _rate(self, name: str, seconds: int) -> float:
         samples = self._samples

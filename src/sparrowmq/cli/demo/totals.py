@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 ROUTES_SHOWN: Final = 10
 ROUTE_FLIGHTS_MIN: Final = 100
@@ -152,6 +152,6 @@ def describe(summary: str) -> str:
     )
 
 
-def groups(rows: Iterable[Sequence[object]]) -> list[Group]:
+def groups(rows: Iterable[Sequence[Any]]) -> list[Group]:
     """Groups made of the pipeline's rows, whose columns are the fields of `Group`."""
-    return [Group(*row) for row in rows]  # type: ignore[arg-type]
+    return [Group(*row) for row in rows]
