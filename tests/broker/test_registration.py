@@ -50,7 +50,7 @@ def test_a_change_does_not_keep_it_from_ending() -> None:
         for turns in range(6):
             registering = registration(NameServers())
             await registering.start()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)  # it begins to wait
             registering.changed_soon()
             for _ in range(turns):
                 await asyncio.sleep(0)

@@ -38,6 +38,11 @@ def answer(
     return Command(code, flag=FLAG_RESPONSE, ext=ext or {}, body=body, remark=remark)
 
 
+async def never(conn: Connection, command: Command) -> None:
+    """Leave a request without an answer, as a server that hangs does."""
+    await asyncio.Event().wait()
+
+
 class FakeBroker:
     """One broker: messages and offsets in memory."""
 

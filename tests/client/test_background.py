@@ -42,7 +42,7 @@ def test_waiting_goes_on_over_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparrowmq.client.background._SIGNAL_SECONDS", 0.001)
 
     async def slow() -> int:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # many of the caller's pauses
         return 7
 
     assert background_loop().run(slow()) == 7

@@ -129,7 +129,9 @@ def test_messages_to_a_chosen_queue_keep_their_order_over_retried_batches() -> N
             for n in range(30)
         ]
         await until(lambda: batches(cluster))
-        await asyncio.sleep(0.05)
+        assert producer._sender is not None and producer._sender.linger is not None
+        (bucket,) = producer._sender.linger._buckets.values()
+        await until(lambda: 0 < len(bucket.held) == bucket.due)
         assert len(batches(cluster)) == 1, "the next batch waits for the first"
         gate.set()
         results = await asyncio.gather(*tasks)

@@ -13,7 +13,7 @@ import pytest
 from tests.client import churn
 from tests.client.churn import SimCluster, run_virtually, virtual_time
 from tests.client.consuming import PULL, SEND_BACK, committed, consumer_of, flow, numbers, put
-from tests.client.fake import BROKER, FakeCluster, answer, fake_cluster
+from tests.client.fake import BROKER, FakeCluster, answer, fake_cluster, never
 from tests.support import run, until
 
 from sparrowmq.client.handed import LazyMessage
@@ -519,7 +519,7 @@ def test_what_was_acked_is_committed_while_the_next_is_in_hand() -> None:
             held = await anext(messages)
             await until(lambda: committed(cluster) == {0: 3})
             assert held.queue_offset == 3
-            await messages.aclose()  # type: ignore[attr-defined]
+            await messages.aclose()
 
     flow(test, 5, queues=1)
 
@@ -537,7 +537,7 @@ def test_a_silent_broker_keeps_no_lock_at_the_others_when_the_consumer_closes() 
             await consumer.start()
             await until(lambda: len(got) == 2)
             for code in (RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNLOCK_BATCH_MQ):
-                first.on[code] = lambda conn, c: asyncio.sleep(60)
+                first.on[code] = never
             await consumer.close()
             assert first.locks
             assert (second.locks, second.offsets["g", "T", 0]) == ({}, 1)
@@ -671,7 +671,7 @@ def test_own_queues_are_locked_after_one_second_and_then_every_twenty(
         def noting(broker: Any, conn: Any, command: Command) -> Command:
             if len(bodies.LockBatchRequestBody.decode(command.body).queues) > 1:  # not when one is taken
                 locked.append(round(asyncio.get_running_loop().time()))
-            return lock(broker, conn, command)  # type: ignore[no-any-return]
+            return lock(broker, conn, command)
 
         monkeypatch.setitem(churn.TABLE, RequestCode.LOCK_BATCH_MQ, noting)
         await asyncio.sleep(70)
@@ -715,7 +715,7 @@ def test_a_run_without_its_lock_asks_for_it_and_comes_back(monkeypatch: pytest.M
         assert member is not None
         held = member.queues.find(queue)
         assert held is not None
-        lock = member.queues._locks.lock  # type: ignore[union-attr]
+        lock = member.queues._locks.lock
 
         async def noting(queues: Any) -> Any:
             if list(queues) == [queue]:
@@ -724,10 +724,10 @@ def test_a_run_without_its_lock_asks_for_it_and_comes_back(monkeypatch: pytest.M
 
         monkeypatch.setattr(member.queues._locks, "lock", noting)
         broker.locks["g", queue] = "somebody"
-        broker.lock_times["g", queue] = 30.0  # type: ignore[attr-defined]
+        broker.lock_times["g", queue] = 30.0
         held.locked = False
         held.put([waiting_message(queue)])
-        member.service.submit(held, [], True)  # type: ignore[union-attr]
+        member.service.submit(held, [], True)
         await asyncio.sleep(11)
         assert (got, held.locked) == ([], False)
         del broker.locks["g", queue]

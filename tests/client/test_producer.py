@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.client.fake import answer, fake_cluster
+from tests.client.fake import answer, fake_cluster, never
 from tests.client.producing import SEND
 from tests.support import run, until
 
@@ -54,7 +54,7 @@ def test_closing_waits_for_sends_in_flight() -> None:
             await producer.send(Message("T", b"warm"))
 
             async def slow(conn: Connection, command: Command) -> Command:
-                await asyncio.sleep(0.05)
+                await until(lambda: producer.state is State.CLOSING)
                 return cluster.broker.send(conn, command)
 
             cluster.broker.on[SEND] = slow
@@ -113,8 +113,7 @@ def test_closing_is_bounded_when_brokers_are_silent() -> None:
             producer = Producer("g", settings=settings)
             await producer.start()
             await producer.send(Message("T", b"warm"))
-            cluster.broker.on[SEND] = lambda conn, c: asyncio.sleep(1)
-            cluster.broker.on[RequestCode.UNREGISTER_CLIENT] = lambda conn, c: asyncio.sleep(1)
+            cluster.broker.on[SEND] = cluster.broker.on[RequestCode.UNREGISTER_CLIENT] = never
             sending = asyncio.create_task(producer.send(Message("T", b"x")))
             await until(lambda: producer.in_flight == 1)
             await producer.close()

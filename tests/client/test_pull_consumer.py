@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
+from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster, never
 from tests.support import run, until
 
 from sparrowmq.client.lifecycle import State
@@ -165,7 +165,7 @@ def test_bad_arguments_and_answers() -> None:
         cluster.broker.on[PULL] = lambda conn, c: answer(17, remark="no topic")
         with pytest.raises(BrokerError, match="no topic"):
             await consumer.fetch_raw(QUEUE, 0)
-        cluster.broker.on[PULL] = lambda conn, c: asyncio.sleep(0.5)
+        cluster.broker.on[PULL] = never
         with pytest.raises(RequestTimeoutError):
             await consumer.fetch_raw(QUEUE, 0, timeout=0.01)
 

@@ -11,7 +11,7 @@ from tests.support import run, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq.client.pull_schedule import PullContext, PullSchedule
-from sparrowmq.core.errors import InvalidNameError, InvalidStateError, SettingsError
+from sparrowmq.core.errors import ConnectError, InvalidNameError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue
 
 
@@ -64,8 +64,8 @@ def test_queues_that_leave_are_called_no_more_and_new_ones_at_once() -> None:
                 return work
 
             one, two = schedule_on(cluster), schedule_on(cluster)
-            one.register("T", worker("one"))  # type: ignore[arg-type]
-            two.register("T", worker("two"))  # type: ignore[arg-type]
+            one.register("T", worker("one"))
+            two.register("T", worker("two"))
             async with one:
                 await until(lambda: {("one", 0), ("one", 1)} <= set(calls))
                 async with two:
@@ -196,7 +196,7 @@ def test_bad_arguments_and_states() -> None:
             schedule.register("a b", work)
         schedule.register("T", work)
         assert "created" in repr(schedule)
-        with pytest.raises(Exception, match="name server"):
+        with pytest.raises(ConnectError, match="name server"):
             await schedule.start()
         await schedule.close()
         await schedule.close()

@@ -194,12 +194,13 @@ def test_it_comes_back_after_the_connection_is_lost() -> None:
 @pytest.mark.proves("client:D.5-11")
 def test_pulls_commit_on_the_way() -> None:
     async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
         async with consumer_of(cluster, persist_interval=3600) as consumer:
-            consumer.subscribe("T", handler=lambda m: None)
+            consumer.subscribe("T", handler=got.append)
             await until(lambda: consumer.lag and sum(consumer.lag.values()) == 0)
             for number in range(10, 20):
                 put(cluster, number)
-                await asyncio.sleep(0.005)
+                await until(lambda number=number: len(got) == number + 1)
             await until(lambda: sum(committed(cluster).values()) >= 10)
 
     flow(test, 10)

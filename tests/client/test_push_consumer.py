@@ -14,7 +14,7 @@ from tests.client.consuming import (
     numbers,
     put,
 )
-from tests.client.fake import FakeCluster
+from tests.client.fake import FakeCluster, never
 from tests.support import free_port, run, until
 
 from sparrowmq.client.delivery import DeliveredMessage
@@ -256,7 +256,7 @@ def test_closing_is_bounded_when_brokers_are_silent() -> None:
         await consumer.start()
         await until(lambda: len(got) == 2)
         for code in (RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNREGISTER_CLIENT):
-            cluster.broker.on[code] = lambda conn, c: asyncio.sleep(1)
+            cluster.broker.on[code] = never
         await consumer.close()
         assert consumer.state is State.CLOSED
 

@@ -250,7 +250,7 @@ def test_a_wake_up_does_not_keep_it_from_ending() -> None:
     ) -> None:
         for turns in range(6):
             running = asyncio.create_task(rebalancer.run())
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)  # it begins to wait
             rebalancer.wake()
             for _ in range(turns):
                 await asyncio.sleep(0)

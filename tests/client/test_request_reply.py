@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 import pytest
-from tests.client.fake import FakeCluster, answer
+from tests.client.fake import FakeCluster, answer, never
 from tests.client.producing import SEND, flow, sends
 from tests.support import run, until
 
@@ -101,7 +101,7 @@ def test_a_request_can_go_to_a_chosen_queue() -> None:
             {"queue": MessageQueue("T", "broker-a", 3)},
             {"selector": lambda queues, message, number: queues[number], "argument": 3},
         ):
-            await producer.request(Message("T", b"ping"), 20.0, **choice)  # type: ignore[arg-type]
+            await producer.request(Message("T", b"ping"), 20.0, **choice)
         await producer.request(Message("T", b"ping"), 20.0, hash_key="order-1")
         assert [sent.queue_id for sent in sends(cluster)] == [3, 3, 2]
 
@@ -131,10 +131,6 @@ def test_a_request_that_cannot_be_sent_says_why() -> None:
             await producer.request(Message("T", b""), 20.0)
         with pytest.raises(NoRouteError):
             await producer.request(Message("Nowhere", b"x"), 20.0)
-
-        async def never(conn: Any, command: Command) -> Command | None:
-            await asyncio.sleep(0.5)
-            return None
 
         cluster.broker.on[SEND] = never
         with pytest.raises(ClientError, match="could not be sent within"):
@@ -232,7 +228,7 @@ def test_no_more_wait_than_may() -> None:
 def test_a_silent_broker_takes_no_more_than_the_requests_time() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         silent = asyncio.Event()
-        cluster.broker.on[RequestCode.HEART_BEAT] = lambda conn, c: silent.wait()  # type: ignore[assignment,return-value]
+        cluster.broker.on[RequestCode.HEART_BEAT] = lambda conn, c: silent.wait()
         task = asyncio.create_task(producer.request(Message("T", b"ping"), 0.1))
         await asyncio.wait({task}, timeout=2.5)  # heartbeats may take 3 s
         assert task.done()

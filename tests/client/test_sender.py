@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.client.fake import NOW_MS, FakeCluster, answer
+from tests.client.fake import NOW_MS, FakeCluster, answer, never
 from tests.client.producing import SEND, flow, sends
 from tests.support import free_port, run, until
 
@@ -224,11 +224,7 @@ def test_a_broker_that_is_gone_gives_a_connect_error_within_the_time() -> None:
 @pytest.mark.proves("client:B-30", "MUST-52")
 def test_the_time_covers_all_tries() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        async def silent(conn: Connection, command: Command) -> Command:
-            await asyncio.sleep(0.5)
-            return answer(1)
-
-        cluster.broker.on[SEND] = silent
+        cluster.broker.on[SEND] = never
         with pytest.raises(RequestTimeoutError):
             await producer.send(Message("T", b"x"), timeout=0.05)
         assert len(sends(cluster)) == 1
@@ -275,7 +271,7 @@ def test_without_a_name_server_the_error_names_it() -> None:
 
 def test_a_silent_name_server_uses_up_the_time_of_a_send() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
-        cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda conn, c: asyncio.sleep(2)
+        cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = never
         with pytest.raises(RequestTimeoutError, match="name server"):
             await producer.send(Message("T", b"x"), timeout=0.05)
 
@@ -283,7 +279,11 @@ def test_a_silent_name_server_uses_up_the_time_of_a_send() -> None:
 
 
 @pytest.mark.proves("client:B-128", "client:A-55", "client:A-52")
-def test_a_producer_tells_offsets_of_queues_and_looks_once_for_an_unknown_broker() -> None:
+def test_a_producer_tells_offsets_of_queues_and_looks_once_for_an_unknown_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.instance.ROUTES_FIRST_SECONDS", 3600)
+
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         def routes() -> int:
             return sum(c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC for c in cluster.seen)
@@ -310,12 +310,12 @@ def test_what_is_no_message_is_refused(settings: dict[str, Any]) -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         for wrong in (None, b"body", {"topic": "T"}):
             with pytest.raises(InvalidMessageError, match="send a Message, not") as caught:
-                await producer.send(wrong)  # type: ignore[arg-type]
+                await producer.send(wrong)
             assert caught.value.code == 13
             with pytest.raises(InvalidMessageError, match="send a Message, not"):
-                await producer.send_batch([wrong])  # type: ignore[list-item]
+                await producer.send_batch([wrong])
             with pytest.raises(InvalidMessageError, match="send a Message, not"):
-                producer.submit(wrong, lambda *outcome: None)  # type: ignore[arg-type]
+                producer.submit(wrong, lambda *outcome: None)
 
     flow(test, **settings)
 
@@ -429,7 +429,7 @@ def test_a_batch_is_stored_in_one_queue_in_order() -> None:
         with pytest.raises(InvalidMessageError):
             await producer.send_batch([])
         with pytest.raises(TypeError, match="selector"):
-            await producer.send_batch(large, selector=select_by_random)  # type: ignore[call-arg]
+            await producer.send_batch(large, selector=select_by_random)
 
     flow(test)
 
@@ -526,7 +526,7 @@ def test_the_bound_on_sends_in_flight_makes_callers_wait() -> None:
 def test_a_cancelled_send_gives_its_room_back() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
         await producer.send(Message("T", b"warm"))
-        cluster.broker.on[SEND] = lambda conn, c: asyncio.sleep(0.2)
+        cluster.broker.on[SEND] = never
         sending = asyncio.create_task(producer.send(Message("T", b"x")))
         await until(lambda: producer.in_flight == 1)
         sending.cancel()

@@ -101,7 +101,7 @@ async def reading(cluster: FakeCluster, got: list[int]) -> AsyncIterator[None]:
                 try:
                     result = await consumer.pull(QUEUE, offset, wait=0.1)
                 except SparrowError:
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.01)  # the pace of its tries
                     continue
                 got.extend(int(message.body) for message in result.messages)
                 offset = result.next_offset

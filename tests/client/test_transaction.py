@@ -13,6 +13,7 @@ from tests.client.producing import SEND, sends
 from tests.support import run, until
 
 from sparrowmq.client.hooks import EndTransactionContext, EndTransactionHook
+from sparrowmq.client.lifecycle import State
 from sparrowmq.client.producer import Producer
 from sparrowmq.client.settings import ProducerSettings
 from sparrowmq.client.transaction import HalfMessage, TransactionState, half_message
@@ -58,11 +59,11 @@ class Listener:
 
 
 class AsyncListener(Listener):
-    async def execute(self, message: HalfMessage, argument: Any) -> TransactionState | None:  # type: ignore[override]
+    async def execute(self, message: HalfMessage, argument: Any) -> TransactionState | None:
         await asyncio.sleep(0)
         return super().execute(message, argument)
 
-    async def check(self, message: ReceivedMessage) -> TransactionState | None:  # type: ignore[override]
+    async def check(self, message: ReceivedMessage) -> TransactionState | None:
         await asyncio.sleep(0)
         return super().check(message)
 
@@ -286,7 +287,7 @@ def test_checks_run_in_a_bounded_pool_and_what_is_too_much_is_left_to_the_broker
             self.go = asyncio.Event()
             self.running = self.peak = 0
 
-        async def check(self, message: ReceivedMessage) -> TransactionState:  # type: ignore[override]
+        async def check(self, message: ReceivedMessage) -> TransactionState:
             self.running += 1
             self.peak = max(self.peak, self.running)
             await self.go.wait()
@@ -360,14 +361,17 @@ def test_a_half_message_keeps_what_the_message_has() -> None:
 @pytest.mark.parametrize("hangs", [False, True])
 def test_checks_under_way_end_before_the_producer_closes_if_they_end_at_all(hangs: bool) -> None:
     class Slow(Listener):
-        async def check(self, message: ReceivedMessage) -> TransactionState:  # type: ignore[override]
+        async def check(self, message: ReceivedMessage) -> TransactionState:
             self.checks.append(message)
-            await asyncio.sleep(3600 if hangs else 0.05)
+            await until(lambda: closing and closing[0].state is State.CLOSING)
+            if hangs:
+                await asyncio.Event().wait()
             return TransactionState.COMMIT
 
-    listener = Slow()
+    listener, closing = Slow(), list[Producer]()
 
     async def test(cluster: FakeCluster, producer: Producer, ends: list[Command]) -> None:
+        closing.append(producer)
         await producer.send(Message("T", b"connect"))
         ask(cluster)
         await until(lambda: listener.checks)

@@ -294,9 +294,9 @@ class TestWaiting:
             go_on = asyncio.Event()
 
             async def script(peer: Peer) -> None:
-                peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                peer.writer.transport.pause_reading()
                 await go_on.wait()
-                peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
+                peer.writer.transport.resume_reading()
                 for _ in range(100):
                     request = await peer.command()
                     await peer.send(Command(0, request.opaque, FLAG_RESPONSE))
@@ -423,7 +423,10 @@ class TestLoss:
         async def main() -> None:
             async with scripted(never_answer) as address, client_of() as client:
                 held = asyncio.create_task(client.call(address, Command(11), SECONDS))
-                await asyncio.sleep(0.35)  # longer than the limit
+                await until(lambda: client.is_connected(address))
+                connection = client._connections[address]
+                connection._heard_at -= 0.35  # longer ago than the limit
+                connection._silent_since = connection._heard_at
                 with pytest.raises(RequestTimeoutError):
                     await client.call(address, Command(10), 0.01)
                 assert client.is_connected(address)
@@ -538,31 +541,40 @@ class TestClosing:
     def test_a_server_that_does_not_read_cannot_hold_it_up(self, run: Run) -> None:
         async def main() -> None:
             async def script(peer: Peer) -> None:
-                peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                peer.writer.transport.pause_reading()
                 await asyncio.Event().wait()
 
             async with scripted(script) as address:
                 client = RemotingClient()
                 await client.notify(address, Command(15, body=bytes(15_000_000)))
+                assert client.is_connected(address)
                 await client.close(timeout=0.05)
+                assert not client.is_connected(address)
 
         run(main())
 
 
 @pytest.mark.proves("client:A-76")
 def test_idle_connections_are_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparrowmq.transport.client.SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr("sparrowmq.transport.client.SWEEP_SECONDS", 0.01)
+    sweep, sweeps = RemotingClient._sweep, [0]
+
+    def counted(client: RemotingClient, loop: asyncio.AbstractEventLoop) -> None:
+        sweeps[0] += 1
+        sweep(client, loop)
+
+    monkeypatch.setattr(RemotingClient, "_sweep", counted)
 
     async def main() -> None:
         handler = EchoHandler()
-        async with serving(handler) as server, client_of(idle_seconds=0.1) as client:
-            await client.call(server.address, Command(10), SECONDS)
-            handler.on_request = lambda conn, request: None
+        handler.on_request = lambda conn, request: None
+        async with serving(handler) as server, client_of(idle_seconds=0.001) as client:
             held = asyncio.create_task(client.call(server.address, Command(11), SECONDS))
-            await until(lambda: len(handler.chunks) == 2)
-            await asyncio.sleep(0.2)
+            await until(lambda: handler.chunks)
+            seen = sweeps[0]
+            await until(lambda: sweeps[0] >= seen + 3)
             assert client.is_connected(server.address), "a connection with a call outstanding is not idle"
-            handler.made[0].send(answer_to(handler.chunks[1][0]))
+            handler.made[0].send(answer_to(handler.chunks[0][0]))
             await held
             await until(lambda: not client.is_connected(server.address))
             await until(lambda: handler.lost)

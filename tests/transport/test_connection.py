@@ -48,7 +48,7 @@ def test_answers_of_a_chunk_leave_in_one_write(run: Run) -> None:
         async with serving(handler) as server, peer_of_server(server) as peer:
             await until(lambda: handler.made)
             conn = handler.made[0]
-            conn._transport = Spy(conn._transport)  # type: ignore[assignment]
+            conn._transport = Spy(conn._transport)
             await peer.send(*requests(20))
             answers = [await peer.command() for _ in range(20)]
             assert writes == [b"".join(map(encode, answers))]

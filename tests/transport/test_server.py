@@ -83,7 +83,13 @@ def test_a_server_starts_once(run: Run) -> None:
 
 
 def test_a_server_that_never_started_closes(run: Run) -> None:
-    run(Server(EchoHandler()).close())
+    async def main() -> None:
+        server = Server(EchoHandler())
+        await server.close()
+        with pytest.raises(InvalidStateError, match="make a new one"):
+            await server.start()
+
+    run(main())
 
 
 def test_ipv6_is_served(run: Run) -> None:
@@ -137,7 +143,7 @@ def test_a_silent_connection_is_closed_and_a_busy_one_is_not(run: Run) -> None:
             while not closed.done():
                 await busy.send(Command(10))
                 assert (await busy.command()).code == 0
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # the pace of its traffic
             assert await closed == b""
             await busy.send(Command(10))
             assert (await busy.command()).code == 0
@@ -160,7 +166,7 @@ def test_a_connection_that_is_only_written_to_is_not_idle(run: Run) -> None:
             while not closed.done():
                 conn.notify(Command(40))
                 assert (await told.command()).code == 40
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # the pace of its traffic
             assert not conn.closed
 
     run(main())
