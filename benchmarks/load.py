@@ -98,7 +98,7 @@ class Load:
         event: dict[str, Any] = json.loads(line) if line else {"event": "error", "error": "it has ended"}
         if event["event"] not in wanted:
             said = Path(self._errors.name).read_text(errors="replace")[-3000:]
-            raise LoadError(f"{' '.join(self._process.args)}: {event}\n{said}")  # type: ignore[arg-type]
+            raise LoadError(f"{' '.join(self._process.args)}: {event}\n{said}")
         return event
 
     def run(self, peer: Peer, op: str, **arguments: Any) -> Measured:

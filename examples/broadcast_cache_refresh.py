@@ -49,7 +49,7 @@ async def run(namesrv: str, offsets: Path) -> None:
         for name, price in (("tea", 3.5), ("coffee", 2.9), ("milk", 1.2)):
             await producer.send(mq.Message(TOPIC, json.dumps({name: price}).encode()))
     async with asyncio.timeout(30):
-        while any(len(server.prices) < 3 for server in servers):  # noqa: ASYNC110
+        while any(len(server.prices) < 3 for server in servers):  # noqa: ASYNC110 - handlers fill them
             await asyncio.sleep(0.01)
     for server in servers:
         await server.consumer.close()

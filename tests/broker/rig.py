@@ -88,7 +88,7 @@ class Rig:
             self.clock,
             store_host=STORE_HOST,
             wake=self.pulling.wake,
-            registration=self.registration,  # type: ignore[arg-type]
+            registration=self.registration,
             retries=DirectRetry(self.groups, is_locked=lambda group: group in self.locked),
         )
 

@@ -364,7 +364,7 @@ class TestTwoCodes:
         passed, conn = Passed(), FakeConnection()
         header = b'{"code":%d,"extFields":{"b":"Secret"},"flag":0,"opaque":1,"code":%d}' % (first, last)
         frames = [(JSON_HEADER, header, b"x")]
-        GuardedHandler(passed, Open()).frames_received(conn, frames)  # type: ignore[arg-type]
+        GuardedHandler(passed, Open()).frames_received(conn, frames)
         if first == last and last not in (310, 320):
             assert passed.frames == frames
         else:
@@ -374,7 +374,7 @@ class TestTwoCodes:
     def test_late_answers_are_dropped_in_silence(self, caplog: pytest.LogCaptureFixture) -> None:
         passed, conn = Passed(), FakeConnection()
         header = b'{"code":310,"extFields":{},"flag":1,"opaque":1}'
-        GuardedHandler(passed, Open()).frames_received(conn, [(JSON_HEADER, header, b"")])  # type: ignore[arg-type]
+        GuardedHandler(passed, Open()).frames_received(conn, [(JSON_HEADER, header, b"")])
         assert (passed.frames, conn.answers(), caplog.text) == ([], [], "")
 
     def test_refusals_are_logged_now_and_then(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -382,7 +382,7 @@ class TestTwoCodes:
         frames = [
             (JSON_HEADER, b'{"code":310,"extFields":{},"flag":0,"opaque":%d}' % n, b"") for n in range(9)
         ]
-        GuardedHandler(Passed(), Open()).frames_received(conn, frames)  # type: ignore[arg-type]
+        GuardedHandler(Passed(), Open()).frames_received(conn, frames)
         assert [answer.code for answer in conn.answers()] == [16] * 9
         assert caplog.text.count("refusing a request of 127.0.0.1:50000: 'no sends'") == 1
 

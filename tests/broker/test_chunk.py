@@ -42,7 +42,7 @@ class Chunk:
         self.handler = ChunkHandler(
             rig.sending,
             rig.pulling,
-            self.general,  # type: ignore[arg-type]
+            self.general,
             connection_gone=self.gone.append,
         )
 

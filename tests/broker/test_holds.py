@@ -58,7 +58,7 @@ def test_a_lost_connection_takes_its_pulls_along() -> None:
     staying = held(queue)
     table.park(held(queue, connection=gone))
     table.park(staying)
-    table.drop_connection(gone)  # type: ignore[arg-type]
+    table.drop_connection(gone)
     assert table.count == 1
     assert table.take(queue) == [staying]
 

@@ -60,7 +60,7 @@ def group_of(clients: ClientTable, connection: Asked) -> ConsumerGroup:
         ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         {"T": subscribed(5)},
     )
-    clients.add_consumer(incoming, connection, Member("c1", "JAVA", 475, 0.0))  # type: ignore[arg-type]
+    clients.add_consumer(incoming, connection, Member("c1", "JAVA", 475, 0.0))
     return clients.consumers[GROUP]
 
 
@@ -68,7 +68,7 @@ async def answered(answer: Command | Exception) -> dict[str, SubscriptionData]:
     """What the group subscribes after its member was asked and gave `answer`."""
     clients, connection = ClientTable(), Asked()
     group = group_of(clients, connection)
-    Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
+    Inquiry(clients, FILTERS).ask(connection, GROUP)
     [(command, future)] = connection.calls
     assert command.code == RequestCode.GET_CONSUMER_RUNNING_INFO
     assert command.ext["consumerGroup"] == GROUP
@@ -111,7 +111,7 @@ def test_a_newer_filter_is_taken_over_with_what_pulls_need_of_it() -> None:
         old, new = (SubscriptionData("T", f"a > {n}", version=n, expression_type="SQL92") for n in (5, 6))
         group.subscriptions["T"] = old
         FILTERS.register(GROUP, [old])
-        Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(connection, GROUP)
         connection.calls[0][1].set_result(info(new))
         await asyncio.sleep(0)
         stored = FILTERS.get("T", GROUP)
@@ -127,10 +127,10 @@ def test_a_member_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> N
         group_of(clients, connection)
         asking = Inquiry(clients, FILTERS)
         for _ in range(3):
-            asking.ask(connection, GROUP)  # type: ignore[arg-type]
+            asking.ask(connection, GROUP)
         assert len(connection.calls) == 1
         monkeypatch.setattr(inquiry, "ASK_SECONDS", 0.0)
-        asking.ask(connection, GROUP)  # type: ignore[arg-type]
+        asking.ask(connection, GROUP)
         assert len(connection.calls) == 2
 
     run(main())
@@ -140,10 +140,10 @@ def test_strangers_and_busy_clients_are_left_alone() -> None:
     async def main() -> None:
         clients, connection, stranger = ClientTable(), Asked(), Asked()
         group_of(clients, connection)
-        Inquiry(clients, FILTERS).ask(stranger, GROUP)  # type: ignore[arg-type]
-        Inquiry(clients, FILTERS).ask(connection, "other")  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(stranger, GROUP)
+        Inquiry(clients, FILTERS).ask(connection, "other")
         connection.refuses = True
-        Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(connection, GROUP)
         assert not connection.calls
         assert not stranger.calls
 
@@ -154,8 +154,8 @@ def test_a_group_that_left_meanwhile_stays_away() -> None:
     async def main() -> None:
         clients, connection = ClientTable(), Asked()
         group_of(clients, connection)
-        Inquiry(clients, FILTERS).ask(connection, GROUP)  # type: ignore[arg-type]
-        clients.remove_connection(connection)  # type: ignore[arg-type]
+        Inquiry(clients, FILTERS).ask(connection, GROUP)
+        clients.remove_connection(connection)
         connection.calls[0][1].set_result(info(subscribed(6, "b")))
         await asyncio.sleep(0)
         assert not clients.consumers

@@ -47,7 +47,7 @@ def test_messages_by_key_unique_key_and_tag(tmp_path: Path) -> None:
             await fill(call, 5)
             reply = await call(by_key("k3"))
             assert bodies(reply) == [b"3"]
-            place = call.broker._store.index.place  # type: ignore[union-attr]
+            place = call.broker._store.index.place
             assert int(reply.ext["indexLastUpdatePhyoffset"]) == place.end_offset > 0
             assert int(reply.ext["indexLastUpdateTimestamp"]) == place.end_timestamp
             assert bodies(await call(by_key("ID02", _UNIQUE_KEY_QUERY="true", indexType="U"))) == [b"2"]

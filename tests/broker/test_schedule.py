@@ -280,10 +280,10 @@ def test_a_message_that_fits_no_more_is_lost_alone(tmp_path: Path) -> None:
     second.close()
 
 
-def _refusing(append):  # type: ignore[no-untyped-def]
+def _refusing(append):
     from sparrowmq.core.errors import RecordError
 
-    def limited(queue, body, *args, **kwargs):  # type: ignore[no-untyped-def]
+    def limited(queue, body, *args, **kwargs):
         if len(body) > 1000:
             raise RecordError("too large now")
         return append(queue, body, *args, **kwargs)
@@ -333,7 +333,7 @@ def test_the_task_delivers_and_survives_faults(tmp_path: Path, monkeypatch: pyte
         failures = iter([StoreFullError("full"), ValueError("odd")])
         real = Schedule.deliver
 
-        def faulty(self: Schedule, level: int):  # type: ignore[no-untyped-def]
+        def faulty(self: Schedule, level: int):
             error = next(failures, None)
             if error is not None:
                 raise error

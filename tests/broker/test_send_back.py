@@ -251,7 +251,7 @@ def retry_send(
     if answer is not None:
         import asyncio
 
-        asyncio.run(answer)  # type: ignore[arg-type]
+        asyncio.run(answer)
     return client.answers()[0]
 
 

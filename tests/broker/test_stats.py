@@ -30,7 +30,7 @@ class Rig:
         self.clock = ManualClock()
         self.store: MessageStore = open_store(root, clock=self.clock)
         self.pulling = Pulling()
-        self.stats = BrokerStats("C", self.store, self.pulling, self.clock)  # type: ignore[arg-type]
+        self.stats = BrokerStats("C", self.store, self.pulling, self.clock)
 
     def put(self, topic: str, count: int, queue_id: int = 0, size: int = 10) -> None:
         queue = self.store.queue(topic, queue_id)
@@ -117,7 +117,7 @@ def test_minute_hour_and_day_hold_what_they_say(rig: Rig) -> None:
 def test_messages_of_before_the_start_are_not_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.put("T", 5)
-    again = BrokerStats("C", rig.store, rig.pulling, rig.clock)  # type: ignore[arg-type]
+    again = BrokerStats("C", rig.store, rig.pulling, rig.clock)
     assert again.view("TOPIC_PUT_NUMS", "T") is None
     rig.put("T", 2)
     again.collect()

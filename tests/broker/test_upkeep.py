@@ -20,7 +20,7 @@ def test_a_broker_looks_for_expired_files_by_itself(tmp_path: Path) -> None:
                 looked.append(1)
                 return 0
 
-            call.broker._upkeep.cleaner.clean = clean  # type: ignore[method-assign]
+            call.broker._upkeep.cleaner.clean = clean
             await until(lambda: len(looked) > 2)
 
     run(main())

@@ -59,7 +59,8 @@ def test_ctrl_c_is_130(sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch) -> Non
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sparrowmq.cli.topics.run", interrupted)
-    sparrow("topic", "list", status=130)
+    interrupted_run = sparrow("topic", "list", status=130)
+    assert "Traceback" not in interrupted_run.out + interrupted_run.err
 
 
 def test_no_name_server(sparrow: Sparrow) -> None:

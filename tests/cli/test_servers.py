@@ -125,7 +125,7 @@ def test_servers_started_apart_work_together(sparrow: Sparrow, tmp_path: Path) -
             ("broker", "-c", str(conf), "--data", str(tmp_path)),
         ):
             servers.append(subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, text=True))
-            lines = iter(servers[-1].stdout.readline, "")  # type: ignore[union-attr]
+            lines = iter(servers[-1].stdout.readline, "")
             assert any(line.startswith("Ctrl-C") for line in lines)
         sparrow.namesrv = f"127.0.0.1:{port}"
         assert sparrow("topic", "create", "Apart").out == "Apart: 8 queues on apart\n"

@@ -219,7 +219,7 @@ class SimRemoting:
             raise ConnectError(f"{address} is not there", address=address)
         conn = self._connect(address)
         if broker is None:
-            return world.route(conn, command)  # type: ignore[arg-type]
+            return world.route(conn, command)
         command = Command(command.code, ext=dict(command.ext), body=command.body)
         found: Any = TABLE[command.code](broker, conn, command)
         if isinstance(found, Awaitable):
@@ -230,7 +230,7 @@ class SimRemoting:
             except TimeoutError:
                 raise RequestTimeoutError(f"{address} is silent", address=address) from None
             except asyncio.CancelledError:
-                if task.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                if task.cancelled() and not asyncio.current_task().cancelling():
                     raise ConnectionLostError(f"{address} went away", address=address) from None
                 raise
             finally:
@@ -238,7 +238,7 @@ class SimRemoting:
         await asyncio.sleep(rng.uniform(0.0005, 0.01))
         if self.is_dead or not broker.is_up or address not in self._connections:
             raise ConnectionLostError(f"{address} went away", address=address)
-        return found  # type: ignore[no-any-return]
+        return found
 
     async def notify(self, address: str, command: Command, timeout: float = 3.0) -> None:
         if self.world.rng.random() < 0.1:
@@ -262,7 +262,7 @@ class SimRemoting:
         broker = self.world.find(address)
         if broker is not None:
             for group, members in broker.members.items():
-                for client_id in [c for c, conn in members.items() if conn._remoting is self]:  # type: ignore[attr-defined]
+                for client_id in [c for c, conn in members.items() if conn._remoting is self]:
                     del members[client_id]
                     broker.notify(group)
 
@@ -326,11 +326,11 @@ class Churn:
             await self._something_happens()
         await sending
         for broker in self.world.brokers.values():
-            broker.is_up = True  # type: ignore[attr-defined]
+            broker.is_up = True
         if not self.members:
             await self._join()
         end = loop.time() + 600
-        while loop.time() < end and len(self.succeeded) < len(self.sent):  # noqa: ASYNC110
+        while loop.time() < end and len(self.succeeded) < len(self.sent):  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(1)
         for consumer in list(self.members):
             await consumer.close()
@@ -370,7 +370,7 @@ class Churn:
             await consumer.start()
         except (ConnectError, ConnectionLostError):
             return
-        consumer.sim_index = index  # type: ignore[attr-defined]
+        consumer.sim_index = index
         self.members.append(consumer)
 
     async def _handle(self, index: int, message: ReceivedMessage) -> None:
@@ -406,7 +406,7 @@ class Churn:
             consumer = self.members.pop(self.rng.randrange(len(self.members)))
             member = consumer._member
             assert member is not None
-            self._dead.add(consumer.sim_index)  # type: ignore[attr-defined]
+            self._dead.add(consumer.sim_index)
             remoting: Any = member.instance.remoting
             remoting.is_dead = True
             remoting.lose_all()
@@ -415,7 +415,7 @@ class Churn:
             self.events["cut"] += 1
             member = self.rng.choice(self.members)._member
             assert member is not None
-            member.instance.remoting.lose_all()  # type: ignore[attr-defined]
+            member.instance.remoting.lose_all()
         elif kind == "broker":
             self.events["broker"] += 1
             broker: Any = self.rng.choice(list(self.world.brokers.values()))

@@ -160,7 +160,7 @@ def test_groups_their_progress_and_members() -> None:
         assert (progress.lag, progress.last_timestamp_ms) == (1, NOW_MS)
         assert await admin.topic_groups("T") == ["g"]
         assert await admin.group_connections("g") is None
-        cluster.broker.members["g"] = {"me@1": None}  # type: ignore[dict-item]
+        cluster.broker.members["g"] = {"me@1": None}
         cluster.add_topic("%RETRY%g")
         found = await admin.group_connections("g")
         assert found is not None

@@ -102,7 +102,7 @@ def test_producers_of_a_group() -> None:
 def test_what_members_tell_about_themselves() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         assert await admin.group_status("g") == []
-        cluster.broker.members["g"] = {"one": None, "two": None}  # type: ignore[dict-item]
+        cluster.broker.members["g"] = {"one": None, "two": None}
         info = bodies.ConsumerRunningInfo(
             {"PROP_CLIENT_VERSION": "V5"}, queues={queue(0): bodies.ProcessQueueInfo(cached_msg_count=4)}
         )
@@ -129,7 +129,7 @@ def test_offsets_in_members_memory_are_put_together_from_all_brokers() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         for name, broker in cluster.brokers.items():
             status = bodies.ConsumerStatusBody(clients={"one": {queue(0, name): 5}})
-            broker.on[STATUS] = lambda conn, c, s=status: answer(body=s.encode())  # type: ignore[misc]
+            broker.on[STATUS] = lambda conn, c, s=status: answer(body=s.encode())
         found = await admin.member_offsets("g", "T", "one")
         assert found == {"one": {queue(0): 5, queue(0, "broker-b"): 5}}
         (asked,) = cluster.broker.requests(STATUS)
@@ -151,7 +151,7 @@ def test_a_reset_is_left_to_the_broker_which_tells_the_members(to: Any, timestam
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         for name, broker in cluster.brokers.items():
             moved = bodies.ResetOffsetBody({queue(1, name): 7, queue(0, name): 2})
-            broker.on[RESET] = lambda conn, c, m=moved: answer(body=m.encode())  # type: ignore[misc]
+            broker.on[RESET] = lambda conn, c, m=moved: answer(body=m.encode())
         found = await admin.reset_offsets("g", "T", to)
         assert list(found.items()) == [
             (queue(0), 2),
@@ -208,7 +208,7 @@ def test_a_reset_that_is_refused_or_makes_no_sense_is_an_error() -> None:
         with pytest.raises(BrokerError, match="no such group"):
             await admin.reset_offsets("g", "T", "first")
         with pytest.raises(ClientError, match="'middle'"):
-            await admin.reset_offsets("g", "T", "middle")  # type: ignore[arg-type]
+            await admin.reset_offsets("g", "T", "middle")
         with pytest.raises(ClientError, match=r"out of range .*give a time since 1970"):
             await admin.reset_offsets("g", "T", datetime.min)
         cluster.broker.on[26] = lambda conn, c: answer(body=SERVER_SIDE)
@@ -273,7 +273,7 @@ def test_offsets_are_not_given_to_a_group_with_members() -> None:
 
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         fill(cluster)
-        cluster.broker.members["h"] = {"10.0.0.1@1": None}  # type: ignore[dict-item]
+        cluster.broker.members["h"] = {"10.0.0.1@1": None}
         with pytest.raises(ClientError, match=r"'h' has 1 members online, 10\.0\.0\.1@1 first: .* stop them"):
             await admin.clone_offsets("g", "h")
         assert not cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)

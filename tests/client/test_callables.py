@@ -51,7 +51,7 @@ def test_plain_functions_run_in_a_thread_and_raise_here() -> None:
     run(call(plain, log, 2))
     assert log == [(2, False)]
     with pytest.raises(ZeroDivisionError):
-        run(call(lambda: 1 // 0))  # type: ignore[arg-type, return-value]
+        run(call(lambda: 1 // 0))
 
 
 def test_the_pool_that_is_given_is_used() -> None:

@@ -47,7 +47,7 @@ def test_a_message_in_hand_too_long_goes_to_retry() -> None:
             (request,) = await until(lambda: cluster.broker.requests(SEND_BACK))
             assert request.ext["originMsgId"] == message.message_id
             assert not await message.ack()
-            await iterator.aclose()  # type: ignore[attr-defined]
+            await iterator.aclose()
 
     flow(test, 1)
 

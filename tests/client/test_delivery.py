@@ -64,7 +64,7 @@ def test_leaving_the_loop_gives_back_what_was_not_settled() -> None:
         taken = [await anext(iterator) for _ in range(3)]
         await taken[1].ack()
         assert s.stream.in_hand == 2
-        await iterator.aclose()  # type: ignore[attr-defined]
+        await iterator.aclose()
         assert s.stream.in_hand == 0
         assert not await taken[0].ack(), "it went back"
         again = [m.queue_offset for m in await s.stream.take(10)]
@@ -79,10 +79,10 @@ def test_two_iterators_share_and_give_back_only_their_own() -> None:
         one, two = iterate(s.stream), iterate(s.stream)
         first, second = await anext(one), await anext(two)
         assert (first.queue_offset, second.queue_offset) == (0, 1)
-        await one.aclose()  # type: ignore[attr-defined]
+        await one.aclose()
         assert await second.ack()
         assert (await anext(two)).queue_offset == 0
-        await two.aclose()  # type: ignore[attr-defined]
+        await two.aclose()
 
     run(main())
 

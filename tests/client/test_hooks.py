@@ -141,4 +141,4 @@ def test_a_hook_is_called_for_the_kinds_it_is_of() -> None:
 def test_settings_take_hooks_only() -> None:
     assert ClientSettings(hooks=[RpcHook()]).hooks
     with pytest.raises(SettingsError, match="it takes a sequence of Hook"):
-        ClientSettings(hooks=[print])  # type: ignore[list-item]
+        ClientSettings(hooks=[print])

@@ -64,7 +64,7 @@ class World:
                 self.times[RequestCode.GET_ROUTEINFO_BY_TOPIC].append(asyncio.get_running_loop().time())
                 return route(conn, command)
 
-            world.route = noting  # type: ignore[method-assign]
+            world.route = noting
             consumer = PushConsumer("g", settings=ConsumerSettings(**{**GIVEN, **values}))
             consumer.subscribe("T", handler=handler)
             async with consumer:

@@ -237,7 +237,7 @@ def test_both_tables_can_be_replaced_together() -> None:
         ({"detector": True}, "without latency_fault"),
     ):
         with pytest.raises(SettingsError, match=text):
-            ProducerSettings(**values)  # type: ignore[arg-type]
+            ProducerSettings(**values)
 
 
 @pytest.mark.proves("client:B-57")

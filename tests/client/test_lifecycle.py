@@ -49,8 +49,11 @@ def test_using_what_does_not_run_says_what_to_do(state: State, advice: str) -> N
 def test_running_may_be_used() -> None:
     life = Lifecycle("producer 'p'")
     life.to(State.STARTING)
+    with pytest.raises(InvalidStateError, match="is starting"):
+        life.need_running()
     life.to(State.RUNNING)
     life.need_running()
+    assert life.state is State.RUNNING
 
 
 def test_in_a_forked_child_what_ran_is_closed_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

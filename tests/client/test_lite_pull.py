@@ -134,7 +134,7 @@ def test_the_version_of_the_broker_says_which_code_it_knows() -> None:
         assert consumer._instance is not None
         await until(lambda: consumer._instance and consumer._instance.broker_versions)
         consumer.subscribe("T")
-        cluster.broker.members["g"] = {consumer.client_id: None}  # type: ignore[dict-item]
+        cluster.broker.members["g"] = {consumer.client_id: None}
         assert await take(consumer, 1) == [0]
         assert not cluster.broker.requests(LITE)
 
@@ -181,7 +181,7 @@ def test_failed_pulls_are_repeated(caplog: pytest.LogCaptureFixture) -> None:
 
         def fail(conn: object, command: object) -> Any:
             code = next(fails, None)
-            return cluster.broker.pull(conn, command) if code is None else answer(code, remark=f"no {code}")  # type: ignore[arg-type]
+            return cluster.broker.pull(conn, command) if code is None else answer(code, remark=f"no {code}")
 
         cluster.broker.on[LITE] = fail
         consumer.subscribe("T")
@@ -207,7 +207,7 @@ def test_a_start_that_cannot_be_looked_up_is_tried_again(
         def fail(conn: object, command: object) -> Any:
             if next(fails, None):
                 return answer(1, remark="not now")
-            return cluster.broker.query_offset(conn, command)  # type: ignore[arg-type]
+            return cluster.broker.query_offset(conn, command)
 
         cluster.broker.on[QUERY] = fail
         consumer.subscribe("T")

@@ -10,10 +10,10 @@ from tests.protocol.recorded import requests
 from tests.support import run, until
 
 from sparrowmq import aio
-from sparrowmq.client.namespaces import Namespaced, NamespacedHandlers, namespace_in
+from sparrowmq.client.namespaces import Namespaced, NamespacedHandlers, namespace_in, unwrap_messages
 from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from sparrowmq.core.errors import InvalidNameError
-from sparrowmq.core.message import Message
+from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import is_system_topic
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.java_json import dumps, loads
@@ -46,6 +46,11 @@ class TestRequests:
               "i": "PGROUP\x01ns1%p\x02TAGS\x01a\x02INSTANCE_ID\x01ns1\x02"}),
             (10, {"topic": "T", "properties": ""},
              {"topic": "ns1%T", "properties": "INSTANCE_ID\x01ns1\x02"}),
+            (10, {"topic": "T"}, {"topic": "ns1%T", "properties": "INSTANCE_ID\x01ns1\x02"}),
+            (320, {"a": "p", "b": "T"}, {"a": "ns1%p", "b": "ns1%T", "i": "INSTANCE_ID\x01ns1\x02"}),
+            (10, {"topic": "T", "properties": "PGROUP\x02x\x01PGROUP\x01y\x02"},
+             {"topic": "ns1%T",
+              "properties": "PGROUP\x01\x02x\x01PGROUP\x01y\x02INSTANCE_ID\x01ns1\x02"}),
         ],
     )  # fmt: skip
     def test_headers(self, code: int, ext: dict[str, str], sent: dict[str, str]) -> None:
@@ -112,6 +117,9 @@ class TestRequests:
         answer = Command(0, body=body)
         HOOK.after_response("a:1", Command(41), answer)
         assert answer.body == b'{"lockOKMQSet":[{"topic":"T"},{"topic":"%RETRY%g"},{"topic":"ns2%T"}]}'
+        other = Command(0, body=body)
+        HOOK.after_response("a:1", Command(105), other)
+        assert other.body == body, "routes have no queues to rename"
 
 
 class TestWhatBrokersAsk:
@@ -147,6 +155,34 @@ class TestWhatBrokersAsk:
 
         assert run(main()) == b'{"t":{{"topic":"ns1%T"}:1}}'
         assert asked == [b'{"t":{{"topic":"T"}:5}}']
+
+    def test_other_bodies_and_no_answer_are_left_alone(self) -> None:
+        body = b'{"topic":"ns1%T"}'
+        answer, asked = Command(0, body=b'{"topic":"T"}'), Command(40, body=body)
+        handlers = NamespacedHandlers({40: lambda *_: answer, 220: lambda *_: None, 221: _nothing}, "ns1")
+        assert handlers[40]("a:1", asked) is answer
+        assert (asked.body, answer.body) == (body, b'{"topic":"T"}')
+        assert handlers[220]("a:1", Command(220)) is None
+        later = handlers[221]("a:1", Command(221))
+        assert asyncio.iscoroutine(later)
+        assert run(later) is None
+
+    @pytest.mark.proves("client:B-124")
+    def test_messages_show_the_topic_as_users_write_it(self) -> None:
+        messages = [received("ns1%T"), received("%RETRY%ns1%g"), received("ns2%T")]
+        unwrap_messages(None, messages)
+        assert [message.topic for message in messages] == ["ns1%T", "%RETRY%ns1%g", "ns2%T"]
+        unwrap_messages("ns1", messages)
+        assert [message.topic for message in messages] == ["T", "%RETRY%g", "ns2%T"]
+
+
+async def _nothing(address: str, request: Command) -> None:
+    """An answer that does not come."""
+
+
+def received(topic: str) -> ReceivedMessage:
+    queue = MessageQueue(topic, "b", 0)
+    return ReceivedMessage(queue, 0, 0, topic, b"", {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
 
 
 class TestSettings:

@@ -104,7 +104,8 @@ def test_what_nobody_would_run_is_refused(result: Any, text: str) -> None:
     "result", [0, False, "RECONSUME_LATER", [], {}, object(), ConsumeResult.LATER, range(3)]
 )
 def test_any_other_value_is_fine(result: object) -> None:
-    refuse_unfinished(result)
+    refuse_unfinished(result)  # raises when it is not
+    assert outcome_of(5, result, None) == Outcome(0 if result is ConsumeResult.LATER else 5)
 
 
 @pytest.mark.proves("MUST-35")

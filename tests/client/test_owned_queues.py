@@ -47,7 +47,7 @@ class World:
             locks,
             again=lambda: setattr(self, "wakes", self.wakes + 1),
         )
-        self.owned.puller = SimpleNamespace(run=self._pull)  # type: ignore[assignment]
+        self.owned.puller = SimpleNamespace(run=self._pull)
 
     async def _pull(self, process_queue: ProcessQueue) -> None:
         self.done.append(f"pull from {process_queue.next_offset}")

@@ -18,6 +18,20 @@ def message(offset: int, body: bytes = b"body") -> ReceivedMessage:
     return ReceivedMessage(QUEUE, offset, 0, "T", body, {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
 
 
+def test_a_new_one_has_nothing_in_hand() -> None:
+    held = ProcessQueue(QUEUE, 7, Limits(), now=5.0)
+    assert (held.next_offset, held.broker_max_offset, held.highest_offset, held.backlog) == (7, 7, 6, 0)
+    assert (len(held), held.bytes, held.span, held.first, held.taken, held.waiting_offsets) == (
+        *(0, 0, 0),
+        *(None, [], []),
+    )
+    flags = (held.dropped, held.leaving, held.consuming, held.locked, held.doubtful, held.is_full)
+    assert all(flag is False for flag in flags)
+    assert (held.running, held.unlock_tries) == (0, 0)
+    assert (held.last_lock, held.last_pull, held.last_consume) == (5.0, 5.0, 5.0)
+    assert ProcessQueue(QUEUE, 7, Limits()).last_pull == 0.0
+
+
 @pytest.mark.proves("client:D-33", "client:D-46", "client:D.8")
 def test_the_offset_to_commit_is_the_smallest_in_hand() -> None:
     held = ProcessQueue(QUEUE, 10, Limits())
@@ -118,7 +132,7 @@ def test_finishing_in_any_order_ends_at_the_highest_offset(offsets: list[int], r
     messages = [message(offset) for offset in sorted(offsets)]
     held.put(messages)
     left = list(messages)
-    rng.shuffle(left)  # type: ignore[attr-defined]
+    rng.shuffle(left)
     committed = -1
     while left:
         done = left.pop()
@@ -279,6 +293,10 @@ def test_messages_that_come_out_of_order_are_sorted() -> None:
     held.put([message(4)])
     assert held.remove([message(5)]) == 3
     assert [m.queue_offset for m in held.take(9)] == [3, 4]
+    held.put([message(offset) for offset in (8, 6, 7)])
+    assert held.highest_offset == 7, "the last one's, when it is higher"
+    held.put([message(1)])
+    assert (held.highest_offset, [m.queue_offset for m in held.take(9)]) == (7, [1, 6, 7, 8])
 
 
 @pytest.mark.proves("client:D-42", "client:D-43")
@@ -288,6 +306,8 @@ def test_locks_and_pulls_expire() -> None:
     held.locked = True
     assert held.may_consume_in_order(130.0)
     assert not held.may_consume_in_order(130.1)
+    held.doubtful = True
+    assert not held.may_consume_in_order(100.0), "the broker may have forgotten the lock"
     assert not held.pull_expired(220.0)
     assert held.pull_expired(220.1)
     assert not held.pull_expired(220.1, 500.0)
@@ -308,6 +328,20 @@ def test_who_waits_for_handlers_to_end_is_told() -> None:
         assert not waiting.done()
         held.ended()
         assert await waiting
+
+    run(main())
+
+
+def test_a_commit_makes_room() -> None:
+    async def main() -> None:
+        held = ProcessQueue(QUEUE, 0, Limits(messages=1))
+        held.put([message(0), message(1), message(2)])
+        waiting = asyncio.create_task(held.room())
+        held.take(2)
+        await asyncio.sleep(0)
+        assert not waiting.done(), "what was taken is in hand"
+        held.commit()
+        await waiting
 
     run(main())
 

@@ -47,7 +47,7 @@ def test_asyncio_offers_the_same_names() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        sparrowmq.Nothing  # noqa: B018
+        sparrowmq.Nothing  # noqa: B018 - looking it up is the test
 
 
 def test_importing_starts_no_thread_and_reads_no_environment() -> None:

@@ -136,14 +136,14 @@ def test_a_pull_carries_what_it_should() -> None:
         "hold": 15.0,
         "subscription": subscription,
     }
-    plain = pull_request(**values, sys_flag=3, commit_offset=9)  # type: ignore[arg-type]
+    plain = pull_request(**values, sys_flag=3, commit_offset=9)
     header = headers.from_ext(headers.PullMessageRequest, plain.ext)
     assert plain.code == 11
     assert (header.queue_offset, header.max_msg_nums, header.max_msg_bytes) == (10, 32, 262144)
     assert (header.sys_flag, header.commit_offset, header.suspend_timeout_millis) == (3, 9, 15000)
     assert (header.subscription, header.sub_version, header.expression_type) == (None, 77, "TAG")
     assert header.bulk_bytes is None
-    bulk = pull_request(**values, sys_flag=4, bulk_bytes=1000)  # type: ignore[arg-type]
+    bulk = pull_request(**values, sys_flag=4, bulk_bytes=1000)
     header = headers.from_ext(headers.PullMessageRequest, bulk.ext)
     assert (header.subscription, header.bulk_bytes) == ("A || B", 1000)
 

@@ -95,4 +95,4 @@ def test_what_is_tried_again_asynchronously(error: SparrowError, again: bool) ->
 def test_the_last_error_has_rocketmqs_code(make: Callable[[], SparrowError], code: int) -> None:
     error = make()
     last = final_error(error, topic="T", tries=2, seconds=1, brokers=["a", "b"])
-    assert last is error and last.code == code  # type: ignore[attr-defined]
+    assert last is error and last.code == code

@@ -131,7 +131,7 @@ class TestSettings:
     )
     def test_what_does_not_go_together(self, values: dict[str, str], said: str) -> None:
         with pytest.raises(SettingsError, match=said):
-            ClientSettings(**values)  # type: ignore[arg-type]
+            ClientSettings(**values)
 
     @pytest.mark.parametrize("address", ["10.0.0.5", "::1", "[2001:db8::1]"])
     def test_addresses_of_clients(self, address: str) -> None:

@@ -99,14 +99,14 @@ def test_wait_store_ok_is_sent_as_java_writes_it() -> None:
     ("message", "words"),
     [
         (Message("T", b""), "empty"),
-        (Message("T", "text"), "must be bytes, not str"),  # type: ignore[arg-type]
+        (Message("T", "text"), "must be bytes, not str"),
         (Message("T", b"x" * 11), "11 bytes, the limit is 10"),
         (Message("T", b"x", properties={"TAGS": "a"}), "'TAGS' is RocketMQ's own"),
         (Message("T", b"x", properties={"UNIQ_KEY": "a"}), "'UNIQ_KEY'"),
         (Message("T", b"x", properties={"DELAY": "1"}), "'DELAY'"),
         (Message("T", b"x", properties={"a": ""}), "blank"),
         (Message("T", b"x", properties={" ": "a"}), "blank"),
-        (Message("T", b"x", properties={"a": 5}), "not text"),  # type: ignore[dict-item]
+        (Message("T", b"x", properties={"a": 5}), "not text"),
         (Message("T", b"x", properties={"a": "x\x02y"}), "0x01 and 0x02"),
         (Message("T", b"x", keys="x\x01y"), "0x01 and 0x02"),
         (Message("T", b"x", tags="x\x02y"), "0x01 and 0x02"),

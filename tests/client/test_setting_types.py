@@ -40,31 +40,34 @@ def test_wrong_types_are_named(settings: type, values: dict[str, Any], said: str
 @pytest.mark.parametrize("name", ["secret_key", "security_token", "tls_key_password"])
 def test_secrets_of_a_wrong_type_are_not_told(name: str) -> None:
     with pytest.raises(SettingsError) as error:
-        ClientSettings(**{name: b"hidden"})  # type: ignore[arg-type]
+        ClientSettings(**{name: b"hidden"})
     assert name in str(error.value)
     assert "hidden" not in str(error.value)
 
 
 def test_all_at_once() -> None:
     with pytest.raises(SettingsError) as error:
-        ProducerSettings(retries="2", namesrv=5)  # type: ignore[arg-type]
+        ProducerSettings(retries="2", namesrv=5)
     assert len(str(error.value).splitlines()) == 2
 
 
 def test_what_fits_passes() -> None:
-    ProducerSettings(send_timeout=3, retry_codes=frozenset({1}))
-    ConsumerSettings(consume_from=datetime.now(UTC))
-    ConsumerSettings(consume_from="first", hooks=(Hook(),))
+    codes, now, hooks = frozenset({1}), datetime.now(UTC), (Hook(),)
+    producer = ProducerSettings(send_timeout=3, retry_codes=codes)
+    assert (producer.send_timeout, producer.retry_codes) == (3, codes)
+    assert ConsumerSettings(consume_from=now).consume_from == now
+    consumer = ConsumerSettings(consume_from="first", hooks=hooks)
+    assert (consumer.consume_from, consumer.hooks) == ("first", hooks)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: aio.Producer("g", namesrv=5),  # type: ignore[arg-type]
-        lambda: aio.Producer("g", send_timeout="3"),  # type: ignore[arg-type]
-        lambda: aio.PushConsumer("g", namesrv=5),  # type: ignore[arg-type]
-        lambda: aio.PullConsumer("g", namesrv=5),  # type: ignore[arg-type]
-        lambda: aio.Admin(namesrv=5),  # type: ignore[arg-type]
+        lambda: aio.Producer("g", namesrv=5),
+        lambda: aio.Producer("g", send_timeout="3"),
+        lambda: aio.PushConsumer("g", namesrv=5),
+        lambda: aio.PullConsumer("g", namesrv=5),
+        lambda: aio.Admin(namesrv=5),
     ],
 )
 def test_arguments_of_clients_count_too(make: Any) -> None:

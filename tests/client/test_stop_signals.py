@@ -26,7 +26,7 @@ def before() -> Iterator[list[int]]:
 def test_the_first_signal_begins_to_close_and_the_second_does_what_it_did(before: list[int]) -> None:
     signals, begun = StopSignals(), list[str]()
     for name in ("a", "b"):
-        signals.add(NUMBERS, lambda name=name: begun.append(name) is None)  # type: ignore[misc]
+        signals.add(NUMBERS, lambda name=name: begun.append(name) is None)
     signal.raise_signal(signal.SIGUSR1)
     assert (begun, before) == (["a", "b"], [])
     signal.raise_signal(signal.SIGUSR1)

@@ -23,7 +23,19 @@ def test_a_group_always_subscribes_its_retry_topic() -> None:
     subscriptions.remove("%RETRY%g")
     assert subscriptions.topics == ("%RETRY%g",)
     (retry,) = subscriptions.data
-    assert (retry.expression, retry.tags) == ("*", frozenset())
+    assert (retry.expression, retry.tags, retry.version) == ("*", frozenset(), 1000)
+    assert subscriptions.find("%RETRY%g") is retry
+    assert subscriptions.is_empty
+    subscriptions.add("T", "*", None)
+    assert not subscriptions.is_empty
+
+
+@pytest.mark.proves("client:D-06")
+def test_a_group_without_retries_subscribes_none() -> None:
+    subscriptions = Subscriptions("g", At(), has_retry=False)
+    assert (subscriptions.topics, subscriptions.data, subscriptions.is_empty) == ((), (), True)
+    subscriptions.add("T", "*", None)
+    assert subscriptions.topics == ("T",)
 
 
 @pytest.mark.proves("client:D-07")

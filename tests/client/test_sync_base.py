@@ -130,7 +130,7 @@ def test_futures_are_bounded(cluster: FakeCluster) -> None:
         futures = [producer.send_async(mq.Message("T", b"x")) for _ in range(2)]
         with pytest.raises(mq.TooManyRequestsError, match="2 sends are in flight"):
             producer.send_async(mq.Message("T", b"x"), timeout=0.01)
-        cluster.name_server._listener.get_loop().call_soon_threadsafe(go.set)  # type: ignore[union-attr]
+        cluster.name_server._listener.get_loop().call_soon_threadsafe(go.set)
         assert all(f.result(20).status is mq.SendStatus.SEND_OK for f in futures)
 
 

@@ -37,7 +37,7 @@ def test_every_public_name_has_its_synchronous_twin(name: str) -> None:
         one, two = native[attribute], twin[attribute]
         assert isinstance(one, property) == isinstance(two, property)
         if not isinstance(one, property):
-            assert inspect.signature(one) == inspect.signature(two)  # type: ignore[arg-type]
+            assert inspect.signature(one) == inspect.signature(two)
             assert not inspect.iscoroutinefunction(two)
         assert inspect.getdoc(one)
         assert "await " not in (inspect.getdoc(two) or "")

@@ -42,7 +42,8 @@ def test_the_first_run_may_come_sooner() -> None:
             ran.set()
 
         task = asyncio.create_task(run_every(3600, work, first=0))
-        await asyncio.wait_for(ran.wait(), 20)
+        await until(ran.is_set)
+        assert not task.done()
         task.cancel()
 
     run(main())

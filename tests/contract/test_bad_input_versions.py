@@ -189,7 +189,7 @@ async def queue_zero(consumer: aio.PullConsumer, topic: str) -> aio.MessageQueue
         except NoRouteError:
             return None
 
-    return await until(found)  # type: ignore[no-any-return]
+    return await until(found)
 
 
 def magic(buffer: bytes) -> int:

@@ -49,7 +49,7 @@ def test_hosts_of_other_sizes_are_refused(size: int) -> None:
 
 def at(*moment: int) -> int:
     """Epoch milliseconds of a local time."""
-    return int(datetime(*moment).timestamp() * 1000)  # type: ignore[arg-type]
+    return int(datetime(*moment).timestamp() * 1000)
 
 
 @pytest.mark.proves("client:B-84")

@@ -66,7 +66,7 @@ def test_queues_order_by_topic_broker_and_number_and_are_values() -> None:
     assert len({MessageQueue("A", "b", 1), MessageQueue("A", "b", 1)}) == 1
     assert str(ordered[0]) == "A/b/9"
     with pytest.raises(dataclasses.FrozenInstanceError):
-        ordered[0].queue_id = 1  # type: ignore[misc]
+        ordered[0].queue_id = 1
 
 
 def test_reserved_property_names_hold_those_the_reference_sets_itself() -> None:

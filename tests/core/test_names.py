@@ -18,7 +18,9 @@ CHECKS = [names.check_topic, names.check_topic_for_send, names.check_group]
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", ["T", "a-b_c%d|e", "0", "%RETRY%g", "%DLQ%g", "t" * 120])
 def test_legal_names(check: Callable[[str], None], name: str) -> None:
-    check(name)
+    check(name)  # raises when it is not
+    with pytest.raises(InvalidNameError):
+        check(name + " ")
 
 
 @pytest.mark.proves("client:B-02", "client:B-05")
@@ -44,7 +46,7 @@ def test_a_refusal_says_of_what(check: Callable[[str], None], kind: str) -> None
         ("a.b", "'a.b' may only have letters"),
     ):
         with pytest.raises(InvalidNameError, match=re.escape(text)) as caught:
-            check(wrong)  # type: ignore[arg-type]
+            check(wrong)
         assert str(caught.value).startswith(f"the {kind} ")
 
 
@@ -195,7 +197,9 @@ def test_the_name_space_of_an_end_point(address: str, space: str | None) -> None
 
 
 def test_a_name_space_may_be_as_long_as_a_topic() -> None:
-    names.check_namespace("x" * 127)
+    names.check_namespace("x" * 127)  # raises when it is longer
+    with pytest.raises(InvalidNameError, match="128"):
+        names.check_namespace("x" * 128)
 
 
 @pytest.mark.parametrize("space", ["", "a%b", "a b", "x" * 128])

@@ -23,7 +23,7 @@ def test_results_are_values() -> None:
     result = SendResult(SendStatus.SEND_OK, "U", "O", MessageQueue("T", "b", 1), 5)
     assert result == SendResult(SendStatus.SEND_OK, "U", "O", MessageQueue("T", "b", 1), 5, None)
     with pytest.raises(AttributeError):
-        result.queue_offset = 6  # type: ignore[misc]
+        result.queue_offset = 6
     batch = RawBatch(PullStatus.FOUND, b"", 1, 0, 1)
     assert batch == dataclasses.replace(batch)
 

@@ -84,6 +84,6 @@ class Member:
 
 
 if __name__ == "__main__":
-    owned_queues.BROKER_LOCK_SECONDS = float(sys.argv[4])  # type: ignore[misc]
-    process_queue.LOCK_SECONDS_MAX = float(sys.argv[4]) / 2  # type: ignore[misc]
+    owned_queues.BROKER_LOCK_SECONDS = float(sys.argv[4])
+    process_queue.LOCK_SECONDS_MAX = float(sys.argv[4]) / 2
     asyncio.run(Member(*sys.argv[1:4]).run())

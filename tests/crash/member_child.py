@@ -27,7 +27,7 @@ class Child:
         self.kind = kind
         self.seconds = float(seconds)
         self.topic = group
-        self._journal = Path(journal).open("a", buffering=1)  # noqa: SIM115
+        self._journal = Path(journal).open("a", buffering=1)  # noqa: SIM115 - open as long as the process
         settings = mq.ConsumerSettings(
             namesrv=namesrv,
             consume_from="first",

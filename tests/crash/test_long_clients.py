@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import threading
 from collections import Counter
 from pathlib import Path
@@ -111,6 +112,7 @@ def test_memory_stays_flat_over_many_messages(tmp_path: Path) -> None:
         run(main(servers.nameserver_address))
     finally:
         servers.kill()
+        shutil.rmtree(tmp_path)  # gigabytes
     early = samples[SAMPLES // 5 - 1]
     for name, before, after in zip(("client", "broker"), early, samples[-1], strict=True):
         assert after - before <= GROWTH_MB, f"{name}: {before:.1f} to {after:.1f} MB; {samples}"

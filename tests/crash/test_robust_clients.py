@@ -289,7 +289,7 @@ class Hostile:
     def __bool__(self) -> bool:
         raise ArithmeticError
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 NONSENSE = (0, False, "RECONSUME_LATER", [], {"a": 1}, b"", object(), Hostile(), ValueError("returned"))

@@ -36,10 +36,13 @@ def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 
 
 def test_a_new_java_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _tool(tmp_path, "java", 'openjdk version "21" 2023-09-19')
+    _tool(tmp_path, "java", 'openjdk version "16.0.2" 2021-07-20')
     _tool(tmp_path, "javac", "javac 21")
     _tool(tmp_path, "mvn", "")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(MissingToolError):
+        check_tools()
+    _tool(tmp_path, "java", 'openjdk version "21" 2023-09-19')
     check_tools()
 
 

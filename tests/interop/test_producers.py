@@ -120,7 +120,7 @@ def test_compressed_bodies_are_read_on_both_sides(
 ) -> None:
     driver.admin(either.namesrv).create_topic(either.broker_address, name, 1)
     body = b"a body that can be made much smaller " * 500
-    settings = mq.ProducerSettings(namesrv=either.namesrv, compression=kind)  # type: ignore[arg-type]
+    settings = mq.ProducerSettings(namesrv=either.namesrv, compression=kind)
     with mq.Producer(name, settings=settings) as producer:
         producer.send(mq.Message(name, body))
     (message,) = driver.dump(either.namesrv, name)

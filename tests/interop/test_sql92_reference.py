@@ -119,7 +119,9 @@ def test_depth_is_taken_as_far_as_ours_goes(driver: JavaDriver) -> None:
         " AND ".join("b <> 'y'" for _ in range(1000)),
         f"b IN ({', '.join(repr(str(number)) for number in range(2000))}, 'x')",
     ]
-    _compare(driver, [(text, values) for text in deep])
+    seen = _compare(driver, [(text, values) for text in deep])
+    assert seen["refused"] == 0, seen
+    assert seen.total() == len(deep) * len(values)
 
 
 @pytest.mark.proves("broker:14.2")

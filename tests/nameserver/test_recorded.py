@@ -196,6 +196,8 @@ def test_there_are_samples_of_every_code_clients_and_tools_send() -> None:
 def test_the_life_of_a_broker() -> None:
     """The recorded requests of a broker in their order, over one connection."""
 
+    asked: set[int] = set()
+
     async def main() -> None:
         server = await name_server()
         peer = Peer(*await asyncio.open_connection("127.0.0.1", server.port))
@@ -205,6 +207,7 @@ def test_the_life_of_a_broker() -> None:
                     continue  # made by a registration that was not kept among the samples
                 await order_table(server, exchange)
                 check(exchange, await peer.ask(exchange.frame))
+                asked.add(exchange.request.code)
         finally:
             peer.writer.close()
             await server.close()
@@ -219,6 +222,7 @@ def test_the_life_of_a_broker() -> None:
                     await server._values.put(ORDER_TOPIC_CONFIG, key, text)
 
     run(main())
+    assert asked == {103, 104, 105, 106}
 
 
 def test_settings_are_named_as_the_reference_names_them() -> None:

@@ -27,3 +27,8 @@ def test_the_hash_has_known_values() -> None:
 def test_impossible_filters_are_refused(percent: int, groups: int) -> None:
     with pytest.raises(ValueError, match="a bloom filter takes"):
         BloomFilter(percent, groups)
+
+
+def test_the_smallest_filters() -> None:
+    assert (BloomFilter(1, 1).hashes, BloomFilter(1, 1).bits) == (7, 16)
+    assert (BloomFilter(99, 1).hashes, BloomFilter(99, 1).bits) == (1, 8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import lz4.frame
 import pytest
 import zstandard
@@ -62,9 +64,33 @@ def test_output_is_bounded(kind: CompressionType) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bomb_stops_at_the_bound(kind: CompressionType) -> None:
+    """What lies far behind the bound is not even looked at: nobody notices that it is damaged."""
     packed = compress(bytes(32 * 1024 * 1024), kind)
-    with pytest.raises(RecordError, match="more than the limit of 1000 bytes"):
-        decompress(packed, with_compression(0, kind), bytes_max=1000)
+    half = len(packed) // 2
+    for bomb in (packed, packed[:half] + b"\xff" * half):
+        with pytest.raises(RecordError, match="more than the limit of 1000 bytes"):
+            decompress(bomb, with_compression(0, kind), bytes_max=1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_level_is_the_codecs_own(kind: CompressionType) -> None:
+    text = " ".join(str(number * number) for number in range(5000)).encode()
+    assert len({compress(text, kind, level) for level in (1, 5, 9)}) == 3
+    assert compress(text, kind) == compress(text, kind, 5)
+
+
+@pytest.mark.parametrize("over", [0, 1, 4, 255])
+def test_a_zstandard_frame_may_end_anywhere_in_what_is_fed_at_once(over: int) -> None:
+    """With a checksum its last 4 bytes give no output: at `over` 1 and 4 all output is there before them."""
+    codec = zstandard.ZstdCompressor(write_checksum=True)
+    rng = random.Random(over)
+    body = b""
+    while len(packed := codec.compress(body)) % 256 != over or len(body) < 300:
+        body += rng.randbytes(1)
+    flag = with_compression(0, CompressionType.ZSTD)
+    assert decompress(packed, flag, bytes_max=len(body)) == body
+    with pytest.raises(RecordError, match=f"more than the limit of {len(body) - 1} bytes"):
+        decompress(packed, flag, bytes_max=len(body) - 1)
 
 
 def test_frames_without_a_content_size_are_read() -> None:

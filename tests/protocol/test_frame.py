@@ -99,10 +99,52 @@ def test_fields_that_are_no_strings_become_strings(header: bytes, ext: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("language", "name"), [(b'"CPP"', "CPP"), (b"3", "PYTHON"), (b"99", "OTHER"), (b"null", "OTHER")]
+    ("language", "name"),
+    [
+        (b'"CPP"', "CPP"),
+        (b'""', "OTHER"),
+        (b"0", LANGUAGES[0]),
+        (b"3", "PYTHON"),
+        (b"%d" % (len(LANGUAGES) - 1), LANGUAGES[-1]),
+        (b"%d" % len(LANGUAGES), "OTHER"),
+        (b"-1", "OTHER"),
+        (b"null", "OTHER"),
+    ],
 )
 def test_language_may_be_name_number_or_nothing(language: bytes, name: str) -> None:
     assert decode(0, b'{"code":1,"language":%b}' % language, b"").language == name
+    whole = REQUEST_HEADER.replace(b'"JAVA"', language)
+    assert decode(0, whole, b"") == Command(38, 7, 0, {"consumerGroup": "g1"}, b"", None, name, 477)
+
+
+def test_an_odd_header_loses_nothing() -> None:
+    header = b'{"code":1,"opaque":7,"flag":2,"remark":"r","version":3,"language":3,"extFields":{"n":5}}'
+    assert decode(0, header, b"body") == Command(1, 7, 2, {"n": "5"}, b"body", "r", "PYTHON", 3)
+    assert decode(0, b'{"code":1}', b"") == Command(1, 0, 0, {}, b"", None, "OTHER", 0)
+
+
+def compact(remark: bytes, *fields: tuple[bytes, bytes], language: int = 0) -> bytes:
+    """A compact header."""
+    ext = b"".join(
+        struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value for name, value in fields
+    )
+    head = struct.pack(">hBhiii", 38, language, 477, 7, 0, len(remark))
+    return head + remark + struct.pack(">i", len(ext)) + ext
+
+
+@pytest.mark.parametrize(
+    ("header", "ext", "remark", "language"),
+    [
+        (compact(b""), {}, None, "JAVA"),
+        (compact(b"", (b"a", b"1"), (b"b", b"2")), {"a": "1", "b": "2"}, None, "JAVA"),
+        (compact("été".encode(), (b"", b"1"), (b"b", b""), (b"c", b"3")), {"c": "3"}, "été", "JAVA"),
+        (compact(b"", language=len(LANGUAGES) - 1), {}, None, LANGUAGES[-1]),
+        (compact(b"", language=255), {}, None, "OTHER"),
+    ],
+    ids=["empty", "two", "nameless", "language", "other language"],
+)
+def test_compact_headers(header: bytes, ext: dict[str, str], remark: str | None, language: str) -> None:
+    assert decode(1, header, b"x") == Command(38, 7, 0, ext, b"x", remark, language, 477)
 
 
 @given(COMMANDS)
@@ -159,7 +201,13 @@ def test_a_tail_waits_for_the_rest(tail: int) -> None:
 
 
 def test_the_smallest_frame_has_neither_header_nor_body() -> None:
-    assert FrameReader().feed(struct.pack(">iI", 4, 0)) == [(0, b"", b"")]
+    smallest = struct.pack(">iI", 4, 0)
+    assert FrameReader().feed(smallest) == [(0, b"", b"")]
+    for cut in range(1, 8):
+        reader = FrameReader()
+        assert reader.feed(smallest[:cut]) == []
+        assert reader.feed(smallest[cut:]) == [(0, b"", b"")]
+    assert FrameReader().feed(smallest * 3 + b"x") == [(0, b"", b"")] * 3
 
 
 @pytest.mark.parametrize(
@@ -196,7 +244,10 @@ def test_a_frame_of_exactly_the_limit_is_read() -> None:
         (b"PRI * HTTP/2.0\r\n\r\n", "HTTP/2"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
         (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", "PROXY"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            "^a TLS handshake arrived on a port without TLS; turn TLS off at the client$",
+        ),
     ],
 )
 def test_other_protocols_are_named(data: bytes, text: str) -> None:

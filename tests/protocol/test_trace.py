@@ -106,6 +106,9 @@ def test_forms_of_other_versions_are_read() -> None:
     assert (six.context_code, six.time, six.group) == (0, 0, "")
     seven = read("SubAfter|Q|M|3|true|k|4|")
     assert (seven.context_code, seven.group) == (4, "")
+    eight = read("SubAfter|Q|M|3|true|k|4|9")
+    assert (eight.context_code, eight.time, eight.group) == (4, 0, "")
+    assert read("Pub|1|R|g|T|M|A|k|h:1|5|7|0|O|true|").client_host == ""
 
 
 @pytest.mark.proves("client:B-112")
@@ -142,10 +145,16 @@ def test_records_that_are_cut_short_or_hold_no_numbers_are_refused(trace: Trace)
         decode_traces("\x01".join([*fields[:number], "x", *fields[number + 1 :]]))
 
 
-@given(st.text())
+PIECES = st.sampled_from(["1", "7", "x", "", "null", "true", "\x02", "\x02Pub", "\x02SubAfter", "é"])
+
+
+@given(st.text() | st.lists(PIECES, max_size=18).map("\x01".join))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    for prefix in ("", "Pub\x01", "SubAfter\x01", "Recall\x011\x01"):
+    for prefix in ("", "Pub\x011\x01", "SubBefore\x011\x01", "SubAfter\x01", "Recall\x011\x01"):
         try:
-            decode_traces(prefix + text)
+            read = decode_traces(prefix + text)
         except RecordError:
-            pass
+            continue
+        again = decode_traces("".join(map(encode_trace, read)))
+        assert [type(trace) for trace in again] == [type(trace) for trace in read]
+        assert decode_traces("".join(map(encode_trace, again))) == again, "nothing more is lost"

@@ -64,7 +64,7 @@ def test_the_name_server_has_variables_of_its_own() -> None:
 @pytest.mark.parametrize("make", [broker_settings, nameserver_settings])
 def test_an_open_address_is_warned_of_once(make: object) -> None:
     options = {"bindAddress": "10.1.2.3"}
-    _, warnings = make(Sources(options=options))  # type: ignore[operator]
+    _, warnings = make(Sources(options=options))
     assert len(warnings) == 1
     assert warnings[0].startswith("bindAddress=10.1.2.3: everyone who reaches this address")
 
@@ -77,7 +77,7 @@ def test_an_open_address_with_access_control_is_not(guard: dict[str, str]) -> No
 @pytest.mark.parametrize("make", [broker_settings, nameserver_settings])
 def test_an_open_address_with_enforced_tls_is_not(make: object) -> None:
     options = {"bindAddress": "10.1.2.3", "tls.server.mode": "enforcing"}
-    assert make(Sources(options=options))[1] == []  # type: ignore[operator]
+    assert make(Sources(options=options))[1] == []
 
 
 def test_loopback_is_not_warned_of() -> None:

@@ -89,9 +89,13 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
 
 
 def test_a_limit_that_cannot_be_raised_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    asked: list[object] = []
+
+    def refuse(_: int, wanted: object) -> None:
+        asked.append(wanted)
         raise ValueError("current limit exceeds maximum limit")
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     monkeypatch.setattr(resource, "setrlimit", refuse)
     raise_open_files_limit()
+    assert asked == [(4096, 4096)]

@@ -21,7 +21,7 @@ def broker(path: Path, **settings: object) -> BrokerSettings:
         "mapped_file_size_commit_log": 1 << 20,
         **settings,
     }
-    return BrokerSettings(**values)  # type: ignore[arg-type]
+    return BrokerSettings(**values)
 
 
 async def connects(address: str) -> bool:

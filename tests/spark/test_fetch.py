@@ -233,7 +233,7 @@ def test_a_task_that_stops_early_leaves_nothing_running(monkeypatch: pytest.Monk
     monkeypatch.setattr(fetch, "pull_consumer", consumer)
     reader = read_batches(spans, OPTIONS, OFFSETS)
     assert next(reader).num_rows == 100
-    reader.close()  # type: ignore[attr-defined]
+    reader.close()
     assert len(broker.pulls) < 20
 
 

@@ -184,7 +184,7 @@ def test_reachable_queues_are_told_without_the_others(caplog: pytest.LogCaptureF
 
 def test_other_errors_of_a_poll_are_raised() -> None:
     broker, first, _ = _broker()
-    broker.fault = lambda queue, offset: ZeroDivisionError("a bug")  # type: ignore[return-value,assignment]
+    broker.fault = lambda queue, offset: ZeroDivisionError("a bug")
     with pytest.raises(ZeroDivisionError):
         run(_lookup(broker).reachable_ends([first]))
 

@@ -14,7 +14,7 @@ BASE = {"nameServer": "127.0.0.1:9876", "subscribe": "orders"}
 
 def _read(use: str | None = None, /, **options: str) -> ReadOptions:
     given = {**BASE, **{name.replace("__", "."): value for name, value in options.items()}}
-    return ReadOptions.parse(given, use, {})  # type: ignore[arg-type]
+    return ReadOptions.parse(given, use, {})
 
 
 def test_names_are_read_in_any_case_and_values_have_types() -> None:

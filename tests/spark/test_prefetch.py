@@ -44,7 +44,7 @@ def test_it_runs_ahead_but_not_further_than_its_depth() -> None:
     found = prefetch(items, 3)
     assert next(found) == 0
     assert until_sync(lambda: len(made) == 5)
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert until_sync(lambda: not _threads())
     assert len(made) <= 6
 
@@ -62,7 +62,7 @@ def test_closing_it_closes_the_iterator(depth: int) -> None:
 
     found = prefetch(items, depth)
     next(found)
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert closed.wait(10)
 
 

@@ -115,8 +115,8 @@ def test_flushes_from_other_threads_see_whole_chunks(tmp_path: Path) -> None:
 
     def flush(store: object) -> None:
         while not stop.is_set():
-            flushed.append(store.flush())  # type: ignore[attr-defined]
-            store.flush_queues()  # type: ignore[attr-defined]
+            flushed.append(store.flush())
+            store.flush_queues()
 
     with opened(tmp_path, mapped_file_size_commit_log=1 << 14) as store:
         queue = store.queue("T", 0)

@@ -41,7 +41,7 @@ class LogMaker:
             "store_timestamp": START_MS + position,
             "store_host": HOST,
         }
-        self.data += encode_record(**(values | changes))  # type: ignore[arg-type]
+        self.data += encode_record(**(values | changes))
         return position
 
     def write(self) -> Path:
@@ -146,7 +146,7 @@ def test_offsets_left_out_are_holes_if_their_records_could_have_been_there(tmp_p
             (4, b"b"),
         ]
         assert queue.max_offset == 5
-        assert all(queue.entry(offset).size == DUMMY_SIZE for offset in (1, 2, 3))  # type: ignore[union-attr]
+        assert all(queue.entry(offset).size == DUMMY_SIZE for offset in (1, 2, 3))
 
 
 def test_offsets_that_jump_too_far_are_refused(tmp_path: Path) -> None:

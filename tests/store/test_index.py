@@ -295,7 +295,7 @@ def test_a_clean_stop_takes_only_so_long(tmp_path: Path, caplog: pytest.LogCaptu
     store = open_store(tmp_path, clock=Hasty())
     fill(store, 20)
     monkey = store.index.follow
-    store.index.follow = lambda records: monkey(1)  # type: ignore[method-assign]
+    store.index.follow = lambda records: monkey(1)
     store.close()
     assert "are not in the index yet" in caplog.text
     with opened(tmp_path) as again:

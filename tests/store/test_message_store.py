@@ -89,7 +89,7 @@ def test_read_only_directory_says_what_is_needed(tmp_path: Path, monkeypatch: py
     def refused(path: object, flags: int, *rest: int, **more: int) -> int:
         if flags & (os.O_WRONLY | os.O_RDWR):
             raise OSError(errno.EROFS, "Read-only file system")
-        return real(path, flags, *rest, **more)  # type: ignore[arg-type]
+        return real(path, flags, *rest, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refused)

@@ -78,7 +78,7 @@ def test_unreadable_directory_is_a_store_error(tmp_path: Path, monkeypatch: pyte
     def refused(path: object) -> object:
         if str(path).endswith("consumequeue"):
             raise OSError(errno.EACCES, "Permission denied")
-        return real(path)  # type: ignore[call-overload]
+        return real(path)
 
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(StoreError, match=r"cannot read .*consumequeue: Permission denied"):

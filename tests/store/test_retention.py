@@ -20,7 +20,7 @@ def files(*ages: float) -> list[LogFile]:
 def count(
     found: list[LogFile], *, hour: int = 12, used: int = 10, manual: bool = False, **changes: object
 ) -> int:
-    settings = dataclasses.replace(SETTINGS, **changes)  # type: ignore[arg-type]
+    settings = dataclasses.replace(SETTINGS, **changes)
     return plan(settings, found, now_ms=NOW, hour=hour, used_percent=used, manual=manual).files
 
 

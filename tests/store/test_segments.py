@@ -119,7 +119,7 @@ def test_pool_unmaps_the_longest_mapped(tmp_path: Path) -> None:
     told = []
     segments = [files.make(base) for base in (0, 100, 200)]
     for segment in segments:
-        segment.on_unmap = lambda base=segment.base: told.append(base)  # type: ignore[misc]
+        segment.on_unmap = lambda base=segment.base: told.append(base)
         segment.map()
     assert len(pool) == 3
     pool.trim()

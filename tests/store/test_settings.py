@@ -41,5 +41,5 @@ def test_queue_files_hold_whole_entries(given: int, used: int) -> None:
 )
 def test_values_out_of_range_are_named(name: str, value: object, text: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        StoreSettings(root=Path("/s"), **{name: value})  # type: ignore[arg-type]
+        StoreSettings(root=Path("/s"), **{name: value})
     assert str(caught.value).startswith(text)

@@ -104,10 +104,10 @@ def test_search_agrees_with_counting(times: list[int], probe: int) -> None:
     real: Callable[..., int | None] = time_search.store_time
     time_search.store_time = lambda log, queue, offset: times[offset]
     try:
-        lower = time_search.offset_by_time(Log(), Queue(), probe, "LOWER")  # type: ignore[arg-type]
-        upper = time_search.offset_by_time(Log(), Queue(), probe, "UPPER")  # type: ignore[arg-type]
+        lower = time_search.offset_by_time(Log(), Queue(), probe, "LOWER")
+        upper = time_search.offset_by_time(Log(), Queue(), probe, "UPPER")
     finally:
-        time_search.store_time = real  # type: ignore[assignment]
+        time_search.store_time = real
     assert lower == sum(time < probe for time in times)
     assert upper == max(0, sum(time <= probe for time in times) - 1)
 

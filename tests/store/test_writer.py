@@ -67,7 +67,7 @@ def test_records_are_those_of_the_protocol(
             properties=b"A\x01b\x02",
             store_timestamp=START_MS,
             store_host=store_host,
-            **values,  # type: ignore[arg-type]
+            **values,
         )
         assert store.read_record(physical) == expected
         assert log_bytes(tmp_path)[physical : store.position] == expected
@@ -337,7 +337,7 @@ class Disk:
                 return real(*arguments)
             if self.calls == fail_at and partial:
                 fd, data, at = arguments
-                return real(fd, bytes(data)[:partial], at)  # type: ignore[call-overload]
+                return real(fd, bytes(data)[:partial], at)
             raise NO_SPACE
 
         patch.setattr(os, name, call)
@@ -346,7 +346,7 @@ class Disk:
 def chunk_over_files(store: object, queues: list[object]) -> None:
     """A chunk over three log files and several queue files."""
     for number in range(24):
-        append(store, queues[number % 2], b"%d" % number + b"x" * 400)  # type: ignore[arg-type]
+        append(store, queues[number % 2], b"%d" % number + b"x" * 400)
 
 
 @pytest.mark.parametrize("partial", [0, 1, 700])
@@ -386,7 +386,7 @@ def _clear_with(real: object) -> object:
     original = disk.clear_data
 
     def clear(path: Path, start: int, end: int) -> int:
-        broken, os.pwrite = os.pwrite, real  # type: ignore[assignment]
+        broken, os.pwrite = os.pwrite, real
         try:
             return original(path, start, end)
         finally:

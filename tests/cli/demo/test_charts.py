@@ -19,7 +19,7 @@ def points(chart: str) -> list[tuple[float, float]]:
     found = []
     for line in root.iter("polyline"):
         found += [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
-    return found  # type: ignore[return-value]
+    return found
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def batch_writer(
     monkeypatch.setattr(pipeline, "flights", lambda spark, job: stream)
     monkeypatch.setattr(pipeline, "grouped", lambda batch: batch.rows)
     monkeypatch.setattr(pipeline, "send_summaries", lambda spark, job, found: sent.append(found))
-    pipeline.start(Chain(), job, progress)  # type: ignore[arg-type]
+    pipeline.start(Chain(), job, progress)
     assert stream.arguments("option") == [("checkpointLocation", str(job.checkpoint))]
     ((write,),) = stream.arguments("foreachBatch")
     assert callable(write)
@@ -148,7 +148,7 @@ def test_a_batch_that_fails_counts_nothing_and_lets_go(job: Job, monkeypatch: py
 
 def test_summaries_go_to_their_topic_with_the_origin_as_tag(job: Job) -> None:
     spark = Chain()
-    pipeline.send_summaries(spark, job, [("JFK", "{}")])  # type: ignore[arg-type]
+    pipeline.send_summaries(spark, job, [("JFK", "{}")])
     assert spark.arguments("createDataFrame") == [([("JFK", "{}")], "tags string, body string")]
     assert spark.arguments("option") == [("nameServer", "127.0.0.1:1"), ("topic", "Summaries")]
     assert spark.arguments("mode") == [("append",)]

@@ -90,4 +90,6 @@ def test_faults_are_shown() -> None:
 
 
 def test_a_run_without_flights() -> None:
-    parsed(render(Run("Flights", 0.0, Totals(), [], VERDICT, 0, 0)))
+    page = render(Run("Flights", 0.0, Totals(), [], VERDICT, 0, 0))
+    parsed(page)
+    assert 'class="verdict good"' in page

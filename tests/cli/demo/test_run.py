@@ -63,7 +63,7 @@ def text_of(console: Console) -> str:
 
 
 def watch(out: Console, traffic: Traffic, progress: pipeline.Progress) -> Watch:
-    return Watch(traffic, progress, Screen(out))  # type: ignore[arg-type]
+    return Watch(traffic, progress, Screen(out))
 
 
 def processed(progress: pipeline.Progress, flights: int) -> None:
@@ -122,20 +122,20 @@ def test_faults_of_traffic_and_stream_reach_the_user(out: Console) -> None:
     watching = watch(out, traffic, progress)
     with watching._screen:
         with pytest.raises(SparrowError, match="the Spark stream ended: no space left"):
-            module._follow(Query(), watching)  # type: ignore[arg-type]
+            module._follow(Query(), watching)
         traffic.fault = SparrowError("the broker is gone")
         with pytest.raises(SparrowError, match="the broker is gone"):
             watching.done()
         progress.summaries = 1
         with pytest.raises(SparrowError, match="the broker is gone"):
-            module._await_summaries(traffic, progress)  # type: ignore[arg-type]
+            module._await_summaries(traffic, progress)
 
 
 def test_summaries_are_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SUMMARY_SECONDS_MAX", 0.01)
     traffic, progress = Traffic(), pipeline.Progress()
     progress.summaries = 3
-    module._await_summaries(traffic, progress)  # type: ignore[arg-type]
+    module._await_summaries(traffic, progress)
     assert traffic.summaries == 0
 
 

@@ -13,7 +13,7 @@ REFUSED = "refused"
 
 def read(reader: object, text: str) -> object:
     try:
-        return reader(text)  # type: ignore[operator]
+        return reader(text)
     except EvaluationError:
         return REFUSED
 

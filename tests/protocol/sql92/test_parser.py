@@ -60,6 +60,8 @@ ONE, TWO = Literal(1), Literal(2)
         ("a = 2147483647", Equal(A, Literal(2147483647))),
         ("a = 9223372036854775807", Equal(A, Literal(Long(9223372036854775807)))),
         ("a = 5L", Equal(A, Literal(5))),
+        ("a = 5l", Equal(A, Literal(5))),
+        ("a = 9223372036854775807L", Equal(A, Literal(Long(9223372036854775807)))),
         ("a = 1.5e1", Equal(A, Literal(15.0))),
     ],
 )
@@ -157,6 +159,15 @@ def test_depth_and_length_are_bounded(fits: str, too_much: str, problem: str) ->
     parse(fits)
     with pytest.raises(InvalidExpressionError, match=problem):
         parse(too_much)
+
+
+@pytest.mark.parametrize("term", ["(a = 1)", "NOT a", "a = -1", "a = b = TRUE"])
+def test_what_stands_side_by_side_is_no_depth(term: str) -> None:
+    tree = parse(" AND ".join([term] * (NESTING_MAX - 1)), whole=True)
+    assert isinstance(tree, And) and len(tree.terms) == NESTING_MAX - 1
+    if "= b =" not in term:  # comparisons of comparisons are counted in all
+        tree = parse(" AND ".join([term] * (2 * NESTING_MAX)), whole=True)
+        assert isinstance(tree, And) and len(tree.terms) == 2 * NESTING_MAX
 
 
 def test_a_long_chain_is_no_depth_and_a_long_text_is_cut_in_the_message() -> None:
