@@ -78,3 +78,8 @@ def test_an_answer_with_an_error_names_code_request_address_and_remark() -> None
 
 def test_a_transport_error_keeps_its_address() -> None:
     assert errors.ConnectionLostError("gone", address="h:1").address == "h:1"
+
+
+def test_a_reply_that_does_not_come_has_javas_code() -> None:
+    error = errors.ReplyTimeoutError("no reply")
+    assert (error.code, error.retryable, str(error)) == (10006, True, "no reply")

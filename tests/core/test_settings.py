@@ -191,6 +191,10 @@ def test_home_is_expanded() -> None:
         ("namesrvAddr", "h:" + "9" * 5000, "is not an address"),
         ("brokerName", "", "brokerName=: must not be empty"),
         ("brokerName", "a@b", "brokerName=a@b"),
+        ("messageDelayLevel", "1s 5x", "messageDelayLevel=1s 5x: '5x' is not a delay"),
+        ("messageDelayLevel", "", "0 levels: write 1 to"),
+        ("deleteWhen", "24", "deleteWhen=24: must be hours"),
+        ("authorizationEnabled", "true", "set authenticationEnabled=true too"),
         ("bindAddress", "0.0.0.0", "set brokerIP1 too"),
     ],
 )
@@ -315,3 +319,12 @@ def test_nearest_is_none_for_far_names() -> None:
 )
 def test_is_loopback(address: str, answer: bool) -> None:
     assert is_loopback(address) is answer
+
+
+def test_the_two_kinds_of_access_control_exclude_each_other() -> None:
+    assert "exclude each other" in problem(aclEnable="true", authenticationEnabled="true")
+    assert broker(authenticationEnabled="true", authorizationEnabled="true").authorization_enabled
+
+
+def test_delay_levels_are_those_of_the_setting() -> None:
+    assert broker(messageDelayLevel="2s 1m").delay_levels.delays == (2000, 60_000)

@@ -164,6 +164,23 @@ def test_a_send_answer_decodes_to_what_was_put_in(unique_key: bytes, trace_on: b
     )
 
 
+@pytest.mark.proves("broker:8.3")
+def test_the_answer_to_a_timed_send_has_the_handle_that_takes_it_back() -> None:
+    answers = hot.SendAnswers(region="100%", trace_on=True)
+    data = answers.recallable(0, 7, 3, 2**40, b"0A0B", b"U", handle=b"djE=")
+    command = recorded.command(data)
+    assert (command.code, command.opaque, command.flag) == (0, 7, FLAG_RESPONSE)
+    assert from_ext(SendMessageResponse, command.ext) == SendMessageResponse(
+        msg_id="0A0B",
+        queue_id=3,
+        queue_offset=2**40,
+        transaction_id="U",
+        region_id="100%",
+        trace_on="true",
+        recall_handle="djE=",
+    )
+
+
 def test_send_answers_have_the_fields_of_the_recorded_ones() -> None:
     ours = recorded.command(hot.SendAnswers(region="R", trace_on=True).frame(0, 1, 2, 3, b"ID", b"U"))
     for exchange, answer in recorded.answers(RequestCode.SEND_MESSAGE_V2):

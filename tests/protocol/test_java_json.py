@@ -148,6 +148,11 @@ def test_the_place_of_a_fault_is_named() -> None:
         loads(b"{1:1,}")
     with pytest.raises(JavaJsonError, match="unexpected the end"):
         loads(b"{0:")
+    with pytest.raises(JavaJsonError, match="character 8: unexpected '\\{'"):
+        loads(b"{{}:1,0{")
+    for wrong in (b"{{}:1 2:3}", b"{{}:1:2}", b"{{}:1 ]", b"{{}:[1 2]}"):
+        with pytest.raises(JavaJsonError, match="unexpected"):
+            loads(wrong)
     with pytest.raises(JavaJsonError, match="not UTF-8 at byte 4"):
         loads(b'{0:"\xff"}')
 

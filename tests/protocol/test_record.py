@@ -337,3 +337,12 @@ def test_properties_of_a_damaged_record_are_its_properties_or_an_error(
     except RecordError:
         return
     assert damaged.endswith(found) or int.from_bytes(damaged[:4], "big") < len(damaged)
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "form", "value"),
+    [(V1, 84, ">i", -20), (V2, 93, ">h", -40), (V2, 84, ">i", -1000), (V1, 100, ">h", -2)],
+)
+def test_negative_lengths_hide_no_properties(data: bytes, place: int, form: str, value: int) -> None:
+    with pytest.raises(RecordError, match="at byte 3"):
+        r.find_properties(b"abc" + broken(data, place, form, value), 3)

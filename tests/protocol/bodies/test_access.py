@@ -8,6 +8,8 @@ from tests.protocol.recorded import answers, requests
 from sparrowmq.core.errors import ProtocolError
 from sparrowmq.protocol.bodies.access import (
     AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
     UserInfo,
     acls_from_json,
     acls_to_json,
@@ -37,3 +39,15 @@ def test_bodies_that_cannot_be_read(data: bytes) -> None:
     for decode in (users_from_json, acls_from_json, UserInfo.decode, AclInfo.decode):
         with pytest.raises(ProtocolError):
             decode(data)
+
+
+def test_a_users_password_is_not_shown() -> None:
+    shown = repr(UserInfo("u", "hidden", "Super", "enable"))
+    assert "hidden" not in shown
+    assert "username='u'" in shown
+
+
+def test_policies_are_made_of_entries_by_type_and_resource() -> None:
+    entry = PolicyEntryInfo("Topic:T", ["Pub"], None, "Allow")
+    made = AclInfo.of("User:u", {"Custom": {"Topic:T": entry}, "Default": {}})
+    assert made == AclInfo("User:u", [PolicyInfo("Custom", [entry]), PolicyInfo("Default", [])])

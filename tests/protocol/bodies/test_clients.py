@@ -12,6 +12,8 @@ from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import (
+    Assignments,
+    CheckClientBody,
     Connection,
     ConsumeFromWhere,
     ConsumerConnection,
@@ -23,6 +25,7 @@ from sparrowmq.protocol.bodies import (
     MessageModel,
     ProducerConnection,
     ProducerData,
+    check_client_body,
     wire_queues,
 )
 from sparrowmq.protocol.codes import RequestCode as Code
@@ -240,3 +243,33 @@ def test_locks_hold_core_queues() -> None:
     assert LockBatchResponseBody(wire_queues(queues[:1])).encode() == (
         b'{"lockOKMQSet":[{"brokerName":"b","queueId":1,"topic":"T"}]}'
     )
+
+
+def test_the_question_whether_a_filter_is_taken_is_javas() -> None:
+    seen = 0
+    for exchange, command in recorded.requests(Code.CHECK_CLIENT_CONFIG):
+        theirs = CheckClientBody.decode(command.body)
+        assert theirs.subscription_data is not None, exchange
+        ours = check_client_body(theirs.group, theirs.client_id, theirs.subscription_data.core())
+        assert CheckClientBody.decode(ours) == theirs, exchange
+        seen += 1
+    assert seen > 4
+
+
+@pytest.mark.proves("client:D-09")
+def test_a_filter_by_class_means_every_message() -> None:
+    body = b'{"subscriptionData":{"classFilterMode":true,"subString":"org.x.F","subVersion":3,"topic":"T"}}'
+    wire = CheckClientBody.decode(body).subscription_data
+    assert wire is not None
+    assert wire.core() == SubscriptionData("T", "org.x.F", version=3)
+    assert wire.core().matches("any tag")
+
+
+def test_recorded_assignments() -> None:
+    found = [Assignments.decode(answer.body).pairs for _, answer in recorded.answers(400)]
+    assert found.count([(MessageQueue("Pop55", "broker-a", -1), "POP")]) == 2
+    assert found.count(None) == 1
+    odd = b'{"messageQueueAssignments":[{},{"messageQueue":{"topic":"T","brokerName":"b","queueId":"1"}}]}'
+    assert Assignments.decode(odd).pairs == [(MessageQueue("T", "b", 1), "PULL")]
+    with pytest.raises(BodyError):
+        Assignments.decode(b'{"messageQueueAssignments":[{"messageQueue":{"topic":"T"}}]}')
