@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowmq.columnar.equal_properties import EqualProperties
 from sparrowmq.columnar.layout import Layout, layout, record_count
 from sparrowmq.columnar.properties import Properties, read_properties
 from sparrowmq.columnar.rows import MICROS_MAX, decode_rows
@@ -76,10 +77,10 @@ class _Chunk:
         self.buffer = buffer
         self.places = places
         self.broker_name = broker_name
-        self._properties: Properties | None = None
+        self._properties: Properties | EqualProperties | None = None
 
     @property
-    def properties(self) -> Properties:
+    def properties(self) -> Properties | EqualProperties:
         if self._properties is None:
             places = self.places
             strings = Slices(self.buffer, places.properties, places.properties_end, pa.binary()).all()

@@ -2,7 +2,8 @@
 
 The vector path finds all separators of a chunk together. It needs names and values that are not empty, valid
 UTF-8, no doubled names, and separators that alternate; a missing last separator is fine. A chunk with
-anything else goes through `protocol.properties.decode`, row by row, so both give the same.
+anything else goes through `protocol.properties.decode`, row by row, so both give the same. Rows that differ
+in the bytes of their values alone have a shorter way still, `equal_properties`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowmq.columnar.equal_properties import EqualProperties, read_equal_properties
 from sparrowmq.columnar.slices import Int32s, Slices, is_ascii, is_utf8, offsets_of
 from sparrowmq.protocol.properties import decode as decode_properties
 
@@ -88,8 +90,11 @@ def _uniform_names(bounds: Int32s, names: pa.Array) -> list[str] | None:
     return first
 
 
-def read_properties(strings: pa.Array) -> Properties:
+def read_properties(strings: pa.Array) -> Properties | EqualProperties:
     """The properties in `strings`, a binary array of property strings, one per row, without nulls."""
+    equal = read_equal_properties(strings)
+    if equal is not None:
+        return equal
     found = _by_vectors(strings)
     if found is None or found.has_doubles():
         return _by_rows(strings)
