@@ -24,19 +24,32 @@ SETTINGS: Final = {
     "spark.log.level": "ERROR",
 }
 """Quiet, on the loopback address, few and fast tasks (spark:T-01, S-40). For one machine."""
+LOCAL_ONLY: Final = ("spark.driver.host", "spark.driver.bindAddress")
+"""Settings without which the machines of a cluster find the driver."""
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 
 
+def is_local(master: str) -> bool:
+    """Whether `master` means this machine alone: `local`, `local[2]`, …; not `local-cluster`."""
+    return master == "local" or master.startswith("local[")
+
+
+def settings(master: str) -> dict[str, str]:
+    """`SETTINGS` for a master; on a cluster without those that are for one machine."""
+    return {name: value for name, value in SETTINGS.items() if is_local(master) or name not in LOCAL_ONLY}
+
+
 def builder(app: str, master: str = "local[2]") -> SparkSession.Builder:
-    """A session builder with `SETTINGS` and fast checkpoints for local file systems (spark:S-41).
+    """A session builder with `settings(master)`; on one machine with fast checkpoints (spark:S-41).
 
     `getOrCreate()` starts the session. Python workers use this interpreter.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    package = "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
-    manager = f"{_STREAMING}.{package}FileSystemBasedCheckpointFileManager"
     made = SparkSession.builder.appName(app).master(master)
-    made = made.config("spark.sql.streaming.checkpointFileManagerClass", manager)
-    for name, value in SETTINGS.items():
+    if is_local(master):
+        package = "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
+        manager = f"{_STREAMING}.{package}FileSystemBasedCheckpointFileManager"
+        made = made.config("spark.sql.streaming.checkpointFileManagerClass", manager)
+    for name, value in settings(master).items():
         made = made.config(name, value)
     return made

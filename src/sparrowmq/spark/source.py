@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
 )
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from sparrowmq.core.errors import SettingsError
 
@@ -87,7 +88,16 @@ class SparrowMQSource(RocketMQSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make both names known to a session: for `sparrowmq`, and where Spark does not find `rocketmq`."""
+    """Make both names known to a session: for `sparrowmq`, and where Spark does not find `rocketmq`.
+
+    Raises `SettingsError` when the driver has this package from `--py-files` only.
+    """
+    from pyspark import SparkFiles
+
+    from sparrowmq.spark.shipping import check_driver
+
+    if not is_remote():
+        check_driver(SparkFiles.getRootDirectory())
     spark.dataSource.register(RocketMQSource)
     spark.dataSource.register(SparrowMQSource)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,20 @@ def test_the_session_is_small_and_keeps_its_files_in_scratch(job: Job) -> None:
     assert conf["spark.sql.warehouse.dir"] == str(job.scratch / "warehouse")
     assert conf["spark.python.unix.domain.socket.enabled"] == "true"
     assert conf["spark.python.unix.domain.socket.dir"] == str(job.sockets)
+
+
+def test_workers_of_a_cluster_get_the_package_and_find_the_driver(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = dataclasses.replace(job, master="spark://host:7077")
+    conf = pipeline.configuration(job)
+    found = dict(conf.getAll())
+    assert found["spark.master"] == "spark://host:7077"
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"} & set(found)
+    assert "spark.python.unix.domain.socket.dir" not in found
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", lambda conf: None)
+    pipeline.launch(job, conf)
+    assert zipfile.is_zipfile(found["spark.submit.pyFiles"])
 
 
 def test_what_the_jvm_says_goes_to_the_log_and_ours_stays(

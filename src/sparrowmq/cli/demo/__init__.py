@@ -22,14 +22,18 @@ def demo(
     ] = False,
     namesrv: Namesrv = None,
     data: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("sparrow-demo"),
+    master: Annotated[
+        str, typer.Option(help="Spark's master: local[2], or a cluster's, e.g. spark://host:7077.")
+    ] = "local[2]",
 ) -> None:
     """Send the 336,776 flights of 2013 from New York through a cluster and Spark, and check every one.
 
     Starts a cluster of its own unless --namesrv names one, ours or Apache's. Results: a page with charts
-    (report.html) and the flights as Parquet.
+    (report.html) and the flights as Parquet. On a Spark cluster (--master) the workers get this package from
+    here; they must see the name server and the directory of the results.
     """
     from rich.console import Console
 
     from sparrowmq.cli.demo.run import Options, run_demo
 
-    raise typer.Exit(run_demo(Options(rows, rate, keep, namesrv, data), Console()))
+    raise typer.Exit(run_demo(Options(rows, rate, keep, namesrv, data, master), Console()))

@@ -27,6 +27,7 @@ EVENT_SCHEMA: Final = (
     "row int, scheduled string, departed string, dep_delay int, arr_delay int, carrier string, flight int, "
     "tailnum string, origin string, dest string, air_time int, distance int, hour int"
 )
+PACKAGE_ZIP: Final = "sparrowmq.zip"
 BATCH_ROWS_MAX: Final = 60_000
 """Flights of one micro-batch at most: big enough that the fixed cost of a batch does not count."""
 
@@ -55,29 +56,36 @@ class Job:
     sockets: Path
     """A short path: that of a Unix socket has at most 104 to 108 bytes."""
     log: Path
+    master: str = "local[2]"
 
 
 def configuration(job: Job) -> SparkConf:
-    """Settings of a quiet local session that keeps its files in scratch."""
+    """Settings of a quiet session: local files go to scratch, a cluster's workers get this package."""
     from pyspark import SparkConf
 
-    from sparrowmq.spark.session import SETTINGS
+    from sparrowmq.spark.session import is_local, settings
 
-    settings = {
-        **SETTINGS,
-        "spark.local.dir": str(job.scratch),
-        "spark.sql.warehouse.dir": str(job.scratch / "warehouse"),
-        "spark.python.unix.domain.socket.dir": str(job.sockets),
-    }
-    return SparkConf().setMaster("local[2]").setAppName("sparrow demo").setAll(list(settings.items()))
+    found = settings(job.master)
+    found["spark.sql.warehouse.dir"] = str(job.scratch / "warehouse")
+    if is_local(job.master):
+        found["spark.local.dir"] = str(job.scratch)
+        found["spark.python.unix.domain.socket.dir"] = str(job.sockets)
+    else:
+        found["spark.submit.pyFiles"] = str(job.scratch / PACKAGE_ZIP)
+    return SparkConf().setMaster(job.master).setAppName("sparrow demo").setAll(list(found.items()))
 
 
 def launch(job: Job, conf: SparkConf) -> Any:
     """Start the JVM; what it and Spark's workers say goes to the log. Gives py4j's gateway to it."""
     from pyspark.java_gateway import launch_gateway
 
+    from sparrowmq.spark.session import is_local
+    from sparrowmq.spark.shipping import package_zip
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     job.scratch.mkdir(parents=True, exist_ok=True)
+    if not is_local(job.master):
+        package_zip(job.scratch / PACKAGE_ZIP)
     start_jvm: Any = launch_gateway
     with _standard_error(job.log):
         return start_jvm(conf)

@@ -53,6 +53,7 @@ class Options:
     keep: bool
     namesrv: str | None
     directory: Path
+    master: str = "local[2]"
 
 
 def check_needs() -> Path:
@@ -212,6 +213,7 @@ class Flow:
             self.place.scratch,
             self.place.sockets,
             self.place.spark_log,
+            self.options.master,
         )
         traffic = Traffic(plan, self.screen.summary)
         traffic.start()
