@@ -1,0 +1,61 @@
+"""Orders per tenth of a second, by the time they were made: a watermark says when a window is complete.
+
+    python examples/spark_windows.py 127.0.0.1:9876
+
+A window is handed over once, when the watermark has passed its end: then nothing that is not later than the
+watermark allows can still belong to it. `born_timestamp` is the producers' clock; with clocks one cannot
+trust take `store_timestamp`, the broker's.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+
+from pyspark.sql import functions as F
+
+import sparrowmq as mq
+from sparrowmq.spark.session import builder
+
+TOPIC = "ExampleWindows"
+ORDERS = 60
+
+
+def main(namesrv: str) -> None:
+    """Send orders and, later, a single one that closes their windows; count the orders per window."""
+    with mq.Admin(namesrv) as admin:
+        admin.create_topic(TOPIC, queues=2)
+    with mq.Producer("example-shop", namesrv=namesrv) as producer:
+        for number in range(ORDERS):
+            producer.send(mq.Message(TOPIC, b"%d" % number, tags="created" if number % 3 else "paid"))
+        time.sleep(0.3)
+        producer.send(mq.Message(TOPIC, b"much later"))
+
+    spark = builder("windows").getOrCreate()
+    orders = spark.readStream.format("rocketmq").option("nameServer", namesrv).option("subscribe", TOPIC)
+    windows = (
+        orders.option("startingOffsets", "earliest")
+        .schema("tags string, born_timestamp timestamp")
+        .load()
+        .withWatermark("born_timestamp", "0 seconds")
+        .groupBy(F.window("born_timestamp", "100 milliseconds"), "tags")
+        .count()
+    )
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = (
+            windows.writeStream.format("memory")
+            .queryName("example_windows")
+            .outputMode("append")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    spark.table("example_windows").orderBy("window").show(5, truncate=False)
+    totals = spark.table("example_windows").groupBy("tags").sum("count").collect()
+    print("in complete windows:", {row[0]: row[1] for row in sorted(totals)})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9876")

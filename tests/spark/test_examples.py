@@ -1,0 +1,41 @@
+"""The Spark programs under examples/ run, in the tests' session, and do what they say."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.support import Topics
+from tests.test_examples import EXAMPLES
+
+SAYS = {
+    "spark_deduplicate": "100 stored, 50 read\n",
+    "spark_join": "order-1: book 1 was paid with 30\norder-3: book 3 was paid with 8\n",
+    "spark_state": "run 1: drill 2, drill 3, press 4\nrun 2: lathe 4, lathe 5, lathe 6\n",
+    "spark_windows": "in complete windows: {'created': 40, 'paid': 20}\n",
+}
+"""What each program prints at its end."""
+SETTING = "spark.sql.streaming.stateStore.providerClass"
+
+
+@pytest.fixture
+def own_state_store(spark: SparkSession) -> Iterator[None]:
+    """What a program sets does not reach other tests."""
+    before = spark.conf.get(SETTING)
+    yield
+    spark.conf.set(SETTING, before)
+
+
+@pytest.mark.proves("spark:Q-01", "spark:Q-03", "spark:Q-04")
+@pytest.mark.usefixtures("spark", "own_state_store")
+@pytest.mark.parametrize("program", SAYS)
+def test_the_program_runs(program: str, topics: Topics, capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path(str(EXAMPLES / f"{program}.py"), run_name=program)["main"]
+    main(topics.cluster.namesrv)
+    assert capsys.readouterr().out.endswith(SAYS[program])
+
+
+def test_every_spark_program_is_run() -> None:
+    assert sorted(SAYS) == sorted(path.stem for path in EXAMPLES.glob("spark_*.py"))
