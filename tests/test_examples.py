@@ -25,6 +25,7 @@ SAYS = {
     "ordered": "20 orders, each through 4 steps in order",
     "push_gateway": "2 of 3 pushes were confirmed",
     "request_reply": "4 1 = 5",
+    "stored_once": "answers were lost; 2000 sent, 2000 stored",
     "trace": "Pub example-senders\nSubBefore example-receivers\nSubAfter example-receivers",
     "transaction": "to be shipped: book",
 }

@@ -112,6 +112,7 @@ if TYPE_CHECKING:
         ProtocolError,
         ReplyTimeoutError,
         RequestTimeoutError,
+        SequenceTooOldError,
         SettingsError,
         SparrowError,
         StoreError,
@@ -206,6 +207,7 @@ __all__ = [
     "SendMode",
     "SendResult",
     "SendStatus",
+    "SequenceTooOldError",
     "SettingsError",
     "SparrowError",
     "Sql",
@@ -247,7 +249,8 @@ _HOMES = {
     "sparrowmq.core.errors": (
         "AllocationError BrokerError ClientError ConnectError ConnectionLostError "
         "InvalidExpressionError InvalidMessageError InvalidNameError InvalidStateError "
-        "NoNameServerError NoRouteError ProtocolError ReplyTimeoutError RequestTimeoutError SettingsError "
+        "NoNameServerError NoRouteError ProtocolError ReplyTimeoutError RequestTimeoutError "
+        "SequenceTooOldError SettingsError "
         "SparrowError StoreError TooManyRequestsError TransportError"
     ),
     "sparrowmq.core.allocation": (

@@ -100,6 +100,7 @@ ROCKETMQ_DEFAULTS = {
 OURS = {
     *("brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"),
     *("tls.config.file", "aclPath", "authConfigPath", "enablePropertyFilter"),
+    *("maxProducerStates", "producerStateExpireHours"),
 }
 """Names whose default differs from RocketMQ's on purpose, and names of our own."""
 

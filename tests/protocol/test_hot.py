@@ -38,6 +38,7 @@ def send_fields(request: SendMessageRequest) -> tuple[object, ...]:
         request.properties or "",
         request.reconsume_times,
         request.batch,
+        False,  # idempotent is no field of Apache's headers
     )
 
 

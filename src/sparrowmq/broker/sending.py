@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import random
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Union
 
 from msgspec.structs import replace
 
+from sparrowmq.broker.answers import HeldAnswers
+from sparrowmq.broker.idempotent import IdempotentSends, SequenceRefused, asks_for_judgement
 from sparrowmq.broker.recall import recall_handle
 from sparrowmq.broker.rerouting import TIMER_PROPERTIES, RerouteRefused, Rerouting, delay_level
 from sparrowmq.broker.send_back import DLQ_QUEUES
@@ -35,7 +37,7 @@ from sparrowmq.core.names import HALF_TOPIC, RETRY_PREFIX, SEND_FORBIDDEN_TOPICS
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, decode_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
 from sparrowmq.protocol.hot import SendAnswers, decode_send, json_text
 from sparrowmq.protocol.sysflag import TRANSACTION_MASK
@@ -82,32 +84,6 @@ class Refused(Exception):
         self.remark = remark
 
 
-class HeldAnswers:
-    """A connection whose answers wait for `release`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.born_host = connection.born_host
-        self._connection = connection
-        self._waiting: list[bytes] | None = []
-
-    def write(self, data: bytes) -> None:
-        """Keep `data`, or pass it on once released."""
-        if self._waiting is None:
-            self._connection.write(data)
-        else:
-            self._waiting.append(data)
-
-    def send(self, command: Command) -> None:
-        """Encode and write one command."""
-        self.write(encode(command))
-
-    def release(self) -> None:
-        """Write what waits; what comes later goes straight through."""
-        waiting, self._waiting = self._waiting, None
-        if waiting:
-            self._connection.write(b"".join(waiting))
-
-
 class SendPath:
     """Takes sends of every form and stores them."""
 
@@ -148,6 +124,7 @@ class SendPath:
         self._hook = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if trace_on else "false"}
         self._tag_codes: dict[bytes, int] = {}
         self._unique_ids = UniqueIds(unpack_host(store_host)[0])
+        self._idempotent = IdempotentSends(store)
 
     # The hot path
 
@@ -178,6 +155,7 @@ class SendPath:
                 or topic.special
                 or not 0 <= queue_id < len(topic.queues)
                 or fields.m
+                or fields.idempotent
                 or not 0 < len(body) <= body_max
                 or fields.f & TRANSACTION_MASK
                 or len(text) > PROPERTIES_BYTES_MAX - len(added)
@@ -227,10 +205,12 @@ class SendPath:
         stored: list[Stored],
         touched: set[ConsumeQueue],
         recall: bytes = b"",
-    ) -> None:
-        """Write what was appended, answer, and wake the pulls that waited for it.
+        judged: bool = False,
+    ) -> bool:
+        """Write what was appended, answer, and wake the pulls that waited for it; whether it was written.
 
-        `recall` is the handle of the one timed message that was stored.
+        `recall` is the handle of the one timed message that was stored; `judged` answers an idempotent
+        producer.
         """
         try:
             self._store.commit_chunk()
@@ -239,11 +219,11 @@ class SendPath:
             self._occasional.write(logging.ERROR, "refused", f"messages are refused: {error}")
             for opaque, *_ in stored:
                 connection.send(_error(opaque, code, remark, self._hook))
-            return
+            return False
         if not self._flusher.sync:
-            self._answer(connection, stored, ResponseCode.SUCCESS, recall)
+            self._answer(connection, stored, ResponseCode.SUCCESS, recall, judged)
             self._wake(touched)
-            return
+            return True
 
         answered = False
 
@@ -251,15 +231,20 @@ class SendPath:
             nonlocal answered
             if not answered:
                 code = ResponseCode.SUCCESS if on_disk else ResponseCode.FLUSH_DISK_TIMEOUT
-                self._answer(connection, stored, code, recall)
+                self._answer(connection, stored, code, recall, judged)
                 answered = True
             if on_disk:  # only then it is visible
                 self._wake(touched)
 
         self._flusher.after(self._store.position, flushed)
+        return True
 
-    def _answer(self, connection: Answered, stored: list[Stored], code: int, recall: bytes) -> None:
+    def _answer(
+        self, connection: Answered, stored: list[Stored], code: int, recall: bytes, judged: bool
+    ) -> None:
         frame = partial(self._answers.recallable, handle=recall) if recall else self._answers.frame
+        if judged:
+            frame = self._answers.judged
         connection.write(
             b"".join([frame(code, opaque, q, offset, mid, key) for opaque, q, offset, mid, key in stored])
         )
@@ -411,18 +396,48 @@ class SendPath:
             text = _ended(text) + b"UNIQ_KEY\x01" + unique_key + properties.VALUE_END
         items = self._items(command, request, text)
         queue, recall = topic.queues[queue_id], b""
+        if asks_for_judgement(command.ext):
+            self._store_judged(connection, command, request, topic, queue, items, unique_key)
+            return
         if not request.batch:
             queue, items[0], recall = self._placed(request, queue, items[0], unique_key)
         first_offset = queue.next_offset
         try:
-            ids = self._append(connection, request, topic, queue, items)
+            ids = self._ids(self._append(connection, request, topic, queue, items))
         except RecordError as error:
             self._store.drop_chunk()
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
-        if unique_key and not unique_key.isalnum():
-            unique_key = json_text(unique_key)
-        stored = (command.opaque, queue_id, first_offset, ids, unique_key)
+        stored = (command.opaque, queue_id, first_offset, ids, _quotable(unique_key))
         self._commit(connection, [] if command.is_oneway else [stored], {queue}, recall)
+
+    def _store_judged(
+        self,
+        connection: Answered,
+        command: Command,
+        request: SendMessageRequest,
+        topic: Topic,
+        queue: ConsumeQueue,
+        items: list[ChunkItem],
+        unique_key: bytes,
+    ) -> None:
+        """Store what is new of an idempotent producer's send, and tell the places of all its messages."""
+        now = self._clock.now_ms()
+        try:
+            judged = self._idempotent.judge(queue, items, now, single=not request.batch)
+            new, places, first_offset = items[len(judged.offsets) :], judged.physical, queue.next_offset
+            if new:
+                places += self._append(connection, request, topic, queue, new)
+        except SequenceRefused as refused:
+            raise Refused(refused.code, refused.remark) from None
+        except RecordError as error:
+            self._store.drop_chunk()
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
+        told = judged.offsets[0] if judged.offsets else first_offset
+        stored = (command.opaque, queue.queue_id, told, self._ids(places), _quotable(unique_key))
+        answers = [] if command.is_oneway else [stored]
+        with self._idempotent.committing():
+            if self._commit(connection, answers, {queue} if new else set(), judged=True) and new:
+                self._idempotent.learn(queue, judged, len(new), first_offset, now)
 
     def _placed(
         self, request: SendMessageRequest, queue: ConsumeQueue, item: ChunkItem, unique_key: bytes
@@ -531,9 +546,9 @@ class SendPath:
         topic: Topic,
         queue: ConsumeQueue,
         items: list[ChunkItem],
-    ) -> bytes:
-        """Append the messages contiguously; their ids, comma-joined."""
-        starts = self._store.append_batch(
+    ) -> list[int]:
+        """Append the messages contiguously; their physical offsets."""
+        return self._store.append_batch(
             queue,
             items,
             self._added,
@@ -543,9 +558,17 @@ class SendPath:
             reconsume_times=request.reconsume_times,
             now_ms=self._clock.now_ms(),
         )
+
+    def _ids(self, places: Sequence[int]) -> bytes:
+        """The message ids of physical offsets, comma-joined."""
         prefix = self._id_prefix
-        digits = struct.pack(f">{len(starts)}Q", *starts).hex(",", 8).upper().encode()
+        digits = struct.pack(f">{len(places)}Q", *places).hex(",", 8).upper().encode()
         return prefix + digits.replace(b",", b"," + prefix)
+
+
+def _quotable(unique_key: bytes) -> bytes:
+    """A unique key as it stands in a JSON text."""
+    return unique_key if not unique_key or unique_key.isalnum() else json_text(unique_key)
 
 
 def _no_tags(text: bytes) -> int:

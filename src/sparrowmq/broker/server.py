@@ -79,6 +79,8 @@ def store_settings(settings: BrokerSettings) -> StoreSettings:
         max_hash_slot_num=settings.max_hash_slot_num,
         max_index_num=settings.max_index_num,
         delay_levels=settings.delay_levels,
+        producers_max=settings.max_producer_states,
+        producer_expire_hours=settings.producer_state_expire_hours,
     )
 
 

@@ -11,6 +11,7 @@ from sparrowmq.client.gate import Gate
 from sparrowmq.client.hooks import CheckForbiddenContext, Hooks, MessageType, SendContext, SendMode
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.latency import FaultStrategy
+from sparrowmq.client.numbers import judged_result
 from sparrowmq.client.publish import PublishInfo
 from sparrowmq.client.sending import Outgoing, SendTarget, send_result
 from sparrowmq.client.settings import ProducerSettings
@@ -137,6 +138,8 @@ class Attempts:
         if self._remoting.is_hooked or outgoing.needs_command:
             command = target.command(outgoing)
             answer = await self._remoting.call(target.address, command, self.left(deadline))
+            if outgoing.is_numbered:
+                return judged_result(answer, outgoing, target)
         else:
             opaque = self._remoting.next_opaque()
             data = target.request(outgoing, opaque)

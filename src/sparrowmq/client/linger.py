@@ -45,9 +45,10 @@ class BatchSender(Protocol):
 class _Bucket:
     """Messages that wait, and whether one batch of them is on its way."""
 
-    __slots__ = ("bytes", "due", "held", "sending", "timer")
+    __slots__ = ("bytes", "due", "held", "room", "sending", "timer")
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
+        self.room = room
         self.held: list[Held] = []
         self.bytes = 0
         self.due = 0
@@ -60,7 +61,7 @@ class _Bucket:
         size = count = 0
         first = self.held[0][0]
         for message, _, item, _ in self.held:
-            needed = item_bytes(item)
+            needed = item_bytes(item) + self.room
             if count and size + needed > bytes_max:
                 break
             if message.tags != first.tags or message.wait_store_ok != first.wait_store_ok:
@@ -79,9 +80,13 @@ def item_bytes(item: BatchItem) -> int:
 
 
 class Linger:
-    """Gathers messages for one producer; `bytes` wait or are on their way."""
+    """Gathers messages for one producer; `bytes` wait or are on their way.
 
-    def __init__(self, sender: BatchSender, settings: ProducerSettings) -> None:
+    `room` bytes are left free for each message: the sender adds something.
+    """
+
+    def __init__(self, sender: BatchSender, settings: ProducerSettings, room: int = 0) -> None:
+        self._room = room
         self._sender = sender
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -105,7 +110,7 @@ class Linger:
         bytes_max = self._settings.message_bytes_max
         unique_key = self._sender.instance.unique_ids.next()
         item = batch_item(message, unique_key, bytes_max)
-        size = item_bytes(item)
+        size = item_bytes(item) + self._room
         if size > bytes_max:
             return False
         key = (
@@ -122,11 +127,11 @@ class Linger:
                 "results or raise linger_total_bytes"
             )
         if bucket is None:
-            bucket = self._buckets[key] = _Bucket()
+            bucket = self._buckets[key] = _Bucket(self._room)
         if bucket.held and bucket.bytes + size > bytes_max:
             self._flush(key, bucket)
             if queue is None:
-                bucket = self._buckets[key] = _Bucket()
+                bucket = self._buckets[key] = _Bucket(self._room)
         bucket.held.append((message, unique_key, item, done))
         bucket.bytes += size
         self.bytes += size

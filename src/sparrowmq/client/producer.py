@@ -13,9 +13,11 @@ from typing import Any, Self
 
 from sparrowmq.client.detector import ROUND_SECONDS, detect
 from sparrowmq.client.hooks import SendMode
+from sparrowmq.client.idempotence import IdempotentSender
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
+from sparrowmq.client.numbers import as_numbered
 from sparrowmq.client.publish import QueueSelector
 from sparrowmq.client.recall import recall
 from sparrowmq.client.request_reply import create_reply_message, request_message, wait_for_reply
@@ -56,6 +58,7 @@ class Producer:
         namesrv: str | None = None,
         send_timeout: float | None = None,
         retries: int | None = None,
+        idempotent: bool | None = None,
         settings: ProducerSettings | None = None,
         transaction_listener: TransactionListener | None = None,
     ) -> None:
@@ -64,9 +67,19 @@ class Producer:
         `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
         is seconds for one send with all its tries (3), `retries` the tries after the first (2). With a
         `transaction_listener` it can `send_in_transaction`. Raises `InvalidNameError` or `SettingsError`.
+
+        An `idempotent` producer numbers its messages: a send that is repeated because its answer was lost is
+        stored once and keeps its place in its queue. It goes to one queue until it is answered; sends to one
+        queue leave one after the other, so let many messages travel together (`send_batch`, `linger`). Plain
+        messages only. On Apache's brokers its sends are at least once, as all others.
         """
         check_group(group)
-        given: dict[str, Any] = {"namesrv": namesrv, "send_timeout": send_timeout, "retries": retries}
+        given: dict[str, Any] = {
+            "namesrv": namesrv,
+            "send_timeout": send_timeout,
+            "retries": retries,
+            "idempotent": idempotent,
+        }
         self.group = group
         self.settings = replace(
             settings or ProducerSettings(),
@@ -108,7 +121,8 @@ class Producer:
             instance = shared_instance(self.settings)
             self._tracing = tracing_of(self.group, self.settings, "PRODUCE")
             own = () if self._tracing is None else (self._tracing.hook,)
-            self._sender = Sender(self.group, self.settings, instance, own)
+            kind = IdempotentSender if self.settings.idempotent else Sender
+            self._sender = kind(self.group, self.settings, instance, own)
         except BaseException:
             self._life.to(State.FAILED)
             raise
@@ -269,11 +283,13 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
+        numbered: bool = False,
     ) -> SendResult:
         """Send a batch body of `count` messages that is encoded already (remoting:5.5).
 
         Each message has its own `UNIQ_KEY`. For bulk writers; the result's `message_id` is that of the
-        batch. Otherwise as `send_batch`.
+        batch. `numbered`: the messages have the properties of an idempotent producer that the caller stands
+        for (docs/protocol.md), and `queue` is theirs. Otherwise as `send_batch`.
         """
         sender = self._running()
         outgoing = outgoing_encoded_batch(
@@ -284,6 +300,8 @@ class Producer:
             sender.instance.clock.now_ms(),
             self.settings.message_bytes_max,
         )
+        if numbered:
+            outgoing = as_numbered(outgoing)
         return await sender.send_outgoing(outgoing, timeout, queue=queue)
 
     async def send_oneway(

@@ -58,6 +58,9 @@ _SAME_BROKER_PAUSE: Final = Backoff(first=0.02, most=0.5)
 class Sender:
     """Sends for one producer over `instance`. `gate` counts what is in flight."""
 
+    item_room = 0
+    """Bytes that this sender adds to each message of a batch."""
+
     def __init__(
         self,
         group: str,
@@ -79,7 +82,7 @@ class Sender:
         self.hooks = Hooks((*settings.hooks, *hooks))
         self._attempts = Attempts(group, settings, instance, self.gate, self.hooks, self.faults)
         self._is_plain = self._attempts.is_plain and settings.try_timeout is None
-        self.linger = Linger(self, settings) if settings.linger else None
+        self.linger = Linger(self, settings, self.item_room) if settings.linger else None
         self._slow: set[asyncio.Task[None]] = set()
         self._occasional = OccasionalLog(log)
 

@@ -40,6 +40,7 @@ from sparrowmq.protocol import headers
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, BatchItem, encode_batch
 from sparrowmq.protocol.codes import VERSION, RequestCode
 from sparrowmq.protocol.frame import Command, frame
+from sparrowmq.protocol.producer_mark import HEADER_FIELD
 from sparrowmq.protocol.sysflag import TRANSACTION_PREPARED
 
 _encode_json = msgspec.json.Encoder().encode
@@ -121,11 +122,17 @@ class SendTarget:
             batch=outgoing.is_batch,
             broker_name=self.queue.broker_name,
         )
-        return Command(code, ext=headers.send_v2_to_ext(header), body=outgoing.body)
+        ext = headers.send_v2_to_ext(header)
+        return Command(
+            code, ext={**ext, HEADER_FIELD: "true"} if outgoing.is_numbered else ext, body=outgoing.body
+        )
 
 
 class Outgoing:
     """A checked and encoded message (or batch), the same for every try."""
+
+    is_numbered = False
+    """Whether an idempotent producer numbered it, see `client.numbers`."""
 
     __slots__ = (
         "body",
@@ -200,7 +207,7 @@ class Outgoing:
         text = "".join(parts)
         if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
             raise InvalidMessageError(f"a hook gave properties with the characters 0x01 or 0x02: {added!r}")
-        return Outgoing(
+        return type(self)(
             self.topic,
             self.body,
             self.properties[:-1] + _escaped(text, self.topic)[1:],

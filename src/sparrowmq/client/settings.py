@@ -205,6 +205,9 @@ class ProducerSettings(ClientSettings):
     linger_total_bytes: int = 32 * MIB
     """Bytes that may wait in all; more are sent alone (`totalBatchMaxBytes`)."""
 
+    idempotent: bool = False
+    """Number the messages, so that a send that is repeated is stored once (on SparrowMQ's brokers)."""
+
     check_threads: int = 1
     """Plain `check` functions of a transaction listener at work at once (`checkThreadPoolMaxSize`)."""
     checks_max: int = 2000

@@ -65,6 +65,7 @@ class Producer(ProducerFacade):
         namesrv: str | None = None,
         send_timeout: float | None = None,
         retries: int | None = None,
+        idempotent: bool | None = None,
         settings: ProducerSettings | None = None,
         transaction_listener: TransactionListener | None = None,
     ) -> None:
@@ -73,6 +74,11 @@ class Producer(ProducerFacade):
         `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
         is seconds for one send with all its tries (3), `retries` the tries after the first (2). With a
         `transaction_listener` it can `send_in_transaction`. Raises `InvalidNameError` or `SettingsError`.
+
+        An `idempotent` producer numbers its messages: a send that is repeated because its answer was lost is
+        stored once and keeps its place in its queue. It goes to one queue until it is answered; sends to one
+        queue leave one after the other, so let many messages travel together (`send_batch`, `linger`). Plain
+        messages only. On Apache's brokers its sends are at least once, as all others.
         """
         super().__init__(
             _Producer(
@@ -80,6 +86,7 @@ class Producer(ProducerFacade):
                 namesrv=namesrv,
                 send_timeout=send_timeout,
                 retries=retries,
+                idempotent=idempotent,
                 settings=settings,
                 transaction_listener=transaction_listener,
             )
@@ -163,13 +170,23 @@ class Producer(ProducerFacade):
         *,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
+        numbered: bool = False,
     ) -> SendResult:
         """Send a batch body of `count` messages that is encoded already (remoting:5.5).
 
         Each message has its own `UNIQ_KEY`. For bulk writers; the result's `message_id` is that of the
-        batch. Otherwise as `send_batch`.
+        batch. `numbered`: the messages have the properties of an idempotent producer that the caller stands
+        for (docs/protocol.md), and `queue` is theirs. Otherwise as `send_batch`.
         """
-        return self._run(self._inner.send_encoded_batch, topic, body, count, queue=queue, timeout=timeout)
+        return self._run(
+            self._inner.send_encoded_batch,
+            topic,
+            body,
+            count,
+            queue=queue,
+            timeout=timeout,
+            numbered=numbered,
+        )
 
     def send_oneway(
         self,

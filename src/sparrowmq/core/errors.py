@@ -9,6 +9,7 @@ SparrowError
 ├── TransportError        bytes could not be exchanged; `retryable`
 │   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
 ├── BrokerError           a broker or name server answered with an error code
+│   └── SequenceTooOldError
 ├── ProtocolError         bytes that cannot be understood
 │   └── FrameError, HeaderError, RecordError, JavaJsonError, BodyError
 ├── StoreError            the store cannot be opened, read or written
@@ -141,6 +142,19 @@ class BrokerError(SparrowError):
         self.code = code
         self.remark = remark
         self.address = address
+
+
+class SequenceTooOldError(BrokerError):
+    """A repeated message of an idempotent producer is stored, but where is no longer known (code 90002).
+
+    `known_from` is the first sequence whose place is known: all before it are stored.
+    """
+
+    def __init__(
+        self, code: int, remark: str, *, address: str = "", request: str = "", known_from: int = 0
+    ) -> None:
+        super().__init__(code, remark, address=address, request=request)
+        self.known_from = known_from
 
 
 class ProtocolError(SparrowError):

@@ -38,6 +38,10 @@ PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 PROPERTY_START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
 PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
 PROPERTY_INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+PROPERTY_PRODUCER: Final = "SPARROW_PRODUCER"
+"""Which idempotent producer a message came from, see `protocol.producer_mark`; ours."""
+PROPERTY_SEQUENCE: Final = "SPARROW_SEQUENCE"
+"""Its number among that producer's messages to its queue; ours."""
 MESSAGE_TYPE_REPLY: Final = "reply"
 
 SYSTEM_PROPERTIES: Final = frozenset(
@@ -49,9 +53,10 @@ SYSTEM_PROPERTIES: Final = frozenset(
     TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS
     TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL TRANSACTION_CHECK_TIMES
     CHECK_IMMUNITY_TIME_IN_SECONDS __SHARDINGKEY DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID
-    __transactionId__ __CRC32#""".split()
+    __transactionId__ __CRC32# SPARROW_PRODUCER SPARROW_SEQUENCE""".split()
 )
-"""Property names that belong to RocketMQ; users cannot set them (remoting:5.7)."""
+"""Property names that belong to RocketMQ (remoting:5.7) and to idempotent producers; users cannot set them.
+"""
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32767

@@ -29,7 +29,8 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored. For a batch the ids are comma-joined and the offset is the first one's.
 
     `recall_handle` came with a message that is delivered at a set time: `Producer.recall` takes it back.
-    `region` and `trace_on` are the broker's (client:B-44).
+    `region` and `trace_on` are the broker's (client:B-44). `idempotent` says that the broker judged the send
+    of an idempotent producer: had it been stored before, this would be the first one's place.
     """
 
     status: SendStatus
@@ -41,6 +42,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     recall_handle: str | None = None
     region: str = "DefaultRegion"
     trace_on: bool = True
+    idempotent: bool = False
 
 
 class PullStatus(Enum):

@@ -217,6 +217,12 @@ class BrokerSettings:
     max_filter_message_size: int = _row(
         16_000, "bytes of queue entries one pull scans", low=20, high=16 * MIB
     )
+    max_producer_states: int = _row(
+        50_000, "pairs of idempotent producer and queue that are kept; ours", low=1, high=10_000_000
+    )
+    producer_state_expire_hours: int = _row(
+        168, "hours an idempotent producer is remembered after its last message; ours", low=1, high=87_600
+    )
     broker_permission: int = _row(6, "4 read, 2 write, 6 both; ANDed into every topic's", choices=(2, 4, 6))
     default_topic_queue_nums: int = _row(8, "most queues of a topic made by a send", low=1, high=1024)
     auto_create_topic_enable: bool = _row(True, "whether a send makes its topic")

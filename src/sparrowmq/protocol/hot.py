@@ -23,7 +23,10 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class SendFields(msgspec.Struct, gc=False, rename={"topic": "b"}):
-    """What the send path needs of a V2 header (remoting:2.3); the letters are those of the wire."""
+    """What the send path needs of a V2 header (remoting:2.3); the letters are those of the wire.
+
+    `idempotent` is ours: the send is to be judged by its producer's numbers.
+    """
 
     topic: str
     e: Int32
@@ -33,6 +36,7 @@ class SendFields(msgspec.Struct, gc=False, rename={"topic": "b"}):
     i: str = ""
     j: Int32 = 0
     m: bool = False
+    idempotent: bool = False
 
 
 class SendFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
@@ -105,6 +109,7 @@ class SendAnswers:
         head = b'{"code":%d,"extFields":{"queueId":"%d",'
         self._with_id = head + b'"transactionId":"%b","msgId":"%b",' + tail
         self._plain = head + b'"msgId":"%b",' + tail
+        self._judged = head + b'"transactionId":"%b","idempotent":"true","msgId":"%b",' + tail
         self._recallable = head + b'"recallHandle":"%b","transactionId":"%b","msgId":"%b",' + tail
 
     def frame(
@@ -115,6 +120,14 @@ class SendAnswers:
             header = self._with_id % (code, queue_id, unique_key, message_id, queue_offset, opaque)
         else:
             header = self._plain % (code, queue_id, message_id, queue_offset, opaque)
+        size = len(header)
+        return _PREFIX.pack(size + 4, size) + header
+
+    def judged(
+        self, code: int, opaque: int, queue_id: int, queue_offset: int, message_id: bytes, unique_key: bytes
+    ) -> bytes:
+        """The same for a send of an idempotent producer: it was judged, not only stored."""
+        header = self._judged % (code, queue_id, unique_key, message_id, queue_offset, opaque)
         size = len(header)
         return _PREFIX.pack(size + 4, size) + header
 

@@ -10,11 +10,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import StoreError
-from sparrowmq.store import disk, disk_space, store_lock, time_search
+from sparrowmq.store import disk, disk_space, producer_state, store_lock, time_search
 from sparrowmq.store.checkpoint import Checkpoint
 from sparrowmq.store.commit_log import CommitLog, Progress, store_timestamp
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.index import KEY, IndexPlace, MessageIndex
+from sparrowmq.store.producer_recovery import read_producers
+from sparrowmq.store.producer_state import ProducerTable
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.reads import GetResult, Match, get_messages, has_match
 from sparrowmq.store.recovery import RecoveryReport, recover
@@ -60,9 +62,11 @@ class MessageStore:
         checkpoint: Checkpoint,
         safe_point: SafePoint,
         recovery: RecoveryReport,
+        producers: ProducerTable,
         store_host: bytes,
     ) -> None:
         self.settings = settings
+        self.producers = producers
         self.recovery = recovery
         self.full: str | None = None
         self.index = index
@@ -76,6 +80,7 @@ class MessageStore:
         self._safe_point_due = clock.monotonic() + SAFE_POINT_SECONDS
         self._flushing_queues = threading.Lock()
         self._queues_failed = False
+        self._producers_saved = 0
         self._open = False
         self.stats = StoreStats()
         self._writer = ChunkWriter(settings, commit_log, store_host, self.stats)
@@ -122,6 +127,7 @@ class MessageStore:
                 checkpoint=checkpoint,
                 safe_point=safe_point,
                 recovery=recovery,
+                producers=read_producers(settings, commit_log, safe_point, recovery, clock.now_ms()),
                 store_host=store_host,
             )
             store._begin()
@@ -190,6 +196,7 @@ class MessageStore:
         if not self._queues.of_topic(topic):
             return
         with self._flushing_queues:
+            self.producers.drop_topic(topic)
             self._safe_point.queues.pop(topic, None)
             self._safe_point.deleted[topic] = self.position
             self._save_safe_point()
@@ -284,11 +291,15 @@ class MessageStore:
             progress, filed = self._log.dispatched, self.index.place
             queues = self._queues.all()
             offsets = [(queue, queue.committed) for queue in queues]
+            behind = self.producers.behind  # looked at after `progress`, before the rows
+            changes, rows = self.producers.changes, self.producers.snapshot() if due else []
             if due:
                 self._log.flush()
             self._sync_queues(queues)
             if due:
                 self._sync_index(filed)
+                complete = progress.position if behind is None else min(behind, progress.position)
+                self._save_producers(changes, rows, complete)
             self._save_checkpoint(progress)
             if due and not self._queues_failed:
                 self._safe_point_due = now + SAFE_POINT_SECONDS
@@ -333,6 +344,22 @@ class MessageStore:
         except OSError as error:
             raise disk.store_error("cannot flush the index in", self.index.directory, error) from error
         self._checkpoint.index = max(self._checkpoint.index, filed.end_timestamp)
+
+    def _save_producers(
+        self, changes: int, rows: list[tuple[producer_state.Key, producer_state.ProducerQueue]], position: int
+    ) -> None:
+        """Write the idempotent producers if they changed; `rows` were taken after `position`, and all they
+        name is on disk: what the file calls stored must not be lost with the power.
+        """
+        if changes != self._producers_saved:
+            try:
+                producer_state.save(self.settings.root, position, rows)
+            except OSError as error:
+                path = self.settings.root / producer_state.FILE_NAME
+                raise disk.store_error("cannot write", path, error) from error
+            self._producers_saved = changes
+        if changes or rows or self._safe_point.producers is not None:
+            self._safe_point.producers = position
 
     def _save_safe_point(self) -> None:
         point = self._safe_point
@@ -471,6 +498,7 @@ class MessageStore:
         """Delete one queue with its files; its next message gets offset 0. Raises `StoreError`."""
         self.commit_chunk()
         with self._flushing_queues:
+            self.producers.drop_topic(queue.topic, queue.queue_id)
             self._safe_point.queues.get(queue.topic, {}).pop(queue.queue_id, None)
             self._save_safe_point()
             self._queues.delete_one(queue)

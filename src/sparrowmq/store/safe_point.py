@@ -28,7 +28,8 @@ class SafePoint:
 
     `queues` has the maximum offset by topic and queue id at that time; `deleted` the end of the log when a
     topic was deleted: its records before that are no messages any more. `index` is how far the index was on
-    disk, None when nobody noted it.
+    disk, None when nobody noted it. `producers` is the position up to which the file of idempotent producers
+    is complete, None while there never were any.
     """
 
     record: int = -1
@@ -36,6 +37,7 @@ class SafePoint:
     queues: dict[str, dict[int, int]] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
     index: IndexPlace | None = None
+    producers: int | None = None
 
     @classmethod
     def load(cls, root: Path) -> SafePoint:
@@ -54,7 +56,8 @@ class SafePoint:
             if data.get("index") is not None:
                 name, *numbers = data["index"]
                 index = IndexPlace(str(name), *(int(number) for number in numbers))
-            return cls(int(data["record"]), int(data["position"]), queues, deleted, index)
+            producers = None if data.get("producers") is None else int(data["producers"])
+            return cls(int(data["record"]), int(data["position"]), queues, deleted, index, producers)
         except FileNotFoundError:
             return cls()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -70,5 +73,6 @@ class SafePoint:
             "queues": self.queues,
             "deleted": self.deleted,
             "index": self.index,
+            "producers": self.producers,
         }
         disk.replace(root / FILE_NAME, json.dumps(data, separators=(",", ":")).encode())

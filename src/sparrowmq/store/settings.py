@@ -28,7 +28,8 @@ class StoreSettings:
     bytes of queue entries one read scans. Above `disk_space_warning_level_ratio` percent of the disk the
     store counts as full. `max_hash_slot_num` and `max_index_num` are the slots and entries of an index file;
     a directory with files of other sizes gets a new index. `delay_levels` say when records of the
-    delay topic are due. Raises `SettingsError` for values outside their range.
+    delay topic are due. `producers_max` pairs of idempotent producer and queue are kept, each for
+    `producer_expire_hours` after its last message. Raises `SettingsError` for values outside their range.
     """
 
     root: Path
@@ -43,6 +44,8 @@ class StoreSettings:
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     delay_levels: DelayLevels = DEFAULT_LEVELS
+    producers_max: int = 50_000
+    producer_expire_hours: int = 168
 
     def __post_init__(self) -> None:
         _within("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, COMMIT_LOG_FILE_BYTES_MIN)
@@ -52,6 +55,8 @@ class StoreSettings:
         _within("diskSpaceWarningLevelRatio", self.disk_space_warning_level_ratio, 1, 100)
         _within("maxHashSlotNum", self.max_hash_slot_num, 1, INDEX_SLOTS_MAX)
         _within("maxIndexNum", self.max_index_num, 2, INDEX_ENTRIES_MAX)
+        _within("maxProducerStates", self.producers_max, 1)
+        _within("producerStateExpireHours", self.producer_expire_hours, 1)
         if self.flush_disk_type not in FLUSH_TYPES:
             raise SettingsError(f"flushDiskType={self.flush_disk_type}: must be one of {FLUSH_TYPES}")
 
