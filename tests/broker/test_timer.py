@@ -46,10 +46,10 @@ class Clockwork:
         self.timers = Timers.open(root, 4096, self.rig.clock, clean=self.rig.store.recovery.clean)
         self.service = TimerService(self.rig.inner, self.timers, self.rig.clock, window_ms=window * 1000)
 
-    def send(self, body: bytes, key: str = "AB", **own: object) -> Command:
+    def send(self, body: bytes, key: str = "AB", topic: str = "TopicTest", **own: object) -> Command:
         text = "".join(f"{name}\x01{value}\x02" for name, value in own.items())
         client = connection()
-        command = send_command(body, properties=f"UNIQ_KEY\x01{key}\x02{text}")
+        command = send_command(body, topic=topic, properties=f"UNIQ_KEY\x01{key}\x02{text}")
         assert self.rig.sending.handle(client, command) is None
         (answer,) = client.answers()
         assert answer.code == ResponseCode.SUCCESS
@@ -512,8 +512,24 @@ def test_a_message_can_be_taken_back_before_it_is_due(clockwork: Clockwork) -> N
     assert clockwork.at(T0 + 50_000) == [b"good"]
     marker = clockwork.rig.inner.scan(TIMER_TOPIC, 0, 2, 1, 1 << 20).records[0]
     own = properties.decode(marker.properties)
-    assert (marker.body, own["TAGS"], own["TIMER_DEL_UNIQKEY"]) == (b"0", "_RECALL_TAG_", "AAAA")
+    assert (marker.body, own["TAGS"], own["TIMER_DEL_UNIQKEY"]) == (b"0", "_RECALL_TAG_", "TopicTest+AAAA")
     assert own["TIMER_OUT_MS"] == str(T0 + 4000)
+
+
+@pytest.mark.proves("broker:8.2", "broker:8.3")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("value", ["AAAA", "TopicTest+AAAA", "Other+AAAA", "Other+TopicTest+AAAA", "+"])
+def test_a_marker_takes_back_nothing_of_another_topic(clockwork: Clockwork, value: str, late: bool) -> None:
+    """Any client may write the property, into a topic that it may send to."""
+    clockwork.rig.topics.ensure("Other", 1)
+    clockwork.send(b"theirs", key="AAAA", TIMER_DELAY_SEC=5)
+    if late:
+        clockwork.settle()
+    clockwork.send(b"x", topic="Other", key="M", TIMER_DELAY_SEC=5, TIMER_DEL_UNIQKEY=value)
+    clockwork.send(b"own", topic="Other", key="AAAA", TIMER_DELAY_SEC=5)
+    assert clockwork.at(T0 + 5000) == [b"theirs"]
+    own = [record.body for record in clockwork.rig.inner.scan("Other", 0, 0, 9, 1 << 20).records]
+    assert own == ([] if value in ("AAAA", "Other+AAAA") else [b"own"])
 
 
 def test_a_marker_that_is_planned_late_still_counts(clockwork: Clockwork) -> None:

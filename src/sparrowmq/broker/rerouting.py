@@ -27,6 +27,8 @@ REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 TIMER_OUT: Final = "TIMER_OUT_MS"
 TIMER_DELETE: Final = "TIMER_DEL_UNIQKEY"
+DELETE_SEPARATOR: Final = "+"
+"""Between topic and unique key in the value of `TIMER_DELETE`."""
 TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 """What asks for a time; the first present wins."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.inner import InnerMessage, InnerStore
 from sparrowmq.broker.rerouting import (
+    DELETE_SEPARATOR,
     PRECISION_MS,
     TIMER_DELETE,
     TIMER_OUT,
@@ -93,6 +94,16 @@ def out_time(record: StoredRecord) -> int | None:
     return int(text) // PRECISION_MS * PRECISION_MS
 
 
+def taken_back(marker: StoredRecord, value: str) -> tuple[str, str]:
+    """Topic and unique key of the message that a deletion marker with this value takes back.
+
+    The value is `topic+key`, in older stores the key alone (broker:8.2). A marker takes back messages of its
+    own topic only: clients can write the property, and who may send to a topic must not empty another one.
+    """
+    topic = (property_string.find(marker.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+    return topic, value.removeprefix(f"{topic}{DELETE_SEPARATOR}")
+
+
 class LoadedSlot:
     """One slot being worked off: first its chain is followed, then its messages are sorted by due time.
 
@@ -113,7 +124,7 @@ class LoadedSlot:
         self.due: dict[int, array[int]] = {}
         self._done: dict[int, int] = {}
         self.rolled: array[int] = array("q")
-        self.deleted: set[str] = set()
+        self.deleted: set[tuple[str, str]] = set()
 
     @property
     def is_followed(self) -> bool:
@@ -258,12 +269,12 @@ class TimerService:
         end = scan.next_offset
         overdue: list[tuple[StoredRecord, int]] = []
         waiting: list[tuple[StoredRecord, Plan]] = []
-        deleted: set[str] = set()
+        deleted: set[tuple[str, str]] = set()
         for record in scan.records:
             out = out_time(record)
             key = property_string.find(record.properties, TIMER_DELETE.encode())
             if key is not None:
-                deleted.add(key.decode("utf-8", "replace"))
+                deleted.add(taken_back(record, key.decode("utf-8", "replace")))
             if out is None:
                 text = f"the timed message at {record.physical_offset} does not say when it is due"
                 self._occasional.write(logging.ERROR, "out", text)
@@ -368,7 +379,7 @@ class TimerService:
                 continue  # one that took the place of what a power cut lost has a slot of its own
             own = property_string.decode(record.properties)
             if is_marker(unit.magic):
-                slot.deleted.add(own.get(TIMER_DELETE, ""))
+                slot.deleted.add(taken_back(record, own.get(TIMER_DELETE, "")))
                 continue
             moment = due_in(slot.slot, own, record.store_timestamp)
             slot.due.setdefault(moment, array("q")).extend((unit.physical_offset, unit.planned))
@@ -386,7 +397,7 @@ class TimerService:
                 size += record.size
         return found, len(taken)
 
-    def _deliver(self, due: list[tuple[StoredRecord, int]], deleted: set[str], now: int) -> None:
+    def _deliver(self, due: list[tuple[StoredRecord, int]], deleted: set[tuple[str, str]], now: int) -> None:
         """Put messages where they were sent to, but those that were taken back."""
         messages: list[InnerMessage] = []
         for record, planned in due:
@@ -399,7 +410,7 @@ class TimerService:
                 text = f"the timed message at {record.physical_offset} names no topic and queue to go to"
                 self._occasional.write(logging.ERROR, "address", text)
                 continue
-            if key and (key in deleted or f"{address[0]}+{key}" in deleted):
+            if key and (address[0], key) in deleted:
                 continue
             own |= {"TIMER_ENQUEUE_MS": str(planned), "TIMER_DEQUEUE_MS": str(now)}
             self._add(messages, record, address, own)
