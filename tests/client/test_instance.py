@@ -14,6 +14,7 @@ from sparrowmq.client.instance import ClientInstance, InstanceState
 from sparrowmq.client.settings import ClientSettings
 from sparrowmq.core.errors import BrokerError, ClientError, ConnectError, InvalidStateError, ProtocolError
 from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
 
@@ -39,6 +40,13 @@ class Member:
 
     def wake_rebalance(self) -> None:
         self.woken += 1
+
+
+class Subscribed(Member):
+    """One that tells of a subscription."""
+
+    def heartbeat_data(self) -> bodies.ConsumerData:
+        return bodies.ConsumerData("g", subscriptions=(SubscriptionData("T"),))
 
 
 @pytest.mark.proves("client:A-01", "client:A-03", "client:A-04", "client:A-07", "client:A-74")
@@ -148,6 +156,86 @@ def test_heartbeats_go_to_masters_only_without_a_consumer() -> None:
             await cluster.brokers["broker-b"].server.close(timeout=0.1)
             assert await instance.heartbeat(), "one broker took it"
             await instance.unregister(producer="p")
+            await instance.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-59", "client:A-63")
+def test_heartbeats_that_wait_for_one_under_way_are_one_that_tells_what_changed() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            instance.register_consumer("g", Subscribed("T"))
+            await instance.update_route("T")
+            await instance.introduce(cluster.broker.server.address)
+            arrived, go_on = asyncio.Event(), asyncio.Event()
+
+            async def slowly(conn: Any, command: Any) -> Any:
+                arrived.set()
+                await go_on.wait()
+                return cluster.broker.heartbeat(conn, command)
+
+            cluster.broker.on[int(RequestCode.HEART_BEAT)] = slowly
+            await until(lambda: len(cluster.broker.heartbeats) == 2)  # with the connection, and introduced
+            first = asyncio.ensure_future(instance.heartbeat())
+            await arrived.wait()
+            instance.register_consumer("late", Subscribed("T"))
+            others = [asyncio.ensure_future(instance.heartbeat()) for _ in range(20)]
+            await asyncio.sleep(0)
+            go_on.set()
+            assert await first and all(await asyncio.gather(*others))
+            _, _, before, after = cluster.broker.heartbeats
+            assert (len(before.consumers), len(after.consumers)) == (1, 2)
+            for beat in cluster.broker.heartbeats:
+                assert (beat.fingerprint, beat.without_sub) == (0, False), "subscriptions are always told"
+                assert all(one.subscriptions for one in beat.consumers)
+            assert await instance.heartbeat() and len(cluster.broker.heartbeats) == 5
+            await instance.close()
+
+    run(main())
+
+
+@pytest.mark.proves("client:A-59")
+def test_who_waits_for_a_heartbeat_that_is_cancelled_sends_one() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            instance.register_producer("p", Member("T"))
+            await instance.update_route("T")
+            arrived = asyncio.Event()
+
+            async def never(conn: Any, command: Any) -> Any:
+                arrived.set()
+                await asyncio.Event().wait()
+
+            cluster.broker.on[int(RequestCode.HEART_BEAT)] = never
+            first = asyncio.ensure_future(instance.heartbeat())
+            await arrived.wait()
+            others = [asyncio.ensure_future(instance.heartbeat()) for _ in range(2)]
+            await asyncio.sleep(0)
+            del cluster.broker.on[int(RequestCode.HEART_BEAT)]
+            first.cancel()
+            assert await asyncio.gather(*others) == [True, True]
+            assert len(cluster.broker.heartbeats) == 1
+            await instance.close()
+
+    run(main())
+
+
+def test_a_broker_is_introduced_to_once() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            address = cluster.broker.server.address
+            await instance.introduce(address)
+            assert not cluster.broker.heartbeats, "nobody to speak of"
+            instance.register_consumer("g", Member("T"))
+            for _ in range(3):
+                await instance.introduce(address)
+            assert len(cluster.broker.heartbeats) == 1
+            await cluster.broker.server.close(timeout=0.1)
+            await instance.introduce("127.0.0.1:1")
             await instance.close()
 
     run(main())

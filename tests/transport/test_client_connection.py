@@ -220,6 +220,7 @@ def test_idle_time_counts_from_the_first_look_without_traffic() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:A-79")
 def test_a_server_that_is_silent_while_calls_expire_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENCE_SECONDS_MAX", 0.05)
 
@@ -235,6 +236,7 @@ def test_a_server_that_is_silent_while_calls_expire_is_dead(monkeypatch: pytest.
     flow(test)
 
 
+@pytest.mark.proves("client:A-79")
 def test_one_slow_call_does_not_end_a_connection_that_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENCE_SECONDS_MAX", 20.0)
 

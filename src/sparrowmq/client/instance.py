@@ -158,6 +158,9 @@ class ClientInstance:
         self._consumers: dict[str, ConsumerMember] = {}
         self._updates: dict[tuple[str, int | None], asyncio.Future[TopicRoute | None]] = {}
         self._heartbeat_lock = asyncio.Lock()
+        self._heartbeats_begun = 0
+        self._heartbeat_ended = (0, False)
+        """Number of the last one that ended, and whether a broker took it."""
         self.tasks = TaskGroup(self._task_died)
 
     def __repr__(self) -> str:
@@ -332,14 +335,29 @@ class ClientInstance:
                 await self.brokers.check_filter(address, group, self.client_id, data, timeout)
 
     async def heartbeat(self) -> bool:
-        """Tell every broker who is here (only masters when there is no consumer); whether one took it."""
+        """Tell every broker who is here (only masters when there is no consumer); whether one took it.
+
+        While one is under way, all that are asked for share the one that follows it: what changed meanwhile
+        is told, where RocketMQ's client leaves it to the next round (client:A-59).
+        """
         if not self._producers and not self._consumers:
             return False
+        begun = self._heartbeats_begun
         async with self._heartbeat_lock:
+            if self._heartbeat_ended[0] > begun:
+                return self._heartbeat_ended[1]
+            self._heartbeats_begun += 1
+            number = self._heartbeats_begun
             addresses = self.routes.all_addresses() if self._consumers else self.routes.masters()
             body = self._heartbeat_body()
             taken = await asyncio.gather(*(self._heartbeat_to(address, body) for address in addresses))
+            self._heartbeat_ended = (number, any(taken))
         return any(taken)
+
+    async def introduce(self, address: str) -> None:
+        """Tell one broker who is here unless it was told before: it may make groups with a heartbeat."""
+        if address not in self.broker_versions and (self._producers or self._consumers):
+            await self._heartbeat_to(address, self._heartbeat_body())
 
     def _heartbeat_body(self) -> bytes:
         return bodies.HeartbeatData(
