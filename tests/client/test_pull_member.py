@@ -403,3 +403,67 @@ def test_a_classic_member_tells_its_topics_and_no_queues() -> None:
         assert (info.queues, [one.topic for one in info.subscriptions]) == ({}, ["T"])
 
     flow(test)
+
+
+# With nothing to share
+
+UPDATE = int(RequestCode.UPDATE_CONSUMER_OFFSET)
+BEAT = int(RequestCode.HEART_BEAT)
+
+
+@pytest.mark.proves("client:E-02", "client:A-56", "client:E-09")
+def test_a_group_is_told_of_before_its_first_commit() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        await consumer.start()
+        await consumer.commit(queue(0), 1)
+        codes = [command.code for command in cluster.broker.seen]
+        assert codes.index(BEAT) < codes.index(UPDATE), "the broker makes the group with it"
+        (told,) = cluster.broker.heartbeats[0].consumers
+        assert (told.group, told.subscriptions) == ("g", ())
+        assert told.consume_type is ConsumeType.CONSUME_ACTIVELY
+        await consumer.commit(queue(0), 2)
+        assert cluster.broker.offsets["g", "T", 0] == 2
+        cluster.broker.offsets["g", "T", 0] = 1
+        assert await consumer.committed(queue(0)) == 1, "what another one set is seen"
+        assert consumer.assignment == []
+
+    flow(test, messages=3, heartbeat_interval=30.0)
+
+
+@pytest.mark.parametrize("way", ["subscribe", "assign", "register"])
+def test_who_had_nothing_to_share_can_still_begin(way: str) -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        await consumer.start()
+        await consumer.commit(queue(0), 1)
+        member = consumer._member
+        if way == "subscribe":
+            consumer.subscribe("T")
+        elif way == "assign":
+            consumer.assign([queue(0)])
+        else:
+            consumer.register_topic("T")
+        await until(lambda: consumer.assignment == [queue(0)])
+        assert consumer._member is member, "one membership all the time"
+        if way == "register":
+            assert (await consumer.pull(queue(0), 1)).messages
+        else:
+            assert [message.body for message in await consumer.poll(10)] == [b"1", b"2"]
+        assert len({beat.client_id for beat in cluster.broker.heartbeats}) == 1
+        if way == "assign":
+            assert member is not None and member._sharing is None, "what is assigned is not shared"
+
+    flow(test, messages=3)
+
+
+def test_who_only_looks_is_no_member() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        await consumer.start()
+        await consumer.queues("T")
+        assert len((await consumer.pull(queue(0), 0)).messages) == 3
+        await consumer.commit(queue(0), 3)
+        assert not cluster.broker.heartbeats and not cluster.broker.members["g"]
+        consumer.subscribe("T")
+        await until(lambda: consumer.assignment == [queue(0)])
+        assert cluster.broker.heartbeats
+
+    flow(test, messages=3, announce=False)

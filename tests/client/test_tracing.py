@@ -216,7 +216,7 @@ def test_outcomes_have_javas_codes(kind: str, success: bool, code: int) -> None:
         traced.hook.before_consume(context)
         context.success, context.properties = success, {"ConsumeContextType": kind} if kind else {}
         traced.hook.after_consume(context)
-        last = list(traced._waiting)[-1]
+        _, last = traced._waiting[-1]
         assert isinstance(last, SubAfterTrace) and last.context_code == code
         await traced.close()
         assert traced.dropped == 2
@@ -239,7 +239,7 @@ def test_records_are_bounded_and_dropped_when_the_topic_is_away(
             "'RMQ_SYS_TRACE_TOPIC' are dropped: no broker has that topic; set traceTopicEnable" in caplog.text
         )
         record = RecallTrace(time=1, region="", group="", topic="T", message_id="m")
-        traced.put(*[record] * (tracing.QUEUE_MAX + 10))
+        traced.put("R", *[record] * (tracing.QUEUE_MAX + 10))
         assert traced.dropped == 11
         assert "dropped=11" in repr(traced)
         await producer.send(Message("T", b"x"))
@@ -262,6 +262,45 @@ def test_closing_sends_what_waits() -> None:
             assert traced.dropped == 1
 
     run(main())
+
+
+@pytest.mark.proves("client:B-110", "client:G-28")
+def test_a_clouds_traces_go_to_the_topic_of_their_region() -> None:
+    async def main() -> None:
+        async with fake_cluster("rmq_sys_TRACE_DATA_R", "rmq_sys_TRACE_DATA_S", TOPIC, queues=1) as cluster:
+            settings = ConsumerSettings(namesrv=cluster.namesrv, trace=True, access_channel="cloud")
+            traced = Tracing("g", settings, "CONSUME")
+            traced.start()
+            inner = received(9)
+            inner.topic = "rmq_sys_TRACE_DATA_R"
+            messages = [received(1), received(2, MSG_REGION="S"), inner]
+            context = ConsumeContext(group="g", queue=messages[0].queue, messages=messages)
+            traced.hook.before_consume(context)
+            context.success = True
+            traced.hook.after_consume(context)
+            await traced.close()
+            assert not stored(cluster)
+            for region, number in (("R", 1), ("S", 2)):
+                (record,) = stored(cluster, f"rmq_sys_TRACE_DATA_{region}")
+                before, after = decode_trace_bodies([record.body])
+                assert (before.message_id, after.message_id) == (f"M{number}", f"M{number}")
+                assert isinstance(after, SubAfterTrace) and (after.time, after.group) == (0, "")
+            assert traced.sent == 4
+
+    run(main())
+
+
+@pytest.mark.proves("client:B-110")
+def test_a_region_without_a_topic_loses_its_traces_and_says_which(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        traced = producer._tracing
+        assert traced is not None
+        await producer.send(Message("T", b"x"))
+        await until(lambda: traced.dropped == 1)
+        assert "'rmq_sys_TRACE_DATA_DefaultRegion' are dropped: no broker" in caplog.text
+        assert "traceTopicEnable" not in caplog.text, "which would not help"
+
+    flow(test, trace=True, trace_batch=1, access_channel="cloud")
 
 
 @pytest.mark.proves("client:B-117")

@@ -61,7 +61,7 @@ def test_only_the_legal_characters_pass(name: str) -> None:
         assert legal
 
 
-@pytest.mark.proves("client:B-02", "client:B-05")
+@pytest.mark.proves("client:B-02", "client:B-05", "client:G-09")
 @pytest.mark.parametrize(
     ("check", "prefix", "limit"),
     [

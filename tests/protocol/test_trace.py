@@ -112,6 +112,16 @@ def test_forms_of_other_versions_are_read() -> None:
 
 
 @pytest.mark.proves("client:B-112")
+@pytest.mark.proves("client:G-28", "client:B-115")
+def test_a_clouds_end_of_consumption_has_neither_time_nor_group() -> None:
+    text = encode_trace(AFTER, cloud=True)
+    kept = encode_trace(AFTER).split("\x01")[:-2]
+    assert text == "\x01".join([*kept, ""]) + "\x02"
+    assert decode_traces(text) == [dataclasses.replace(AFTER, time=0, group="")]
+    for trace in (PUB, BEFORE):
+        assert encode_trace(trace, cloud=True) == encode_trace(trace)
+
+
 def test_a_trace_is_found_by_ids_and_keys() -> None:
     assert trace_keys(PUB) == {"M", "k1", "k2"}
     assert trace_keys(RECALL) == {"M"}

@@ -18,6 +18,7 @@ from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offsets import OffsetStore
 from sparrowmq.client.process_queue import Limits, ProcessQueue
+from sparrowmq.client.pull_hooks import PullHooks
 from sparrowmq.client.pull_plan import PullPlan
 from sparrowmq.client.requests import (
     PULL_LITE,
@@ -68,6 +69,7 @@ class LitePull:
         instance: ClientInstance,
         store: OffsetStore,
         tasks: TaskGroup,
+        hooks: PullHooks,
     ) -> None:
         self._group = group
         self._settings = settings
@@ -75,6 +77,7 @@ class LitePull:
         self._instance = instance
         self._store = store
         self._tasks = tasks
+        self._hooks = hooks
         self._limits = Limits(settings.queue_messages_max, settings.queue_bytes_max, settings.queue_span_max)
         self._queues: dict[MessageQueue, _Held] = {}
         self._waiting: deque[tuple[_Held, ProcessQueue, list[ReceivedMessage]]] = deque()
@@ -183,6 +186,7 @@ class LitePull:
             offset = process_queue.remove(messages)
             if offset >= 0:
                 held.consume_offset = offset
+            self._hooks.taken(process_queue.queue, messages)
             return messages
         return []
 
@@ -329,10 +333,13 @@ class LitePull:
             answer.body, queue, ReceivedMessage, tags, answer.min_offset, answer.max_offset
         )
         unwrap_messages(self._instance.namespace, messages)
+        messages = self._hooks.filtered(queue, messages)
         if messages:
             process_queue.put(messages)
             self._waiting.append((held, process_queue, messages))
             self._arrived.set()
+        elif not len(process_queue):
+            held.consume_offset = answer.next_offset  # all were left out, which counts as consumed
 
     async def _failed(self, process_queue: ProcessQueue, error: SparrowError) -> float:
         """Note a failed pull and say how many seconds the queue rests (client:E-32)."""

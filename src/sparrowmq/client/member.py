@@ -19,7 +19,7 @@ from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.locks import QueueLocks
-from sparrowmq.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore, local_path
+from sparrowmq.client.offset_store import store_of
 from sparrowmq.client.ordered import OrderedService
 from sparrowmq.client.outcomes import ConsumeResult, Retry, refuse_unfinished
 from sparrowmq.client.owned_queues import OwnedQueues
@@ -76,7 +76,7 @@ class GroupMember(control.ControlledMember):
         self._is_broadcasting = settings.model == "broadcasting"
         self.instance = shared_instance(settings)
         self._tracing = tracing_of(group, settings, "CONSUME")
-        self._store = self._offset_store()
+        self._store = store_of(settings, self.instance, group)
         self._tasks = TaskGroup(on_death)
         self.statistics = ConsumeStatistics(group, self.instance.clock.monotonic)
         self._send_back = SendBack(
@@ -120,15 +120,6 @@ class GroupMember(control.ControlledMember):
 
     def __repr__(self) -> str:
         return f"queues={len(self.queues)} {self.service!r}"
-
-    def _offset_store(self) -> OffsetStore:
-        """The user's own, else what fits the model (client:D.2-7)."""
-        if self._settings.offset_store is not None:
-            return self._settings.offset_store
-        if self._is_broadcasting:
-            path = local_path(self._settings.offset_dir, self.instance.client_id, self.group)
-            return LocalOffsetStore(path)
-        return BrokerOffsetStore(self.instance, self.group)
 
     def _consume_service(self) -> ConsumeService | OrderedService:
         settings = self._settings

@@ -15,15 +15,25 @@ from typing import Final
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offsets import MemoryOffsets, OffsetStore
 from sparrowmq.client.requests import need_address
+from sparrowmq.client.settings import ConsumerSettings, PullSettings
 from sparrowmq.core.errors import ClientError, JavaJsonError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.java_json import dumps_object_keys, loads, queue_of_key
 
 log = logging.getLogger("sparrowmq.client")
 
-__all__ = ["BrokerOffsetStore", "LocalOffsetStore", "OffsetStore", "local_path"]
+__all__ = ["BrokerOffsetStore", "LocalOffsetStore", "OffsetStore", "local_path", "store_of"]
 
 FILE_NAME: Final = "offsets.json"
+
+
+def store_of(settings: ConsumerSettings | PullSettings, instance: ClientInstance, group: str) -> OffsetStore:
+    """The user's own, else by model: a file of this machine for broadcasting, the brokers (client:D.2-7)."""
+    if settings.offset_store is not None:
+        return settings.offset_store
+    if settings.model == "broadcasting":
+        return LocalOffsetStore(local_path(settings.offset_dir, instance.client_id, group))
+    return BrokerOffsetStore(instance, group)
 
 
 class BrokerOffsetStore(MemoryOffsets):

@@ -24,11 +24,12 @@ from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.lite_pull import LitePull
 from sparrowmq.client.namespaces import unwrap_messages
-from sparrowmq.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore, local_path
+from sparrowmq.client.offset_store import OffsetStore, store_of
+from sparrowmq.client.pull_hooks import PullHooks
 from sparrowmq.client.pull_member import PullMember
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
 from sparrowmq.client.queue_reader import MESSAGES_MAX, PullWish, QueueReader
-from sparrowmq.client.requests import PullAnswer, need_address
+from sparrowmq.client.requests import BrokerRequests, PullAnswer, need_address
 from sparrowmq.client.settings import ClientSettings, PullSettings, check_range
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.client.topic_watch import CHECK_FIRST_SECONDS, TopicListener, TopicWatch
@@ -50,7 +51,7 @@ _SEND_BACK_TIMEOUT: Final = 3.0
 class PullConsumer:
     """Reads messages when it is asked to. There are three ways, of which one consumer goes one.
 
-    By offset, with no part in a group's sharing:
+    By offset, with nothing to share:
 
         async with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
             for queue in await consumer.queues("TopicTest"):
@@ -74,8 +75,9 @@ class PullConsumer:
     ) -> None:
         """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
 
-        A `group` is needed for commits, polling and sharing. `settings` are `PullSettings`, or
-        `ClientSettings` with the rest as it is. Raises `InvalidNameError` or `SettingsError`.
+        A `group` is needed for commits, polling and sharing; the consumer is a member of it from the start,
+        whom the others count (`PullSettings.announce`). `settings` are `PullSettings`, or `ClientSettings`
+        with the rest as it is. Raises `InvalidNameError` or `SettingsError`.
         """
         if group is not None:
             check_group(group)
@@ -94,6 +96,7 @@ class PullConsumer:
         self._store: OffsetStore | None = None
         self._member: PullMember | None = None
         self._lite: LitePull | None = None
+        self._hooks: PullHooks | None = None
         self._failure: ClientError | None = None
         self._reader = QueueReader(self._running, group)
 
@@ -122,12 +125,14 @@ class PullConsumer:
             self._life.to(State.FAILED)
             raise
         self._tasks = TaskGroup(self._task_died)
-        if self.group is not None:
-            self._store = self._offset_store(instance, self.group)
+        self._hooks = PullHooks(self.group, self.settings)
         try:
-            if self._plan.mode is not Mode.NONE:
-                self._join()
+            if self.group is not None:
+                self._store = store_of(self.settings, instance, self.group)
+                if self.settings.announce or self._plan.mode is not Mode.NONE:
+                    self._join()
         except ClientError:
+            await self._hooks.close()
             await instance.close()
             self._life.to(State.CREATED)  # the one that exists is not harmed; this one may try again
             raise
@@ -143,8 +148,10 @@ class PullConsumer:
             self._instance = None  # let go here, not once more by `close`
             await instance.unregister(consumer=self.group)
             await instance.close()
+            await self._hooks.close()
             raise
         self._life.to(State.RUNNING)
+        self._hooks.start()
         interval = self.settings.topic_check_interval
         watching = run_every(
             interval, self._look, first=min(CHECK_FIRST_SECONDS, interval), name="looking at watched topics"
@@ -181,6 +188,8 @@ class PullConsumer:
                 await self._tasks.close()
             if self._instance is not None:
                 await self._instance.close()
+                assert self._hooks is not None
+                await self._hooks.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -413,7 +422,11 @@ class PullConsumer:
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:
-        """Messages from `offset` on, decoded and filtered by the text of tags. Otherwise as `fetch_raw`."""
+        """Messages from `offset` on, decoded and filtered by the text of tags and by `FilterMessageHook`s.
+
+        For `ConsumeHook`s and traces what it returns is consumed (client:E-08). Otherwise as `fetch_raw`,
+        which calls no hooks.
+        """
         wish = PullWish(BULK_BYTES_MAX, max_messages, expression, wait, timeout)
         answer = await self._pull(queue, offset, wish)
         messages: list[ReceivedMessage] = []
@@ -423,6 +436,9 @@ class PullConsumer:
                 answer.body, queue, ReceivedMessage, tags, answer.min_offset, answer.max_offset
             )
             unwrap_messages(self._running().namespace, messages)
+            assert self._hooks is not None
+            messages = self._hooks.filtered(queue, messages)
+            self._hooks.taken(queue, messages)
         return PullResult(answer.status, messages, answer.next_offset, answer.min_offset, answer.max_offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:
@@ -449,7 +465,7 @@ class PullConsumer:
         about to be sent, if there is one. Needs a `group`.
         """
         self._need_group()
-        known = None if self._member is None else self._need_store().get(queue)
+        known = None if self._plan.mode is Mode.NONE else self._need_store().get(queue)
         return await self._read_committed(queue) if known is None else known
 
     async def commit(
@@ -471,7 +487,7 @@ class PullConsumer:
             if offset is None:
                 raise SettingsError(f"commit({queue}) needs an offset: the next one to read")
             check_range("offset", offset, 0, 2**63 - 1)
-            if self._member is None:
+            if self._plan.mode is Mode.NONE:
                 await self._send_offset(group, queue, offset)
                 return
             store.set(queue, offset)
@@ -492,14 +508,6 @@ class PullConsumer:
         assert self._instance is not None
         return self._instance
 
-    def _offset_store(self, instance: ClientInstance, group: str) -> OffsetStore:
-        """The user's own, else by model: a file of this machine for broadcasting, the brokers."""
-        if self.settings.offset_store is not None:
-            return self.settings.offset_store
-        if self.settings.model == "broadcasting":
-            return LocalOffsetStore(local_path(self.settings.offset_dir, instance.client_id, group))
-        return BrokerOffsetStore(instance, group)
-
     def _need_store(self) -> OffsetStore:
         self._need_group()
         self._running()
@@ -514,25 +522,37 @@ class PullConsumer:
             )
         return self._lite
 
-    def _join(self) -> None:
-        """Become a member, in the way the first call chose. Raises `ClientError` for a taken group."""
+    def _join(self) -> PullMember:
+        """Become a member, also with nothing to share: heartbeats make the group (client:E-02). Raises
+        `ClientError` for a taken group.
+        """
         group, instance, store, tasks = self._need_group(), self._instance, self._store, self._tasks
         assert instance is not None and store is not None and tasks is not None
-        lite = None
-        if self._plan.mode is not Mode.REGISTER:
-            lite = LitePull(group, self.settings, self._plan, instance, store, tasks)
-        member = PullMember(group, self.settings, self._plan, instance, store, tasks, lite)
+        self._lite = self._poller()
+        member = PullMember(group, self.settings, self._plan, instance, store, tasks, self._lite)
         instance.register_consumer(group, member)
-        self._member, self._lite = member, lite
+        self._member = member
+        return member
+
+    def _poller(self) -> LitePull | None:
+        """What reads ahead for `poll`, once there is something to poll."""
+        if self._plan.mode not in (Mode.SUBSCRIBE, Mode.ASSIGN):
+            return None
+        group, instance, store = self._need_group(), self._instance, self._store
+        tasks, hooks = self._tasks, self._hooks
+        assert instance is not None and store is not None and tasks is not None and hooks is not None
+        return LitePull(group, self.settings, self._plan, instance, store, tasks, hooks)
 
     def _plan_changed(self) -> None:
         if self.state is not State.RUNNING:
             return
         if self._member is None:
-            self._join()
-            assert self._member is not None
-            self._member.start()
-        elif self._plan.mode is Mode.ASSIGN:
+            self._join().start()
+            return
+        if self._lite is None and (lite := self._poller()) is not None:
+            self._lite = lite
+            self._member.read_by(lite)
+        if self._plan.mode is Mode.ASSIGN:
             self._member.reassign()
         else:
             self._member.plan_changed()
@@ -559,9 +579,12 @@ class PullConsumer:
         return await self._reader.ask(queue, lambda brokers, at: brokers.query_offset(at, group, queue))
 
     async def _send_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        await self._reader.ask(
-            queue, lambda brokers, at: brokers.update_offset(at, group, queue, offset, oneway=False)
-        )
+        async def send(brokers: BrokerRequests, address: str) -> None:
+            if self._member is not None:
+                await self._running().introduce(address)  # a group that is new is made by it
+            await brokers.update_offset(address, group, queue, offset, oneway=False)
+
+        await self._reader.ask(queue, send)
 
     def _need_group(self) -> str:
         if self.group is None:

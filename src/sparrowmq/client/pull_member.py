@@ -89,6 +89,7 @@ class PullMember(control.TellingMember):
             is_broadcasting=settings.model == "broadcasting",
         )
         self._rebalancer.on_round = self._round_ended
+        self._sharing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<PullMember {self.group!r} queues={len(self._owned)}>"
@@ -104,11 +105,18 @@ class PullMember(control.TellingMember):
         if self._plan.mode is Mode.ASSIGN:
             self.reassign()
         elif settings.rebalance:
-            self._tasks.start(self._rebalancer.run(), "rebalance")
+            self._sharing = self._tasks.start(self._rebalancer.run(), "rebalance")
             self._rebalancer.wake()
+
+    def read_by(self, user: QueueUser) -> None:
+        """Have `user` read the queues that come; there was nothing to read before."""
+        self._user = user
 
     def reassign(self) -> None:
         """Read the queues of the plan's assignment, and no others (client:E-23)."""
+        if self._sharing is not None:  # it began with nothing to share, and what is assigned is not shared
+            self._sharing.cancel()
+            self._sharing = None
         wanted = set(self._plan.assigned)
         for queue in sorted(self._owned - wanted):
             self._drop(queue)

@@ -33,6 +33,9 @@ Model = Literal["clustering", "broadcasting"]
 QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Any]
 """Called with a topic, all its queues and the member's own; may be `async def` (client:E-46)."""
 
+AccessChannel = Literal["local", "cloud"]
+"""Where traces go: one topic, or one of the service provider's for each region (client:B-110)."""
+
 Compat = Literal["5.x", "4.9"]
 """Whose ways to follow where RocketMQ's clients 4.9 and 5.x differ (client:G)."""
 
@@ -90,6 +93,9 @@ class ClientSettings:
     trace: bool = False
     """Write what this client does with messages into `trace_topic` (`enableTrace`)."""
     trace_topic: str = TRACE_TOPIC
+    access_channel: AccessChannel = "local"
+    """`cloud`: traces go to the topics `rmq_sys_TRACE_DATA_<region>` of the regions that the brokers name,
+    whatever `trace_topic` says (`accessChannel`)."""
     trace_batch: int = 10
     """Records in one trace message (`traceMsgBatchNum`); fewer leave after 5 s."""
     namespace: str | None = None
@@ -125,6 +131,10 @@ class ClientSettings:
         check_range("trace_batch", self.trace_batch, 1, 20)
         if self.compat not in ("5.x", "4.9"):
             raise SettingsError(f"compat={self.compat!r} is unknown; choose '5.x' or '4.9'")
+        if self.access_channel not in ("local", "cloud"):
+            raise SettingsError(
+                f"access_channel={self.access_channel!r} is unknown; choose 'local' or 'cloud'"
+            )
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             check_range(name, getattr(self, name), 0.01, 3600, "seconds")
         check_range("close_timeout", self.close_timeout, 0, 3600, "seconds")
@@ -419,6 +429,10 @@ class PullSettings(ClientSettings):
     """Seconds between two looks at topics with a change listener (`topicMetadataCheckIntervalMillis`)."""
     persist_interval: float = 5.0
     """Seconds between two sends of committed offsets (`persistConsumerOffsetInterval`)."""
+    announce: bool = True
+    """Whether brokers are told of the group by heartbeats from the start, as RocketMQ's pull consumer does:
+    that makes the group, and other members' strategies count this one. False: only once topics are
+    subscribed or registered, or queues assigned; for those who look at a group from outside."""
     rebalance: bool = True
     """Whether registered and subscribed topics are shared among the members (`enableRebalance`)."""
     rebalance_interval: float = 20.0

@@ -441,7 +441,7 @@ class PushConsumer(PushConsumerFacade):
 class PullConsumer(Facade[_PullConsumer]):
     """Reads messages when it is asked to. There are three ways, of which one consumer goes one.
 
-    By offset, with no part in a group's sharing:
+    By offset, with nothing to share:
 
         with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
             for queue in consumer.queues("TopicTest"):
@@ -465,8 +465,9 @@ class PullConsumer(Facade[_PullConsumer]):
     ) -> None:
         """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
 
-        A `group` is needed for commits, polling and sharing. `settings` are `PullSettings`, or
-        `ClientSettings` with the rest as it is. Raises `InvalidNameError` or `SettingsError`.
+        A `group` is needed for commits, polling and sharing; the consumer is a member of it from the start,
+        whom the others count (`PullSettings.announce`). `settings` are `PullSettings`, or `ClientSettings`
+        with the rest as it is. Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(_PullConsumer(group, namesrv=namesrv, settings=settings))
 
@@ -662,7 +663,11 @@ class PullConsumer(Facade[_PullConsumer]):
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:
-        """Messages from `offset` on, decoded and filtered by the text of tags. Otherwise as `fetch_raw`."""
+        """Messages from `offset` on, decoded and filtered by the text of tags and by `FilterMessageHook`s.
+
+        For `ConsumeHook`s and traces what it returns is consumed (client:E-08). Otherwise as `fetch_raw`,
+        which calls no hooks.
+        """
         return self._run(
             self._inner.pull,
             queue,

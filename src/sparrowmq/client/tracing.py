@@ -42,6 +42,7 @@ from sparrowmq.core.message import (
 from sparrowmq.core.names import is_system_topic
 from sparrowmq.core.results import SendStatus
 from sparrowmq.protocol.trace import (
+    CLOUD_TOPIC_PREFIX,
     EXCEPTION,
     FAILED,
     RETURNED_NULL,
@@ -75,6 +76,8 @@ _NO_TOPIC: Final = (
     "no broker has that topic; set traceTopicEnable=true at the brokers, or trace_topic to one that you made"
 )
 RETURN_TYPE: Final = "ConsumeContextType"
+DEFAULT_REGION: Final = "DefaultRegion"
+"""The region of what does not say where it was stored."""
 _CODES: Final = {
     "SUCCESS": SUCCESS,
     "TIME_OUT": TIMEOUT,
@@ -95,7 +98,8 @@ class Tracing:
     def __init__(self, group: str, settings: ClientSettings, kind: str) -> None:
         self._settings = settings
         self._group = f"{TRACE_GROUP_PREFIX}{group}-{kind}-{next(_numbers)}"
-        self._waiting: deque[Trace] = deque()
+        self._waiting: deque[tuple[str, Trace]] = deque()
+        self._is_cloud = settings.access_channel == "cloud"
         self._filled = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -110,10 +114,9 @@ class Tracing:
     def __repr__(self) -> str:
         return f"<Tracing {self._group} waiting={len(self._waiting)} sent={self.sent} dropped={self.dropped}>"
 
-    @property
-    def topic(self) -> str:
-        """Where records go; messages to it are not traced."""
-        return self._settings.trace_topic
+    def is_trace_topic(self, topic: str) -> bool:
+        """Whether records go there; messages to it are not traced."""
+        return topic.startswith(CLOUD_TOPIC_PREFIX) if self._is_cloud else topic == self._settings.trace_topic
 
     def start(self) -> None:
         """Begin to send records."""
@@ -121,13 +124,14 @@ class Tracing:
         self._instance.start()
         self._task = self._tasks.start(self._run(), "trace")
 
-    def put(self, *traces: Trace) -> None:
-        """Take records; what is too much is dropped."""
+    def put(self, region: str, *traces: Trace) -> None:
+        """Take records of a region; what is too much is dropped."""
+        topic = f"{CLOUD_TOPIC_PREFIX}{region}" if self._is_cloud else self._settings.trace_topic
         for trace in traces:
             if len(self._waiting) >= QUEUE_MAX or self._closing:
                 self.dropped += 1
             else:
-                self._waiting.append(trace)
+                self._waiting.append((topic, trace))
         if len(self._waiting) >= self._settings.trace_batch:
             self._filled.set()
 
@@ -177,26 +181,32 @@ class Tracing:
             if self._waiting:
                 await self._send(self._next_batch())
 
-    def _next_batch(self) -> list[Trace]:
+    def _next_batch(self) -> list[tuple[str, Trace]]:
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._settings.trace_batch))]
 
-    async def _send(self, batch: Sequence[Trace]) -> None:
-        for message, count in trace_messages(self.topic, batch):
-            try:
-                await self._sender.send(message, None)
-                self.sent += count
-            except SparrowError as error:
-                self.dropped += count
-                why = _NO_TOPIC if isinstance(error, NoRouteError) and is_system_topic(self.topic) else error
-                self._occasional.write(
-                    logging.WARNING, "send", f"trace records for {self.topic!r} are dropped: {why}"
-                )
+    async def _send(self, batch: Sequence[tuple[str, Trace]]) -> None:
+        for topic in dict.fromkeys(topic for topic, _ in batch):
+            mine = [trace for where, trace in batch if where == topic]
+            for message, count in trace_messages(topic, mine, cloud=self._is_cloud):
+                await self._send_message(message, count)
+
+    async def _send_message(self, message: Message, count: int) -> None:
+        try:
+            await self._sender.send(message, None)
+            self.sent += count
+        except SparrowError as error:
+            self.dropped += count
+            no_topic = isinstance(error, NoRouteError) and is_system_topic(message.topic)
+            why = _NO_TOPIC if no_topic and not self._is_cloud else error
+            self._occasional.write(
+                logging.WARNING, "send", f"trace records for {message.topic!r} are dropped: {why}"
+            )
 
     def _task_died(self, name: str, error: BaseException) -> None:
         log.error("the background task %r of %r died", name, self, exc_info=error)
 
 
-def trace_messages(topic: str, traces: Sequence[Trace]) -> list[tuple[Message, int]]:
+def trace_messages(topic: str, traces: Sequence[Trace], *, cloud: bool = False) -> list[tuple[Message, int]]:
     """Messages with these records, each below the size limit, and how many records each has.
 
     A record of a very large batch cannot be found by all of its ids.
@@ -212,7 +222,7 @@ def trace_messages(topic: str, traces: Sequence[Trace]) -> list[tuple[Message, i
             found.append((Message(topic, body, keys=sorted(keys)), len(parts)))
 
     for trace in traces:
-        text = encode_trace(trace)
+        text = encode_trace(trace, cloud=cloud)
         own = _keys_that_fit(trace)
         needed = len(text.encode("utf-8", "replace"))
         if parts and (size + needed > MESSAGE_BYTES_MAX or _keys_bytes(keys | own) > KEYS_BYTES_MAX):
@@ -249,7 +259,7 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
 
     def before_send(self, context: SendContext) -> None:
         """Note when the try begins."""
-        if context.message.topic != self._tracing.topic:
+        if not self._tracing.is_trace_topic(context.message.topic):
             _put(context, self._clock.now_ms())
 
     def after_send(self, context: SendContext) -> None:
@@ -260,6 +270,7 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
         cost = self._clock.now_ms() - began
         message = context.message
         self._tracing.put(
+            result.region,
             PubTrace(
                 time=began,
                 region=result.region,
@@ -274,7 +285,7 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
                 message_type=int(context.message_type),
                 offset_message_id=result.offset_message_id,
                 success=result.status is SendStatus.SEND_OK,
-            )
+            ),
         )
 
     def end_transaction(self, context: EndTransactionContext) -> None:
@@ -282,11 +293,12 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
         message = context.message
         received = isinstance(message, ReceivedMessage)
         keys = " ".join(message.keys) if isinstance(message, ReceivedMessage) else message.keys_text
-        region = message.properties.get(PROPERTY_MSG_REGION) if received else None
+        region = (message.properties.get(PROPERTY_MSG_REGION) if received else None) or DEFAULT_REGION
         self._tracing.put(
+            region,
             EndTransactionTrace(
                 time=self._clock.now_ms(),
-                region=region or "DefaultRegion",
+                region=region,
                 group=context.group,
                 topic=message.topic,
                 message_id=context.message_id,
@@ -297,33 +309,37 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
                 transaction_id=context.transaction_id,
                 state=context.state,
                 from_check=context.from_check,
-            )
+            ),
         )
 
     def recalled(self, group: str, topic: str, message_id: str, success: bool) -> None:
         """Record a recall."""
         self._tracing.put(
+            DEFAULT_REGION,
             RecallTrace(
                 time=self._clock.now_ms(),
-                region="DefaultRegion",
+                region=DEFAULT_REGION,
                 group=group,
                 topic=topic,
                 message_id=message_id,
                 success=success,
-            )
+            ),
         )
 
     def before_consume(self, context: ConsumeContext) -> None:
         """Record that the messages reached the handler."""
-        topic = self._tracing.topic
-        traced = [message for message in context.messages if _is_traced(message) and message.topic != topic]
+        traced = [
+            message
+            for message in context.messages
+            if _is_traced(message) and not self._tracing.is_trace_topic(message.topic)
+        ]
         if not traced:
             return
         now, request_id = self._clock.now_ms(), self._tracing.request_id()
         before = [
             SubBeforeTrace(
                 time=now,
-                region=message.properties.get(PROPERTY_MSG_REGION) or "DefaultRegion",
+                region=message.properties.get(PROPERTY_MSG_REGION) or DEFAULT_REGION,
                 group=context.group,
                 request_id=request_id,
                 message_id=message.message_id,
@@ -333,7 +349,8 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
             for message in traced
         ]
         _put(context, (now, before))
-        self._tracing.put(*before)
+        for trace in before:
+            self._tracing.put(trace.region, trace)
 
     def after_consume(self, context: ConsumeContext) -> None:
         """Record how it ended; the time is shared evenly among the messages."""
@@ -344,8 +361,9 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
         now = self._clock.now_ms()
         cost = (now - began) // len(before)
         code = _CODES.get(context.properties.get(RETURN_TYPE, ""), SUCCESS if context.success else FAILED)
-        self._tracing.put(
-            *(
+        for trace in before:
+            self._tracing.put(
+                trace.region,
                 SubAfterTrace(
                     request_id=trace.request_id,
                     message_id=trace.message_id,
@@ -355,10 +373,8 @@ class TraceHook(SendHook, EndTransactionHook, ConsumeHook):
                     context_code=code,
                     time=now,
                     group=context.group,
-                )
-                for trace in before
+                ),
             )
-        )
 
 
 def _is_traced(message: ReceivedMessage) -> bool:

@@ -13,6 +13,8 @@ from typing import Final
 from sparrowmq.core.errors import RecordError
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+CLOUD_TOPIC_PREFIX: Final = "rmq_sys_TRACE_DATA_"
+"""With the region after it, the trace topic of a cloud (client:B-110)."""
 TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
 _FIELD_END: Final = "\x01"
 _RECORD_END: Final = "\x02"
@@ -101,9 +103,12 @@ class RecallTrace:
 Trace = PubTrace | SubBeforeTrace | SubAfterTrace | EndTransactionTrace | RecallTrace
 
 
-def encode_trace(trace: Trace) -> str:
-    """One record, its end included."""
-    return _FIELD_END.join(_fields(trace)) + _RECORD_END
+def encode_trace(trace: Trace, *, cloud: bool = False) -> str:
+    """One record, its end included; for a `cloud` the end of consumption has neither time nor group."""
+    fields = _fields(trace)
+    if cloud and isinstance(trace, SubAfterTrace):
+        fields[-2:] = [""]
+    return _FIELD_END.join(fields) + _RECORD_END
 
 
 def trace_keys(trace: Trace) -> set[str]:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from sparrowmq import ProducerSettings
+from sparrowmq import ProducerSettings, PullSettings
 from sparrowmq.aio import Admin, Producer, PullConsumer
 from sparrowmq.spark.options import ReadOptions, WriteOptions
 
@@ -46,9 +46,9 @@ async def _client(key: tuple[object, ...], make: Callable[[], ClientT]) -> Clien
 async def pull_consumer(options: ReadOptions) -> PullConsumer:
     """A started pull consumer; shared, so never close it. Raises what its start raises."""
     group = options.group_id or READER_GROUP
-    return await _client(
-        ("pull", options.name_server, group), lambda: PullConsumer(group, namesrv=options.name_server)
-    )
+    # Not a member of the group: it may be one that other consumers share queues in.
+    settings = PullSettings(namesrv=options.name_server, announce=False)
+    return await _client(("pull", options.name_server, group), lambda: PullConsumer(group, settings=settings))
 
 
 async def admin(options: ReadOptions) -> Admin:
