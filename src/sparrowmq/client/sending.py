@@ -8,7 +8,6 @@ message only ids, times and properties are added, JSON-escaped. Members come in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -212,10 +211,10 @@ class Outgoing:
         if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
             raise InvalidMessageError(f"a hook gave properties with the characters 0x01 or 0x02: {added!r}")
         kept = self.properties
-        if isinstance(self.source, Message) and not added.keys().isdisjoint(self.source.properties):
-            own = {name: value for name, value in self.source.properties.items() if name not in added}
-            without = replace(self.source, properties=own)
-            kept = _escaped(property_text(without, self.message_id, self.system), self.topic)
+        own = self.source.properties if isinstance(self.source, Message) else {}
+        for name in added.keys() & own.keys():  # an id stands before them all
+            entry = _escaped(f"\x02{name}\x01{own[name]}\x02", self.topic)[1:-1]
+            kept = kept.replace(entry, _escaped("\x02", self.topic)[1:-1], 1)
         return type(self)(
             self.topic,
             self.body,
