@@ -39,7 +39,7 @@ from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, decode_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
-from sparrowmq.protocol.hot import SendAnswers, decode_send, json_text
+from sparrowmq.protocol.hot import SendAnswers, SendFields, decode_send, json_text
 from sparrowmq.protocol.sysflag import TRANSACTION_MASK
 from sparrowmq.transport.occasional import OccasionalLog
 
@@ -59,7 +59,7 @@ log = logging.getLogger("sparrowmq.broker")
 
 FIXED_BYTES_V1: Final = 91
 RECORD_EXTRA_BYTES: Final = 65_536
-"""A record may be this much larger than the largest body (broker:2.4)."""
+"""A record, or a batch of them, may be this much larger than the largest body (broker:2.4)."""
 
 SPECIAL: Final = (b"DELAY\x01", b"TIMER_D", b"POP_CK")
 """A batch that holds one of these somewhere, and be it in a body, is looked at message by message."""
@@ -110,6 +110,7 @@ class SendPath:
         self._wake = wake
         self._registration = registration
         self._body_max = settings.max_message_size
+        self._batch_max = settings.max_message_size + RECORD_EXTRA_BYTES
         self._occasional = OccasionalLog(log)
         trace_on = settings.trace_on
         self._answers = SendAnswers(region=settings.region_id, trace_on=trace_on)
@@ -154,7 +155,6 @@ class SendPath:
                 topic is None
                 or topic.special
                 or not 0 <= queue_id < len(topic.queues)
-                or fields.m
                 or fields.idempotent
                 or not 0 < len(body) <= body_max
                 or fields.f & TRANSACTION_MASK
@@ -174,6 +174,15 @@ class SendPath:
                 continue
             queue = topic.queues[queue_id]
             queue_offset = queue.next_offset
+            if fields.m:
+                ids = self._store_batch(connection, fields, topic, body, now)
+                if not ids:
+                    others.append(send)
+                    continue
+                touched.add(queue)
+                if not frame.flag & FLAG_ONEWAY:
+                    stored.append((frame.opaque, queue_id, queue_offset, ids, unique_key))
+                continue
             try:
                 physical = append(
                     queue,
@@ -198,6 +207,36 @@ class SendPath:
         if touched:
             self._commit(connection, stored, touched)
         return others
+
+    def _store_batch(
+        self, connection: Connection, fields: SendFields, topic: Topic, body: bytes, now: int
+    ) -> bytes:
+        """Append the messages of a clean batch; their ids, or nothing when it is not clean."""
+        if any(name in body for name in SPECIAL):
+            return b""
+        tags_code = self._tags_code if b"TAGS\x01" in body else _no_tags
+        try:
+            members = decode_batch(body)
+            items = [
+                (flag, one, own, tags_code(own))
+                for flag, one, own in members
+                if one and own[-1:] == properties.VALUE_END
+            ]
+            if len(items) != len(members) or self._batch_bytes(fields.topic, body, items) > self._batch_max:
+                return b""
+            places = self._store.append_batch(
+                topic.queues[fields.e],
+                items,
+                self._added,
+                sys_flag=fields.f | topic.sys_flag,
+                born_timestamp=fields.g,
+                born_host=connection.born_host,
+                reconsume_times=fields.j,
+                now_ms=now,
+            )
+        except RecordError:
+            return b""
+        return self._ids(places)
 
     def _commit(
         self,
@@ -405,7 +444,6 @@ class SendPath:
         try:
             ids = self._ids(self._append(connection, request, topic, queue, items))
         except RecordError as error:
-            self._store.drop_chunk()
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
         stored = (command.opaque, queue_id, first_offset, ids, _quotable(unique_key))
         self._commit(connection, [] if command.is_oneway else [stored], {queue}, recall)
@@ -430,7 +468,6 @@ class SendPath:
         except SequenceRefused as refused:
             raise Refused(refused.code, refused.remark) from None
         except RecordError as error:
-            self._store.drop_chunk()
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
         told = judged.offsets[0] if judged.offsets else first_offset
         stored = (command.opaque, queue.queue_id, told, self._ids(places), _quotable(unique_key))
@@ -493,15 +530,19 @@ class SendPath:
                 items.append((flag, body, own, tags_code(own)))
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
-        added = FIXED_BYTES_V1 + len(request.topic) + len(self._added) - BATCH_FIXED_BYTES
-        total = len(command.body) + len(items) * added
-        if total > body_max + RECORD_EXTRA_BYTES:
+        total = self._batch_bytes(request.topic, command.body, items)
+        if total > self._batch_max:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: a batch of {total} bytes, the limit is "
-                f"{body_max + RECORD_EXTRA_BYTES}; send fewer messages at once",
+                f"the message is illegal: a batch of {total} bytes, the limit is {self._batch_max}; send "
+                "fewer messages at once",
             )
         return items
+
+    def _batch_bytes(self, topic: str, body: bytes, items: list[ChunkItem]) -> int:
+        """How long the records of a batch are, all together."""
+        added = FIXED_BYTES_V1 + len(topic) + len(self._added) - BATCH_FIXED_BYTES
+        return len(body) + len(items) * added
 
     def _refuse_delay(self, text: bytes) -> None:
         """A batch goes into one queue, so none of its messages may wait in another (broker:2.3)."""

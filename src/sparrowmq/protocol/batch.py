@@ -50,23 +50,25 @@ def decode_batch(body: bytes) -> list[BatchItem]:
         raise RecordError("a batch without any message")
     unpack_head, unpack_size = _READ_HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
     items: list[BatchItem] = []
-    while position < end:
-        rest = end - position
-        if rest < BATCH_FIXED_BYTES:
-            raise RecordError(f"a batch ends with {rest} stray bytes at byte {position}")
-        size, flag, body_size = unpack_head(body, position)
-        if not BATCH_FIXED_BYTES <= size <= rest or not 0 <= body_size <= size - BATCH_FIXED_BYTES:
-            raise RecordError(
-                f"batch message at byte {position}: size {size}, body {body_size}, {rest} bytes left"
-            )
-        start = position + _HEAD_BYTES
-        properties_at = start + body_size
-        (properties_size,) = unpack_size(body, properties_at)
-        if size != BATCH_FIXED_BYTES + body_size + properties_size:
-            raise RecordError(
-                f"batch message at byte {position}: total size {size} is not 22 + body {body_size} + "
-                f"properties {properties_size}"
-            )
-        position += size
-        items.append((flag, body[start:properties_at], body[properties_at + 2 : position]))
+    try:
+        while position < end:
+            size, flag, body_size = unpack_head(body, position)
+            start = position + _HEAD_BYTES
+            properties_at = start + body_size
+            (properties_size,) = unpack_size(body, properties_at)
+            if (
+                size != BATCH_FIXED_BYTES + body_size + properties_size
+                or body_size < 0
+                or properties_size < 0
+            ):
+                raise RecordError(
+                    f"batch message at byte {position}: total size {size} is not 22 + body {body_size} + "
+                    f"properties {properties_size}"
+                )
+            items.append((flag, body[start:properties_at], body[properties_at + 2 : position + size]))
+            position += size
+    except struct.error:
+        raise RecordError(f"a batch of {end} bytes ends within the message at byte {position}") from None
+    if position != end:
+        raise RecordError(f"a batch of {end} bytes should have {position} by the size of its last message")
     return items

@@ -35,6 +35,10 @@ _WITHOUT_ENTRY: Final = 0x04
 _HOST_BITS: Final = 0x30
 _BLANK: Final = struct.Struct(">iI")
 _pack_head = HEAD.pack
+_BATCH_HEAD: Final = struct.Struct(">iIIiiqq48si")
+_BATCH_COMMON: Final = struct.Struct(">iq8sq8siq")
+"""The head of a record with what the messages of a batch have in common packed once: system flag to prepared
+offset."""
 _pack_size = struct.Struct(">h").pack
 _pack_entry = ENTRY.pack_into
 
@@ -179,8 +183,7 @@ class ChunkWriter:
         """Add messages of one request to the chunk, back to back; the physical offsets they will have.
 
         They go into one file (broker:2.3) unless they are larger than one. `added` is put behind each one's
-        properties. Otherwise as `append` for each, but on `RecordError` the chunk is to be dropped: it may
-        hold some of them.
+        properties. Otherwise as `append` for each.
         """
         fields = (sys_flag & ~_HOST_BITS, born_timestamp, born_host)
         total = sum([len(body) + len(own) for _, body, own, _ in items])
@@ -191,6 +194,9 @@ class ChunkWriter:
             or not (self._store_host_is_v4 and queue.is_v1 and len(born_host) == _IPV4_BYTES)
             or self._end + total + BLANK_BYTES_MIN > self._file_end
         ):
+            fixed = queue.fixed_bytes + len(born_host) + len(self._store_host) - 2 * _IPV4_BYTES + len(added)
+            for _, body, own, _ in items:  # all or none
+                self._check_size(fixed + len(body) + len(own), len(own) + len(added))
             return [
                 self.append(
                     queue,
@@ -223,35 +229,30 @@ class ChunkWriter:
     ) -> list[int]:
         """The loop of `append_batch`: plain records that fit the file."""
         sys_flag, born_timestamp, born_host = fields
-        queue_id, topic, store_host = queue.queue_id, queue.topic_field, self._store_host
+        queue_id, topic, added_bytes = queue.queue_id, queue.topic_field, len(added)
         fixed, limit, timestamp = queue.fixed_bytes, self._record_bytes_max, self._timestamp
         start, offset = self._end, queue.next_offset
+        pack_head, properties_before, topic_to_size = _BATCH_HEAD.pack, -1, b""
         parts: list[bytes] = []
         entries, starts = [], []
         try:
+            common = _BATCH_COMMON.pack(
+                sys_flag, born_timestamp, born_host, timestamp, self._store_host, reconsume_times, 0
+            )
             for flag, body, own, code in items:
-                body_bytes, properties_bytes = len(body), len(own) + len(added)
+                body_bytes, properties_bytes = len(body), len(own) + added_bytes
                 size = fixed + body_bytes + properties_bytes
-                if size > limit or properties_bytes > PROPERTIES_BYTES_MAX:
+                if properties_bytes != properties_before:
+                    if properties_bytes > PROPERTIES_BYTES_MAX:
+                        raise self._too_large(size, properties_bytes)
+                    properties_before, topic_to_size = properties_bytes, topic + _pack_size(properties_bytes)
+                if size > limit:
                     raise self._too_large(size, properties_bytes)
-                head = _pack_head(
-                    size,
-                    RECORD_MAGIC_V1,
-                    crc32(body) & CRC_MASK,
-                    queue_id,
-                    flag,
-                    offset,
-                    start,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    timestamp,
-                    store_host,
-                    reconsume_times,
-                    0,
-                    body_bytes,
+                crc = crc32(body) & CRC_MASK
+                head = pack_head(
+                    size, RECORD_MAGIC_V1, crc, queue_id, flag, offset, start, common, body_bytes
                 )
-                parts += (head, body, topic, _pack_size(properties_bytes), own, added)
+                parts += (head, body, topic_to_size, own, added)
                 entries.append((queue, offset, start, size, code))
                 starts.append(start)
                 start += size
@@ -263,6 +264,10 @@ class ChunkWriter:
         self._last_start, self._end = starts[-1], start
         queue.next_offset = offset
         return starts
+
+    def _check_size(self, size: int, properties_bytes: int) -> None:
+        if size > self._record_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
+            raise self._too_large(size, properties_bytes)
 
     def _too_large(self, size: int, properties_bytes: int) -> RecordError:
         if properties_bytes > PROPERTIES_BYTES_MAX:
