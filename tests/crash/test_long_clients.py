@@ -55,7 +55,8 @@ def test_many_consumers_live_in_one_process(tmp_path: Path) -> None:
         consumers = [consumer_of(namesrv, number) for number in range(CONSUMERS)]
         for at in range(0, CONSUMERS, 50):
             await asyncio.gather(*(consumer.start() for consumer in consumers[at : at + 50]))
-        async with aio.Producer("p", namesrv=namesrv) as producer:
+        patient = aio.ProducerSettings(namesrv=namesrv, send_timeout=MINUTE)
+        async with aio.Producer("p", settings=patient) as producer:
             for number in range(3):
                 await producer.send(aio.Message("Crowd", b"%d" % number))
         await until(lambda: len(got) == 3 * CONSUMERS, 5 * MINUTE)

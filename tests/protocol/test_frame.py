@@ -170,9 +170,11 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(
 
 @pytest.mark.parametrize("rest", [b"", COMPACT, REQUEST[:5], COMPACT + REQUEST[:-1]])
 @pytest.mark.parametrize("cuts", [[0], [0, 1, 700], [1023], [200, 400]])
-def test_a_large_body_in_pieces_is_taken_whole(cuts: list[int], rest: bytes) -> None:
+@pytest.mark.parametrize("kind", [frames.JSON_HEADER, frames.COMPACT_HEADER])
+def test_a_large_body_in_pieces_is_taken_whole(kind: int, cuts: list[int], rest: bytes) -> None:
     """The pieces are cut at these bytes of the body; what follows the frame comes with the last."""
-    whole = encode(Command(0, 7, body=random.Random(1).randbytes(1024)))
+    header, body = compact(b"hi"), random.Random(1).randbytes(1024)
+    whole = with_prefix(4 + len(header) + len(body), len(header), kind, header + body)
     ends = [len(whole) - 1024 + cut for cut in cuts]
     *pieces, last = (whole[start:stop] for start, stop in pairwise([0, *ends, len(whole)]))
     reader, other = FrameReader(), FrameReader()
@@ -218,7 +220,8 @@ def test_the_smallest_frame_has_neither_header_nor_body() -> None:
         (with_prefix(0, 0), "too small"),
         (with_prefix(3, 0), "too small"),
         (with_prefix(4, 1), "does not fit"),
-        (with_prefix(20, 17), "does not fit"),
+        (with_prefix(20, 17), "^a header of 17 bytes does not fit its frame of 24 bytes$"),
+        (with_prefix(FRAME_BYTES_MAX - 4, 0xFFFFFF), "does not fit"),
         (with_prefix(20, 0xFFFFFF), "does not fit"),
         (with_prefix(FRAME_BYTES_MAX - 3, 4), "over the limit"),
         (with_prefix(2**31 - 1, 4), "over the limit"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.ids import pack_host
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol import properties
 from sparrowmq.protocol import record as r
 from sparrowmq.protocol.compression import compress
@@ -81,6 +81,29 @@ def test_the_ipv4_vector_of_the_reference() -> None:
     assert message.queue == MessageQueue("TopicA", "broker-a", 1)
     assert (message.tags, message.properties["k"]) == ("TagA", "v")
     assert (message.born_host, message.store_host) == ("127.0.0.1:5000", "127.0.0.1:10911")
+
+
+def test_consumers_see_every_field() -> None:
+    fields = FIELDS | {"flag": 7, "reconsume_times": 3, "prepared_offset": 99, "sys_flag": 8}
+    data = r.encode_record(**fields)
+    assert r.to_message(r.decode_record(data), "b") == ReceivedMessage(
+        queue=MessageQueue("TopicA", "b", 1),
+        queue_offset=5,
+        physical_offset=1024,
+        topic="TopicA",
+        body=b"hello",
+        properties={"k": "v", "TAGS": "TagA"},
+        flag=7,
+        sys_flag=8,
+        born_timestamp=1700000000000,
+        born_host="127.0.0.1:5000",
+        store_timestamp=1700000000001,
+        store_host="127.0.0.1:10911",
+        reconsume_times=3,
+        store_size=len(data),
+        prepared_transaction_offset=99,
+        offset_message_id="7F00000100002A9F0000000000000400",
+    )
 
 
 def test_the_ipv6_vector_of_the_reference() -> None:
@@ -259,6 +282,8 @@ def test_a_topic_that_is_no_text_is_refused() -> None:
         ({"properties": b"p" * 32768}, "properties of 32768 bytes"),
         ({"topic": b"t" * 32768}, "topic of 32768 bytes"),
         ({"queue_id": 2**31}, "does not fit its field"),
+        ({"topic": b"t" * 32767, "flag": 2**40}, "does not fit its field"),
+        ({"properties": b"p" * 32767, "flag": 2**40}, "does not fit its field"),
         ({"queue_offset": 2**63}, "does not fit its field"),
         ({"born_host": b"1234567"}, "8 or 20 bytes, not 7"),
         ({"store_host": bytes(16)}, "8 or 20 bytes, not 16"),

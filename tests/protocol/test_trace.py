@@ -87,6 +87,8 @@ def test_absent_tags_and_keys_are_the_text_null() -> None:
         "|", "\x01"
     )
     assert decode_traces(encode_trace(ended)) == [ended]
+    other = dataclasses.replace(END, message_type=3)
+    assert decode_traces(encode_trace(other)) == [other]
     for trace in (dataclasses.replace(BEFORE, keys=""), dataclasses.replace(AFTER, keys="")):
         assert "\x01null" in encode_trace(trace)
         assert decode_traces(encode_trace(trace)) == [trace]
@@ -125,6 +127,7 @@ def test_a_clouds_end_of_consumption_has_neither_time_nor_group() -> None:
 def test_a_trace_is_found_by_ids_and_keys() -> None:
     assert trace_keys(PUB) == {"M", "k1", "k2"}
     assert trace_keys(RECALL) == {"M"}
+    assert trace_keys(dataclasses.replace(PUB, message_id="M1,M2,", keys="")) == {"M1", "M2"}, "a batch"
     assert trace_keys(dataclasses.replace(BEFORE, keys="", message_id="")) == set()
 
 

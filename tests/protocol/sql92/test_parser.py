@@ -41,6 +41,12 @@ ONE, TWO = Literal(1), Literal(2)
         ("a IS NOT NULL", Not(IsNull(A))),
         ("a >= 1", Order(">=", A, ONE)),
         ("a BETWEEN 1 AND 2", And((Order(">=", A, ONE), Order("<=", A, TWO)))),
+        ("a BETWEEN 1 AND 1", And((Order(">=", A, ONE), Order("<=", A, ONE)))),
+        ("a BETWEEN 1.5 AND 1.5", And((Order(">=", A, Literal(1.5)), Order("<=", A, Literal(1.5))))),
+        (  # above it as numbers, not as doubles
+            "a BETWEEN 9007199254740993 AND 9007199254740992.0",
+            And((Order(">=", A, Literal(2**53 + 1)), Order("<=", A, Literal(2.0**53)))),
+        ),
         ("a NOT BETWEEN 1 AND 2", Or((Order("<", A, ONE), Order(">", A, TWO)))),
         ("a NOT BETWEEN 2 AND 1", Or((Order("<", A, TWO), Order(">", A, ONE)))),
         ("a BETWEEN -1 AND -2", And((Order(">=", A, Negate(ONE)), Order("<=", A, Negate(TWO))))),
