@@ -13,7 +13,7 @@ from sparrowmq.protocol.record import decode_record
 from sparrowmq.protocol.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from sparrowmq.store import disk
 from sparrowmq.store.index import TAG, UNIQUE
-from sparrowmq.store.index_file import FIRST
+from sparrowmq.store.index_file import ENTRY, FIRST, HEADER
 from sparrowmq.store.message_store import MessageStore
 
 FOREVER = 2**62
@@ -190,6 +190,45 @@ def test_without_a_safe_point_what_is_not_known_to_be_on_disk_is_filed_again(tmp
         with opened(tmp_path) as store:
             follow(store)
             check(store, 60)
+
+
+def test_a_file_without_its_header_hides_no_lost_entries(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        fill(store, 60)
+    *_, damaged, newest = sorted((tmp_path / "index").iterdir())
+    with newest.open("r+b") as file:
+        file.write(bytes(HEADER.size))
+    data = bytearray(damaged.read_bytes())
+    for at in range(len(data) - ENTRY.size * INDEX_ENTRIES, len(data), ENTRY.size):
+        data[at + 4 : at + 12] = bytes(8)  # a sector ended behind the hash: it names the first record
+    damaged.write_bytes(data)
+    crashed(tmp_path)
+    forget_progress(tmp_path)
+    with opened(tmp_path) as store:
+        follow(store)
+        check(store, 60)
+
+
+def test_a_header_older_than_its_slots_loses_no_chain(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    fill(store, 26)
+    follow(store)
+    store.flush()
+    store.flush_queues(safe_point=True)
+    newest = store.index.files[-1].path
+    header, checkpoint = newest.read_bytes()[: HEADER.size], (tmp_path / "checkpoint").read_bytes()
+    fill(store, 4, 26)
+    follow(store)
+    assert newest == store.index.files[-1].path
+    store.flush()
+    store.abandon()
+    with newest.open("r+b") as file:
+        file.write(header)
+    (tmp_path / "checkpoint").write_bytes(checkpoint)
+    forget_safe_point(tmp_path)
+    with opened(tmp_path) as store:
+        follow(store)
+        check(store, 30)
 
 
 def test_lost_files_are_made_again(tmp_path: Path) -> None:

@@ -138,8 +138,18 @@ def test_a_chain_into_nothing_cannot_be_taken_back(tmp_path: Path) -> None:
     file = made(tmp_path)
     file.put([(3, n, TIME) for n in range(10)])
     ENTRY.pack_into(file.map(), 40 + 4 * SLOTS + 20 * 8, 0, 0, 0, 0)  # a sector that never reached the disk
-    assert not file.cut(6, 400, TIME)
+    assert not file.cut(6, 4, TIME)
     SLOT.pack_into(file.map(), 40 + 4 * 3, 5000)
+    assert not file.cut(6, 4, TIME)
+    file.unmap()
+
+
+@pytest.mark.parametrize("lost", [(0, 0, 0, 0), (SLOTS, 300, 0, 0)], ids=["never written", "of before"])
+def test_an_entry_that_is_not_what_was_filed_ends_no_chain(lost: tuple[int, ...], tmp_path: Path) -> None:
+    """It looks like the first of the chain of slot 0, which would forget all before it."""
+    file = made(tmp_path)
+    file.put([(0, 100 * n, TIME) for n in range(10)])
+    ENTRY.pack_into(file.map(), 40 + 4 * SLOTS + 20 * 8, *lost)
     assert not file.cut(6, 400, TIME)
     file.unmap()
 

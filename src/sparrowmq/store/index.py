@@ -322,7 +322,12 @@ class MessageIndex:
 
     def _take_back(self, known: IndexPlace | None, trusted_until: int) -> None:
         if known is None:
-            while self._files and self._files[-1].header.end_timestamp > trusted_until:
+            while self._files:
+                # Times of 0: the header never reached the disk; one that is older than its slots is cut to.
+                newest, head = self._files[-1], self._files[-1].header
+                trusted = 0 < head.end_timestamp <= trusted_until
+                if trusted and newest.cut(head.count, head.end_offset, head.end_timestamp):
+                    return
                 self._delete_newest("the last stop was not clean")
             return
         while self._files and self._files[-1].path.name > known.file:

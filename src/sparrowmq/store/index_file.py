@@ -223,7 +223,7 @@ class IndexFile:
             for index, number in enumerate(slots):
                 if number < count:
                     continue
-                before = self._before(index, number, count)
+                before = self._before(index, number, count, end_offset)
                 if before is None:
                     return False
                 slots[index] = before
@@ -234,14 +234,20 @@ class IndexFile:
         self.save_header()
         return True
 
-    def _before(self, slot: int, number: int, count: int) -> int | None:
-        """The newest entry below `count` of the chain that `number` is in; None when the chain is broken."""
+    def _before(self, slot: int, number: int, count: int, end_offset: int) -> int | None:
+        """The newest entry below `count` of the chain that `number` is in; None when the chain is broken.
+
+        Entries from `count` on are of records at `end_offset` or later; zeros were never written.
+        """
         data = self.map()
         while number >= count:
             if number >= self._entries:
                 return None
-            value, _, _, previous = ENTRY.unpack_from(data, self._entries_at + number * ENTRY.size)
+            entry = ENTRY.unpack_from(data, self._entries_at + number * ENTRY.size)
+            value, physical, _, previous = entry
             if not 0 <= previous < number or value % self._slots != slot:
+                return None
+            if physical < end_offset or not any(entry):
                 return None
             number = previous
         return number
