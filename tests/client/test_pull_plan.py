@@ -19,6 +19,14 @@ def other(topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> No
     raise AssertionError("only compared here")
 
 
+def test_a_new_plan_is_empty() -> None:
+    plan = PullPlan(SystemClock())
+    assert (plan.mode, plan.topics, plan.shared, plan.announced, plan.assigned) == (Mode.NONE, (), (), (), ())
+    assert plan.listener is None
+    assert plan.listener_of("T") is None
+    assert plan.subscription("T") == plan.pull_filter("T") == SubscriptionData("T")
+
+
 @pytest.mark.proves("client:E-21")
 @pytest.mark.parametrize("first", ["subscribe", "assign", "register"])
 @pytest.mark.parametrize("second", ["subscribe", "assign", "register"])

@@ -35,7 +35,7 @@ def test_nothing_and_star_mean_every_message(expression: str | None) -> None:
 def test_expressions(expression: str, tags: set[str]) -> None:
     data = parse_tags("T", expression, 7)
     assert data.tags == tags
-    assert data.expression == expression
+    assert (data.topic, data.expression) == ("T", expression)
     assert data.version == 7
     assert data.codes == {java_hash(tag) for tag in tags}
 

@@ -324,9 +324,9 @@ class MessageIndex:
         if known is None:
             while self._files:
                 # Times of 0: the header never reached the disk; one that is older than its slots is cut to.
-                newest, head = self._files[-1], self._files[-1].header
+                last, head = self._files[-1], self._files[-1].header
                 trusted = 0 < head.end_timestamp <= trusted_until
-                if trusted and newest.cut(head.count, head.end_offset, head.end_timestamp):
+                if trusted and last.cut(head.count, head.end_offset, head.end_timestamp):
                     return
                 self._delete_newest("the last stop was not clean")
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.core.errors import InvalidExpressionError
-from sparrowmq.protocol.sql92.lexer import END, Lexer
+from sparrowmq.protocol.sql92.lexer import END, Lexer, shortened
 
 
 def tokens(text: str) -> list[tuple[str, str]]:
@@ -59,6 +59,11 @@ def test_what_cannot_be_a_token_is_named_with_its_place(
         tokens(text)
     assert (caught.value.position, caught.value.token) == (position, token)
     assert str(caught.value).endswith(f" is wrong at column {position + 1}: {problem}")
+
+
+def test_long_texts_are_cut_in_messages() -> None:
+    assert shortened("x" * 40) == "x" * 40
+    assert shortened("x" * 41) == "x" * 40 + "…"
 
 
 def test_peeking_does_not_go_on_and_nothing_is_read_ahead() -> None:
