@@ -63,19 +63,18 @@ def main(namesrv: str) -> None:
         .groupBy("machine")
         .transformWithState(Gaps(), "machine string, missing long", "Append", "None")
     )
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with tempfile.TemporaryDirectory() as directory:
         for run, sent in enumerate((REPORTS, LATER), 1):
             send(namesrv, sent)
             query = (
-                gaps.writeStream.format("memory")
-                .queryName(f"example_gaps_{run}")
-                .option("checkpointLocation", checkpoint)
+                gaps.writeStream.format("parquet")
+                .option("checkpointLocation", f"{directory}/checkpoint")
                 .trigger(availableNow=True)
-                .start()
+                .start(f"{directory}/gaps")
             )
             query.awaitTermination()
-            rows = sorted(spark.table(f"example_gaps_{run}").collect())
-            print(f"run {run}:", ", ".join(f"{row.machine} {row.missing}" for row in rows))
+            rows = sorted(spark.read.parquet(f"{directory}/gaps").collect())
+            print(f"after run {run}:", ", ".join(f"{row.machine} {row.missing}" for row in rows))
 
 
 if __name__ == "__main__":

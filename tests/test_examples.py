@@ -1,4 +1,7 @@
-"""Every program under examples/ runs against a cluster of its own and does what it says."""
+"""Every program under examples/ runs against a cluster of its own and does what it says.
+
+Those with Spark are run by `tests/spark/test_examples.py`, in one session.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from tests.pages import Page
 from sparrowmq.testing import LocalCluster
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+ALL = sorted(EXAMPLES.glob("*.py"))
+PROGRAMS = [path for path in ALL if not path.stem.startswith("spark_")]
 SAYS = {
     "batches": "2000 stored",
     "broadcast_cache_refresh": "3 servers know 3 prices",
@@ -43,11 +47,11 @@ def test_the_program_runs(program: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_every_program_is_in_the_index() -> None:
     rows = Page(EXAMPLES / "README.md").table("| program |")
-    assert sorted(name for name, _ in rows) == [f"[`{path.name}`]({path.name})" for path in PROGRAMS]
+    assert sorted(name for name, _ in rows) == [f"[`{path.name}`]({path.name})" for path in ALL]
     assert list(SAYS) == [path.stem for path in PROGRAMS]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[program.stem for program in PROGRAMS])
+@pytest.mark.parametrize("program", ALL, ids=[program.stem for program in ALL])
 def test_a_program_says_how_it_is_run(program: Path) -> None:
     words = ast.get_docstring(ast.parse(program.read_text())) or ""
     assert f"python examples/{program.name} 127.0.0.1:9876" in words

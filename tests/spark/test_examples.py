@@ -13,7 +13,8 @@ from tests.test_examples import EXAMPLES
 SAYS = {
     "spark_deduplicate": "100 stored, 50 read\n",
     "spark_join": "order-1: book 1 was paid with 30\norder-3: book 3 was paid with 8\n",
-    "spark_state": "run 1: drill 2, drill 3, press 4\nrun 2: lathe 4, lathe 5, lathe 6\n",
+    "spark_state": "after run 1: drill 2, drill 3, press 4\n"
+    "after run 2: drill 2, drill 3, lathe 4, lathe 5, lathe 6, press 4\n",
     "spark_windows": "in complete windows: {'created': 40, 'paid': 20}\n",
 }
 """What each program prints at its end."""
