@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,9 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """`local[2,3]`: two cores, three tries for each task."""
+    """`local[2,3]`: two cores, three tries for each task; workers that start fast."""
+    from tests.spark.spark_home import compiled_spark_home
+
     from sparrowmq.spark.session import builder
 
+    os.environ.setdefault("SPARK_HOME", str(compiled_spark_home()))
     made = (
         builder("sparrowmq-tests", "local[2,3]")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from tests.spark.counted import Ledger, Run
 from tests.spark.test_counted import CHECKPOINT_ROWS
 
@@ -18,9 +19,8 @@ from sparrowmq.spark.session import builder
 from sparrowmq.testing import LocalCluster
 
 
-def main(target: Path) -> None:
+def keep(spark: SparkSession, target: Path) -> None:
     """Read the first messages in two batches and keep the checkpoint without Spark's checksum files."""
-    spark = builder("keep-checkpoint").getOrCreate()
     with LocalCluster() as cluster, tempfile.TemporaryDirectory() as directory:
         cluster.create_topic("Checkpoint", 2)
         ledger = Ledger(cluster.namesrv, "Checkpoint")
@@ -29,8 +29,9 @@ def main(target: Path) -> None:
         run.start(available_now=True)
         run.finish()
         shutil.copytree(run.checkpoint, target, ignore=shutil.ignore_patterns(".*"))
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    session = builder("keep-checkpoint").getOrCreate()
+    keep(session, Path(sys.argv[1]))
+    session.stop()

@@ -18,11 +18,10 @@ from types import TracebackType
 from typing import Final, Self
 
 import psutil
-import pyspark
 from tests.spark.counted import descendants, process_line
+from tests.spark.spark_home import compiled_spark_home
 from tests.support import free_port, until_sync
 
-SPARK_HOME: Final = Path(pyspark.__file__).parent
 ROOT: Final = Path(__file__).resolve().parents[2]
 OURS: Final = ("sparrowmq", "pyspark_rocketmq", "__editable__")
 START_SECONDS: Final = 60.0
@@ -70,7 +69,7 @@ class Standalone:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, (*packages, self.packages))),
             "PYSPARK_PYTHON": str(self.python),
-            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_HOME": str(compiled_spark_home()),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -109,7 +108,11 @@ class Standalone:
         with (self._root / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{name}", *arguments],
+                    [
+                        str(compiled_spark_home() / "bin/spark-class"),
+                        f"org.apache.spark.deploy.{name}",
+                        *arguments,
+                    ],
                     cwd=self._root,
                     env=self.environment(),
                     stdout=log,

@@ -252,7 +252,7 @@ def test_a_killed_driver_leaves_no_gap_and_no_double(
     for run in (batches, files):
         run.ledger = ledger
         run.gate.open()
-    assert run.verdict().rows < ledger.count
+    assert batches.verdict().rows < ledger.count
     ledger.send(ROWS, size=SIZE)
     batches.start(available_now=True)
     start_file_sink(files)
