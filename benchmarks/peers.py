@@ -21,6 +21,7 @@ from sparrowmq import aio
 
 OURS: Final = "ours"
 APACHE: Final = "apache"
+KAFKA: Final = "kafka"
 BOOT_SECONDS_MAX: Final = 60.0
 DISPATCH_SECONDS_MAX: Final = 30.0
 

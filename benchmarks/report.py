@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.peers import APACHE, OURS
+from benchmarks.peers import APACHE, KAFKA, OURS
 
+RIVALS: Final = {APACHE: "Apache", KAFKA: "Kafka"}
+"""Whom ours is compared with: the first that was measured."""
+COLUMNS: Final = {OURS: "ours", APACHE: "Apache RocketMQ", KAFKA: "Kafka"}
 LEAST: Final = "at least"
 MOST: Final = "at most"
 
 
 @dataclass
 class Series:
-    """Values of one quantity, round by round, for each peer."""
+    """Values of one quantity, round by round, for each peer (or ceiling)."""
 
     title: str
     unit: str
@@ -35,10 +38,15 @@ class Series:
         return statistics.median(found) if found else None
 
     @property
+    def rival(self) -> str:
+        """Whom ours is compared with."""
+        return next((name for name in RIVALS if name in self.values), APACHE)
+
+    @property
     def ratio(self) -> float | None:
-        """Our median over Apache's."""
-        ours, apache = self.median(OURS), self.median(APACHE)
-        return ours / apache if ours is not None and apache else None
+        """Our median over the rival's."""
+        ours, rival = self.median(OURS), self.median(self.rival)
+        return ours / rival if ours is not None and rival else None
 
     def shown(self, peer: str) -> str:
         """Median and spread as text."""
@@ -51,7 +59,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Floor:
-    """A promise: our value, or its ratio to Apache's, stays on one side of a limit."""
+    """A promise: our value, or its ratio to the rival's, stays on one side of a limit."""
 
     series: str
     sense: str
@@ -62,7 +70,8 @@ class Floor:
         """Whether it held, and the sentence that says so; what was not measured does not hold."""
         series = report.series.get(self.series)
         value = None if series is None else series.median(OURS) if self.absolute else series.ratio
-        what = f"{self.series}: {self.sense} {self.limit:g}{'' if self.absolute else ' × Apache'}"
+        rival = "" if self.absolute else f" × {RIVALS[series.rival if series else APACHE]}"
+        what = f"{self.series}: {self.sense} {self.limit:g}{rival}"
         if value is None:
             return False, f"{what}: not measured"
         held = value >= self.limit if self.sense == LEAST else value <= self.limit
@@ -81,11 +90,13 @@ class Report:
 
     def show(self) -> None:
         """Print the table."""
-        rows = [("", "ours", "Apache RocketMQ", "ratio")]
+        others = [name for series in self.series.values() for name in series.values if name != OURS]
+        peers = [OURS, *dict.fromkeys(others or [APACHE])]
+        rows = [["", *(COLUMNS.get(name, name) for name in peers), "ratio"]]
         for series in self.series.values():
             ratio = "" if series.ratio is None else f"{series.ratio:.2f}"
-            rows.append((series.title, series.shown(OURS), series.shown(APACHE), ratio))
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+            rows.append([series.title, *map(series.shown, peers), ratio])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         for row in rows:
             print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
         sys.stdout.flush()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.peers import APACHE, OURS
+from benchmarks.peers import APACHE, KAFKA, OURS
 from benchmarks.report import LEAST, MOST, Floor, Report, alternate
 
 
@@ -42,6 +42,23 @@ def test_medians_and_ratio() -> None:
 )
 def test_floors(floor: Floor, held: bool) -> None:
     assert floor.judge(_report())[0] is held
+
+
+def test_without_apache_kafka_is_the_rival() -> None:
+    report = Report()
+    for name, value in ((OURS, 6.0), (KAFKA, 4.0), ("file", 8.0)):
+        report.add("read", "rows/s", name, value)
+    assert report.series["read"].ratio == 1.5
+    assert Floor("read", LEAST, 1.4).judge(report) == (True, "read: at least 1.4 × Kafka: 1.5")
+
+
+def test_every_peer_and_ceiling_has_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    report = _report()
+    report.add("read", "rows/s", "file", 8.0)
+    report.show()
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.split() == ["ours", "Apache", "RocketMQ", "file", "ratio"]
+    assert last.split() == ["read", "–", "–", "8", "rows/s"]
 
 
 def test_check_prints_each_verdict(capsys: pytest.CaptureFixture[str]) -> None:
