@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from tests.columnar.records import record
@@ -11,6 +12,7 @@ from tests.columnar.records import record
 from sparrowmq.core.errors import NoRouteError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus, RawBatch
+from sparrowmq.core.subscription import Expression
 
 
 @dataclass
@@ -37,6 +39,10 @@ class StubBroker:
     in_flight_peak: int = 0
     commits: dict[MessageQueue, int] = field(default_factory=dict)
     calls: int = 0
+    brokers_away: frozenset[str] = frozenset()
+    """Brokers that are not registered, though they were once."""
+    filters: Callable[[Expression], SparrowError | None] = lambda expression: None
+    """What is wrong with a filter; the stub itself filters nothing."""
 
     def add(
         self,
@@ -83,7 +89,7 @@ class StubBroker:
         return self.queues_[queue]
 
     async def fetch_raw(
-        self, queue: MessageQueue, offset: int, *, max_bytes: int, max_messages: int, expression: str
+        self, queue: MessageQueue, offset: int, *, max_bytes: int, max_messages: int, expression: Expression
     ) -> RawBatch:
         self.pulls.append((queue, offset, max_messages))
         self.in_flight += 1
@@ -91,6 +97,9 @@ class StubBroker:
         try:
             await asyncio.sleep(0)
             stored = self._check(queue, offset)
+            refused = self.filters(expression)
+            if refused is not None:
+                raise refused
         finally:
             self.in_flight -= 1
         if offset < stored.first or offset > stored.end:
@@ -141,3 +150,25 @@ class StubBroker:
         self.calls += 1
         hidden = ("%RETRY%", "%DLQ%")
         return sorted({queue.topic for queue in self.queues_ if system or not queue.topic.startswith(hidden)})
+
+    async def cluster_info(self) -> StubCluster:
+        self.calls += 1
+        return StubCluster({"broker-a": self, "broker-b": self}.keys() - self.brokers_away)
+
+
+def many_queues() -> tuple[StubBroker, list[MessageQueue]]:
+    """A topic of 10,000 queues with two messages each."""
+    stored = StubQueue([record(0), record(1)])
+    queues = [MessageQueue("t", "broker-a", queue_id) for queue_id in range(10_000)]
+    return StubBroker(dict.fromkeys(queues, stored)), queues
+
+
+@dataclass
+class StubCluster:
+    """The brokers there are."""
+
+    names: AbstractSet[str]
+
+    @property
+    def brokers(self) -> dict[str, object]:
+        return dict.fromkeys(self.names)

@@ -13,8 +13,15 @@ from tests.support import run
 
 from sparrowmq.columnar.schema import arrow_schema
 from sparrowmq.core.backoff import Backoff
-from sparrowmq.core.errors import BrokerError, ConnectionLostError, RecordError, SparrowError
+from sparrowmq.core.errors import (
+    BrokerError,
+    ConnectionLostError,
+    RecordError,
+    SettingsError,
+    SparrowError,
+)
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import Sql
 from sparrowmq.spark import fetch
 from sparrowmq.spark.faults import DataLossError
 from sparrowmq.spark.fetch import Chunk, Fetcher, decode_chunk, read_batches
@@ -159,7 +166,9 @@ def test_a_hole_in_the_middle_is_an_error() -> None:
 
 
 def test_damaged_records_are_an_error() -> None:
-    with pytest.raises(RecordError):
+    with pytest.raises(
+        RecordError, match=r"queue t/b/0, offsets 0 to 0: .*; read up to it with endingOffsets"
+    ):
         decode_chunk(Chunk(MessageQueue("t", "b", 0), 0, 1, 0, b"\0" * 200), OFFSETS, OPTIONS)
 
 
@@ -206,6 +215,22 @@ def test_tags_are_compared_as_text_and_skipped_messages_are_no_loss() -> None:
     schema = pa.schema([pa.field("queue_offset", pa.int64(), nullable=False)])
     assert decode_chunk(chunk, schema, options).schema == schema
     assert decode_chunk(chunk, arrow_schema(["tags"]), options)["tags"].to_pylist() == ["TagA", "Aa"]
+
+
+def test_messages_that_a_broker_filters_out_are_no_loss() -> None:
+    queue = MessageQueue("t", "broker-a", 0)
+    chunk = Chunk(queue, 0, 100, 0, b"".join(record(offset) for offset in range(0, 100, 7)))
+    options = replace(OPTIONS, sql92="n % 7 = 0")
+    assert decode_chunk(chunk, OFFSETS, options)["queue_offset"].to_pylist() == list(range(0, 100, 7))
+
+
+def test_a_broker_without_filters_is_not_asked_again() -> None:
+    refusal = BrokerError(1, "The broker does not support consumer to filter message by SQL92")
+    broker = StubBroker(filters=lambda expression: refusal if isinstance(expression, Sql) else None)
+    options = replace(OPTIONS, sql92="a > 1")
+    with pytest.raises(SettingsError, match="enablePropertyFilter=true"):
+        _read(broker, [Span(broker.add(0, 5), 0, 5)], options)
+    assert len(broker.pulls) == 1
 
 
 @pytest.mark.parametrize("depth", [0, 2])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sparrowmq.core.errors import SettingsError
@@ -80,6 +82,35 @@ def test_tags() -> None:
     assert kinds.tags("tags", "*") == kinds.tags("tags", "") == frozenset()
     with pytest.raises(SettingsError, match=r"TagA \|\| TagB"):
         kinds.tags("tags", "TagA ||")
+
+
+def test_texts_are_not_empty() -> None:
+    assert kinds.text("sql92", " a > 1 ") == "a > 1"
+    with pytest.raises(SettingsError, match="option sql92=' ': it takes a text that is not empty"):
+        kinds.text("sql92", " ")
+
+
+def test_secrets_are_not_shown() -> None:
+    assert kinds.secret("secretKey", " s3cret ") == "s3cret"
+    with pytest.raises(SettingsError, match=r"^option secretKey is empty$"):
+        kinds.secret("secretKey", "")
+
+
+def test_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"\x00x")
+    assert kinds.content("protobufDescriptor", str(tmp_path / "f")) == b"\x00x"
+    with pytest.raises(SettingsError, match=r"the name of a file that can be read \(Is a directory\)"):
+        kinds.content("protobufDescriptor", str(tmp_path))
+
+
+def test_times_per_queue() -> None:
+    assert kinds.times("endingOffsetsByTimestamp", '{"t": {"b": {"0": 1700000000000, "1": 0}}}') == {
+        MessageQueue("t", "b", 0): 1_700_000_000_000,
+        MessageQueue("t", "b", 1): 0,
+    }
+    for text in ("latest", "7", '{"t": {"b": {"0": -1}}}'):
+        with pytest.raises(SettingsError, match=r"option endingOffsetsByTimestamp=.*JSON such as"):
+            kinds.times("endingOffsetsByTimestamp", text)
 
 
 def test_words() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import Sql
 from sparrowmq.spark.options import ReadOptions, WriteOptions, known_options
 
 BASE = {"nameServer": "127.0.0.1:9876", "subscribe": "orders"}
@@ -77,13 +78,33 @@ def test_more_than_one_choice_of_topics_is_refused() -> None:
     [
         ("startingOffset", "did you mean startingOffsets?"),
         ("namesrv", "did you mean nameServer?"),
-        ("zzz", "known are assign, "),
+        ("zzz", "known are accessKey, "),
     ],
 )
 def test_an_unknown_read_option_names_the_next_step(name: str, hint: str) -> None:
     with pytest.raises(SettingsError) as caught:
         _read(**{name: "1"})
     assert str(caught.value).startswith(f"option {name}='1' is unknown for reads; {hint}")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("kafka.bootstrap.servers", "nameServer"),
+        ("includeHeaders", "includeProperties"),
+        ("groupIdPrefix", "groupId"),
+        ("kafkaConsumer.pollTimeoutMs", "pullTimeoutMs"),
+    ],
+)
+def test_names_of_the_kafka_source_lead_to_ours(name: str, ours: str) -> None:
+    with pytest.raises(SettingsError, match=f"option {name}='x' is of the Kafka source; here it is {ours}"):
+        ReadOptions.parse({**BASE, name: "x"}, None, {})
+
+
+def test_a_misspelt_secret_is_not_shown() -> None:
+    with pytest.raises(SettingsError) as caught:
+        _read(secretKye="s3cret")
+    assert str(caught.value) == "option secretKye=*** is unknown for reads; did you mean secretKey?"
 
 
 def test_an_unknown_write_option_names_the_next_step() -> None:
@@ -129,6 +150,61 @@ def test_the_group_place_needs_a_group() -> None:
     with pytest.raises(SettingsError, match="needs the option groupId"):
         _read(startingOffsets="group")
     assert _read(startingOffsets="group", groupId="g").group_id == "g"
+
+
+def test_accounts_and_tls_reach_both_ways_and_stay_secret() -> None:
+    given = {"accessKey": "me", "secretKey": "s3cret", "securityToken": "t0ken", "tls": "true"}
+    files = {"tlsCa": "ca.pem", "tlsCert": "c.pem", "tlsKey": "k.pem", "tlsKeyPassword": "pa55"}
+    for options in (
+        ReadOptions.parse({**BASE, **given, **files}, None, {}),
+        WriteOptions.parse({"nameServer": "a:1", **given, **files, "tlsVerify": "false"}, {}),
+    ):
+        assert (options.access_key, options.secret_key, options.security_token) == ("me", "s3cret", "t0ken")
+        assert (options.tls, options.tls_ca, options.tls_cert, options.tls_key) == (
+            True,
+            "ca.pem",
+            "c.pem",
+            "k.pem",
+        )
+        assert options.tls_verify is isinstance(options, ReadOptions)
+        assert not any(secret in repr(options) for secret in ("s3cret", "t0ken", "pa55"))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"accessKey": "me"}, "option secretKey is missing: accessKey and secretKey go together"),
+        ({"secretKey": "s3cret"}, "option accessKey is missing"),
+        ({"securityToken": "x"}, "securityToken needs the options accessKey and secretKey"),
+        ({"tls": "true", "tlsCert": "c.pem"}, "option tlsKey is missing"),
+        ({"tlsCa": "ca.pem"}, "option tlsCa='ca.pem' needs the option tls=true"),
+    ],
+)
+def test_half_an_account_is_refused(options: dict[str, str], text: str) -> None:
+    for parse in (
+        lambda: ReadOptions.parse({**BASE, **options}, None, {}),
+        lambda: WriteOptions.parse({"nameServer": "a:1", **options}, {}),
+    ):
+        with pytest.raises(SettingsError, match=text) as caught:
+            parse()
+        assert "s3cret" not in str(caught.value)
+
+
+def test_one_filter_goes_to_the_broker() -> None:
+    assert _read().expression == "*"
+    assert _read(tags="B||A").expression == "A || B"
+    assert _read(sql92="a > 1").expression == Sql("a > 1")
+    with pytest.raises(SettingsError, match="options tags and sql92 are both given"):
+        _read(tags="A", sql92="a > 1")
+
+
+def test_which_topics_are_asked_for() -> None:
+    assert _read().reads("orders")
+    assert not _read().reads("order")
+    assigned = ReadOptions.parse({"nameServer": "a:1", "assign": '{"t": {"b": [0]}}'}, None, {})
+    assert [assigned.reads(topic) for topic in ("t", "b")] == [True, False]
+    pattern = ReadOptions.parse({"nameServer": "a:1", "subscribePattern": "o.*"}, None, {})
+    assert [pattern.reads(topic) for topic in ("orders", "no")] == [True, False]
 
 
 def test_least_over_most_is_refused() -> None:

@@ -47,14 +47,15 @@ def test_columns_of_writes() -> None:
 @pytest.mark.parametrize(("heading", "kind"), [("### Options", ReadOptions), ("## Writing", WriteOptions)])
 def test_options(heading: str, kind: type) -> None:
     text = PAGE.prose[PAGE.prose.index(heading) :]
-    names = [row[0] for row in rows(text, "nameServer")]
+    names = [name for row in rows(text, "nameServer") for name in row[0].split(", ")]
     assert sorted(names) == sorted(option.name for option in known_options(kind).values())
     assert len(set(names)) == len(names)
 
 
 def test_defaults_that_are_numbers() -> None:
     for heading, kind in (("### Options", ReadOptions), ("## Writing", WriteOptions)):
-        defaults = {row[0]: row[1] for row in rows(PAGE.prose[PAGE.prose.index(heading) :], "nameServer")}
+        table = rows(PAGE.prose[PAGE.prose.index(heading) :], "nameServer")
+        defaults = {name: row[1] for row in table for name in row[0].split(", ")}
         for field, option in known_options(kind).items():
             text = defaults[option.name]
             if text.isdecimal():

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics, bodies, load, numbered
+from tests.support import until_sync
 
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS
 
@@ -77,6 +79,62 @@ def test_tags_are_filtered(spark: SparkSession, topics: Topics, topic: str) -> N
     topics.send(topic, 20, first=40, tags="TagC")
     frame = load(spark, topics.options(topic, tags="TagA || TagC"), "body binary")
     assert bodies(frame) == numbered(0, 20) + numbered(40, 60)
+
+
+def test_sql92_is_filtered_by_the_broker(spark: SparkSession, topics: Topics, topic: str) -> None:
+    topics.send(topic, 100)
+    topics.send(topic, 100, first=100, tags="TagB")
+    sql = "n >= 95 AND TAGS = 'TagA' OR n BETWEEN 120 AND 129"
+    frame = load(spark, topics.options(topic, sql92=sql, minPartitions="3"), "body binary, tags string")
+    assert bodies(frame) == numbered(95, 100) + numbered(120, 130)
+    with pytest.raises(
+        PySparkException, match=r"option sql92='n >= ': .*It takes a condition over properties"
+    ):
+        load(spark, topics.options(topic, sql92="n >= ")).count()
+
+
+def test_filters_of_a_query_prune_what_is_read(spark: SparkSession, topics: Topics, topic: str) -> None:
+    setting = "spark.sql.python.filterPushdown.enabled"
+    topics.send(topic, 400)
+    options, columns = topics.options(topic, maxRecordsPerPartition="10"), "queue_id int, queue_offset bigint"
+    cut = load(spark, options, columns).where("queue_id = 2 AND queue_offset BETWEEN 15 AND 34")
+    expected = [(2, offset) for offset in range(15, 35)]
+    assert spark.conf.get(setting) == "true"
+    assert cut.rdd.getNumPartitions() == 2
+    assert sorted(map(tuple, cut.collect())) == expected
+    spark.conf.set(setting, "false")
+    try:
+        cut = load(spark, options, columns).where("queue_id = 2 AND queue_offset BETWEEN 15 AND 34")
+        assert cut.rdd.getNumPartitions() == 40
+        assert sorted(map(tuple, cut.collect())) == expected
+    finally:
+        spark.conf.set(setting, "true")
+
+
+def test_filters_on_topic_and_store_time_are_exact(spark: SparkSession, topics: Topics, topic: str) -> None:
+    topics.send(topic, 8)
+    first = max(message.store_timestamp for message in topics.read(topic))
+    until_sync(lambda: time.time() * 1000 > first + 5)
+    topics.send(topic, 8, first=8)
+    frame = load(spark, {**topics.options(topic), "subscribe": f"{topic},{topic}"})
+    moment = f"timestamp_millis({first})"
+    assert bodies(frame.where(f"store_timestamp > {moment}")) == numbered(8, 16)
+    assert bodies(frame.where(f"store_timestamp <= {moment} AND topic = '{topic}'")) == numbered(0, 8)
+    assert frame.where(f"store_timestamp > {moment} + INTERVAL 1 HOUR").count() == 0
+    assert frame.where("topic = 'another'").count() == 0
+
+
+def test_times_per_queue_say_where_to_begin_and_end(spark: SparkSession, topics: Topics, topic: str) -> None:
+    topics.send(topic, 8)
+    first = max(message.store_timestamp for message in topics.read(topic))
+    until_sync(lambda: time.time() * 1000 > first + 5)
+    topics.send(topic, 8, first=8)
+    broker = topics.consumer.queues(topic)[0].broker_name
+    times = json.dumps({topic: {broker: dict.fromkeys("0123", first + 1)}})
+    assert bodies(load(spark, topics.options(topic, startingOffsetsByTimestamp=times))) == numbered(8, 16)
+    assert bodies(load(spark, topics.options(topic, endingOffsetsByTimestamp=times))) == numbered(0, 8)
+    for name, expected in (("startingTimestamp", numbered(8, 16)), ("endingTimestamp", numbered(0, 8))):
+        assert bodies(load(spark, topics.options(topic, **{name: str(first + 1)}))) == expected
 
 
 def test_partitions_follow_the_options(spark: SparkSession, topics: Topics, topic: str) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from sparrowmq import ProducerSettings, PullSettings
+from sparrowmq import ClientSettings, ProducerSettings, PullSettings
 from sparrowmq.aio import Admin, Producer, PullConsumer
-from sparrowmq.spark.options import ReadOptions, WriteOptions
+from sparrowmq.spark.options import ConnectionOptions, ReadOptions, WriteOptions
 
 ClientT = TypeVar("ClientT", Admin, Producer, PullConsumer)
 
@@ -43,28 +43,46 @@ async def _client(key: tuple[object, ...], make: Callable[[], ClientT]) -> Clien
         return found
 
 
+def client_settings(options: ConnectionOptions) -> dict[str, Any]:
+    """What every client's settings take from the options of a read or a write."""
+    return {
+        "namesrv": options.name_server,
+        "access_key": options.access_key,
+        "secret_key": options.secret_key,
+        "security_token": options.security_token,
+        "tls": options.tls,
+        "tls_ca": options.tls_ca,
+        "tls_cert": options.tls_cert,
+        "tls_key": options.tls_key,
+        "tls_key_password": options.tls_key_password,
+        "tls_verify": options.tls_verify,
+    }
+
+
 async def pull_consumer(options: ReadOptions) -> PullConsumer:
     """A started pull consumer; shared, so never close it. Raises what its start raises."""
     group = options.group_id or READER_GROUP
+    given = client_settings(options)
     # Not a member of the group: it may be one that other consumers share queues in.
-    settings = PullSettings(namesrv=options.name_server, announce=False)
-    return await _client(("pull", options.name_server, group), lambda: PullConsumer(group, settings=settings))
+    return await _client(
+        ("pull", group, *given.values()),
+        lambda: PullConsumer(group, settings=PullSettings(announce=False, **given)),
+    )
 
 
 async def admin(options: ReadOptions) -> Admin:
     """A started admin client; shared, so never close it. Raises what its start raises."""
-    return await _client(("admin", options.name_server), lambda: Admin(options.name_server))
+    given = client_settings(options)
+    return await _client(("admin", *given.values()), lambda: Admin(settings=ClientSettings(**given)))
 
 
 async def producer(options: WriteOptions) -> Producer:
     """A started producer; shared, so never close it. Raises what its start raises."""
+    given = client_settings(options)
     settings = ProducerSettings(
-        namesrv=options.name_server,
-        send_timeout=options.send_timeout,
-        retries=options.retries,
-        retry_not_stored_ok=False,
+        send_timeout=options.send_timeout, retries=options.retries, retry_not_stored_ok=False, **given
     )
-    key = ("producer", options.name_server, options.send_timeout, options.retries)
+    key = ("producer", options.send_timeout, options.retries, *given.values())
     return await _client(key, lambda: Producer(WRITER_GROUP, settings=settings))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from time import monotonic
@@ -22,11 +22,12 @@ import pyarrow.compute as pc
 from sparrowmq.columnar.decode import decode
 from sparrowmq.columnar.schema import TYPES
 from sparrowmq.core.backoff import Backoff
-from sparrowmq.core.errors import SparrowError, TransportError
+from sparrowmq.core.errors import RecordError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus, RawBatch
+from sparrowmq.core.subscription import Expression
 from sparrowmq.spark.connections import pull_consumer
-from sparrowmq.spark.faults import is_passing, messages_lost
+from sparrowmq.spark.faults import is_passing, messages_lost, unusable_filter
 from sparrowmq.spark.loop import LoopThread, loop_thread
 from sparrowmq.spark.offsets import Span
 from sparrowmq.spark.options import ReadOptions
@@ -34,6 +35,9 @@ from sparrowmq.spark.pace import PULLS_MAX, Pace
 from sparrowmq.spark.prefetch import prefetch
 
 log = logging.getLogger("sparrowmq.spark")
+
+Finish = Callable[[pa.RecordBatch, MessageQueue], pa.RecordBatch]
+"""What is done to a batch of one queue's messages before it is handed over."""
 
 _BACKOFF: Final = Backoff(first=0.05, most=5.0)
 _LOOKS_AT_END: Final = 3
@@ -44,7 +48,7 @@ class RawConsumer(Protocol):
     """What a fetcher needs of `aio.PullConsumer`."""
 
     async def fetch_raw(
-        self, queue: MessageQueue, offset: int, *, max_bytes: int, max_messages: int, expression: str
+        self, queue: MessageQueue, offset: int, *, max_bytes: int, max_messages: int, expression: Expression
     ) -> RawBatch:
         """Stored records from `offset` on."""
 
@@ -89,7 +93,7 @@ class Fetcher:
         self._consumer = consumer
         self._spans = [span for span in spans if len(span)]
         self._options = options
-        self._expression = " || ".join(sorted(options.tags)) or "*"
+        self._expression = options.expression
         self._span = 0
         self._position = self._spans[0].start if self._spans else 0
 
@@ -200,6 +204,9 @@ class Fetcher:
                     return answer
                 problem = TransportError(f"queue {queue} gives nothing at offset {segment.reached}")
             except SparrowError as error:
+                refused = unusable_filter(options, error)
+                if refused is not None:
+                    raise refused from None
                 if not is_passing(error):
                     raise
                 problem = error
@@ -216,18 +223,24 @@ class Fetcher:
 
 
 def decode_chunk(chunk: Chunk, schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch:
-    """A chunk as columns, filtered by tag; its count is checked against its offsets (spark:S-53)."""
+    """A chunk as columns, filtered by tag; without a filter its count is checked (spark:S-53)."""
     wide = schema
     if options.tags and "tags" not in schema.names:
         wide = schema.append(pa.field("tags", TYPES["tags"]))
-    batch = decode(
-        chunk.buffer, wide, broker_name=chunk.queue.broker_name, offsets=range(chunk.start, chunk.end)
-    )
+    try:
+        batch = decode(
+            chunk.buffer, wide, broker_name=chunk.queue.broker_name, offsets=range(chunk.start, chunk.end)
+        )
+    except RecordError as error:
+        raise RecordError(
+            f"queue {chunk.queue}, offsets {chunk.start} to {chunk.end - 1}: {error}; read up to it with "
+            "endingOffsets and from behind it with startingOffsets"
+        ) from None
     if options.tags:
         batch = batch.filter(pc.is_in(batch["tags"], pa.array(sorted(options.tags))))
         return pa.RecordBatch.from_arrays([batch[name] for name in schema.names], schema=schema)
     missing = chunk.end - chunk.start - chunk.lost - batch.num_rows
-    if missing:
+    if missing and not options.sql92:
         why = f"the broker gave {batch.num_rows} messages where {missing} more were expected"
         messages_lost(options, chunk.queue, chunk.start, chunk.end, why)
     return batch
@@ -247,13 +260,20 @@ def _chunks(spans: Sequence[Span], options: ReadOptions, loop: LoopThread) -> It
             pending.cancel()
 
 
-def read_batches(spans: Sequence[Span], options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The messages of `spans` as record batches of `schema`, in order. Raises as `Fetcher.round`."""
+def read_batches(
+    spans: Sequence[Span], options: ReadOptions, schema: pa.Schema, finish: Finish | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of `spans` as record batches of `schema`, in order, or as `finish` gives each of them.
+
+    Raises as `Fetcher.round`, and what `finish` raises.
+    """
     loop = loop_thread()
 
     def batches() -> Iterator[pa.RecordBatch]:
         for chunk in _chunks(spans, options, loop):
             batch = decode_chunk(chunk, schema, options)
+            if finish is not None:
+                batch = finish(batch, chunk.queue)
             if batch.num_rows:
                 yield batch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sparrowmq.core.errors import InvalidNameError, SettingsError
@@ -53,6 +54,28 @@ def switch(name: str, text: str) -> bool:
     if value is None:
         raise wrong(name, text, "true or false")
     return value
+
+
+def text(name: str, text: str) -> str:
+    """Any text but an empty one."""
+    if not text.strip():
+        raise wrong(name, text, "a text that is not empty")
+    return text.strip()
+
+
+def secret(name: str, text: str) -> str:
+    """As `text`; errors do not show the value."""
+    if not text.strip():
+        raise SettingsError(f"option {name} is empty")
+    return text.strip()
+
+
+def content(name: str, text: str) -> bytes:
+    """The name of a file that is there; its bytes."""
+    try:
+        return Path(text).read_bytes()
+    except OSError as error:
+        raise wrong(name, text, f"the name of a file that can be read ({error.strerror})") from None
 
 
 def one_of(allowed: Collection[str]) -> Callable[[str, str], str]:
@@ -167,19 +190,26 @@ def place(*words: str) -> Callable[[str, str], Place]:
 
     def parse(name: str, text: str) -> Place:
         word = text.strip().lower()
-        if word in words:
-            return word
-        found: dict[MessageQueue, int] = {}
-        for topic_name, brokers in _json_object(name, text, allowed).items():
-            if not isinstance(brokers, dict):
-                raise wrong(name, text, allowed)
-            for broker, queues in brokers.items():
-                if not isinstance(queues, dict):
-                    raise wrong(name, text, allowed)
-                for queue_id, offset in queues.items():
-                    if not queue_id.isdecimal() or type(offset) is not int or offset < EARLIEST_OFFSET:
-                        raise wrong(name, text, allowed)
-                    found[MessageQueue(topic(name, topic_name), broker, int(queue_id))] = offset
-        return found
+        return word if word in words else _per_queue(name, text, EARLIEST_OFFSET, allowed)
 
     return parse
+
+
+def times(name: str, text: str) -> dict[MessageQueue, int]:
+    """`{"topic": {"broker": {"0": 1700000000000}}}`: epoch milliseconds per queue."""
+    return _per_queue(name, text, 0, 'JSON such as {"orders": {"broker-a": {"0": 1700000000000}}}')
+
+
+def _per_queue(name: str, text: str, least: int, allowed: str) -> dict[MessageQueue, int]:
+    found: dict[MessageQueue, int] = {}
+    for topic_name, brokers in _json_object(name, text, allowed).items():
+        if not isinstance(brokers, dict):
+            raise wrong(name, text, allowed)
+        for broker, queues in brokers.items():
+            if not isinstance(queues, dict):
+                raise wrong(name, text, allowed)
+            for queue_id, value in queues.items():
+                if not queue_id.isdecimal() or type(value) is not int or value < least:
+                    raise wrong(name, text, allowed)
+                found[MessageQueue(topic(name, topic_name), broker, int(queue_id))] = value
+    return found

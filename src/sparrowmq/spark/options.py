@@ -9,13 +9,15 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, get_type_hints
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import Expression, Sql
 from sparrowmq.spark import option_types as kinds
 from sparrowmq.spark.option_types import EARLIEST, GROUP, LATEST, Place
 
@@ -25,13 +27,26 @@ Use = Literal["batch", "stream", "write"]
 
 MIB: Final = 1024 * 1024
 BULK_BYTES_MAX: Final = 8 * MIB
+DISCOVERY_SECONDS: Final = 10.0
 _COUNT_MAX: Final = 2**62
 _SPARK_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
 _SPARK_PREFIXES: Final = ("spark.", "_", "asyncprogress")
+BODY_FORMATS: Final = ("binary", "text", "json", "avro", "protobuf")
+BODY_MODES: Final = ("permissive", "dropmalformed", "failfast")
 _TABLE_HINT: Final = (
     "; of a table made with CREATE TABLE Spark does not hand the options on: give them in the query "
     "(SELECT … FROM t WITH (…)) or use a temporary view"
 )
+
+_SECRET: Final = re.compile("secret|password|token|access.?key", re.IGNORECASE)
+"""Options whose values are never shown; the same words as in Spark's own rule."""
+_KAFKA_NAMES: Final = {
+    "kafka.bootstrap.servers": "nameServer",
+    "kafka.group.id": "groupId",
+    "groupidprefix": "groupId",
+    "includeheaders": "includeProperties",
+    "kafkaconsumer.polltimeoutms": "pullTimeoutMs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +59,86 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """Options of reads. Times are seconds here, whatever the option's unit."""
+class ConnectionOptions:
+    """How to reach a cluster. What is not given comes from the environment, as for every client."""
 
     name_server: Annotated[str, Option("nameServer", kinds.name_servers)] = ""
     """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR` of the driver's environment."""
+    access_key: Annotated[str | None, Option("accessKey", kinds.secret)] = field(default=None, repr=False)
+    """Account that signs every request, with `secretKey`."""
+    secret_key: Annotated[str | None, Option("secretKey", kinds.secret)] = field(default=None, repr=False)
+    security_token: Annotated[str | None, Option("securityToken", kinds.secret)] = field(
+        default=None, repr=False
+    )
+    tls: Annotated[bool | None, Option("tls", kinds.switch)] = None
+    tls_ca: Annotated[str | None, Option("tlsCa", kinds.text)] = None
+    """PEM file, on the driver and on every executor; so are the next two."""
+    tls_cert: Annotated[str | None, Option("tlsCert", kinds.text)] = None
+    tls_key: Annotated[str | None, Option("tlsKey", kinds.text)] = None
+    tls_key_password: Annotated[str | None, Option("tlsKeyPassword", kinds.secret)] = field(
+        default=None, repr=False
+    )
+    tls_verify: Annotated[bool, Option("tlsVerify", kinds.switch)] = True
+    """False takes any certificate: for tests only."""
+
+    def _check_connection(self) -> None:
+        _together("accessKey", self.access_key, "secretKey", self.secret_key)
+        _together("tlsCert", self.tls_cert, "tlsKey", self.tls_key)
+        if self.security_token is not None and self.access_key is None:
+            raise SettingsError("option securityToken needs the options accessKey and secretKey")
+        if not self.tls:
+            for name, value in (("tlsCa", self.tls_ca), ("tlsCert", self.tls_cert)):
+                if value is not None:
+                    raise SettingsError(f"option {name}={value!r} needs the option tls=true")
+
+
+def _together(name: str, value: object, other: str, other_value: object) -> None:
+    if (value is None) != (other_value is None):
+        given, missing = (name, other) if other_value is None else (other, name)
+        raise SettingsError(f"option {missing} is missing: {given} and {missing} go together")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyOptions:
+    """How the bodies of a read are decoded; fields as in `ReadOptions`."""
+
+    format: str
+    schema: str
+    avro_schema: str
+    protobuf_descriptor: bytes = field(repr=False)
+    protobuf_message: str
+    mode: str
+    corrupt_column: str
+
+    def check(self) -> None:
+        """Raise `SettingsError` on options that do not belong to the format, or are missing for it."""
+        for name, value, formats in (
+            ("bodySchema", self.schema, ("json", "avro", "protobuf")),
+            ("avroSchema", self.avro_schema, ("avro",)),
+            ("protobufDescriptor", self.protobuf_descriptor, ("protobuf",)),
+            ("protobufMessage", self.protobuf_message, ("protobuf",)),
+        ):
+            if value and self.format not in formats:
+                raise SettingsError(
+                    f"option {name} is for bodyFormat={' or '.join(formats)}, not {self.format}"
+                )
+            if not value and name != "bodySchema" and self.format in formats:
+                raise SettingsError(f"bodyFormat={self.format} needs the option {name}")
+
+    def needed_schema(self) -> str:
+        """The option `bodySchema`. Raises `SettingsError` without it."""
+        if not self.schema:
+            raise SettingsError(
+                f"bodyFormat={self.format} needs the option bodySchema, such as id bigint, name string, or a "
+                "schema of the read with a column body"
+            )
+        return self.schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions(ConnectionOptions):
+    """Options of reads. Times are seconds here, whatever the option's unit."""
+
     subscribe: Annotated[tuple[str, ...], Option("subscribe", kinds.topics)] = ()
     subscribe_pattern: Annotated[str, Option("subscribePattern", kinds.pattern)] = ""
     assign: Annotated[tuple[MessageQueue, ...], Option("assign", kinds.assignment)] = ()
@@ -57,13 +147,20 @@ class ReadOptions:
     ] = None
     """Default: `earliest` for batches, `latest` for streams."""
     starting_timestamp: Annotated[int | None, Option("startingTimestamp", kinds.number(0, 2**53))] = None
-    """Epoch milliseconds (store time); wins over `startingOffsets`."""
+    """Epoch milliseconds (store time); wins over the next one."""
+    starting_times: Annotated[
+        dict[MessageQueue, int] | None, Option("startingOffsetsByTimestamp", kinds.times)
+    ] = None
+    """Epoch milliseconds per queue; wins over `startingOffsets`."""
     starting_strategy: Annotated[
         str, Option("startingOffsetsByTimestampStrategy", kinds.one_of(("error", LATEST)))
     ] = "error"
-    """What to do in a queue without a message at or after `startingTimestamp`."""
+    """What to do in a queue without a message at or after the starting time."""
     ending_offsets: Annotated[Place | None, Option("endingOffsets", kinds.place(LATEST), "batch")] = None
     ending_timestamp: Annotated[int | None, Option("endingTimestamp", kinds.number(0, 2**53), "batch")] = None
+    ending_times: Annotated[
+        dict[MessageQueue, int] | None, Option("endingOffsetsByTimestamp", kinds.times, "batch")
+    ] = None
     fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", kinds.switch)] = True
     max_offsets: Annotated[
         int | None, Option("maxOffsetsPerTrigger", kinds.number(1, _COUNT_MAX), "stream")
@@ -78,6 +175,10 @@ class ReadOptions:
     """Approximate: from the average size of stored records at the read position."""
     poll_interval: Annotated[float, Option("pollIntervalMs", kinds.millis, "stream")] = 0.1
     """For so long the queues' last known ends are believed (spark:S-24)."""
+    discovery_interval: Annotated[float, Option("discoveryIntervalMs", kinds.millis, "stream")] = (
+        DISCOVERY_SECONDS
+    )
+    """For so long the known topics and queues are believed, so that new ones are read soon."""
     min_partitions: Annotated[int | None, Option("minPartitions", kinds.number(1, 100_000))] = None
     max_partitions: Annotated[int | None, Option("maxPartitions", kinds.number(1, 100_000))] = None
     max_records_per_partition: Annotated[
@@ -86,8 +187,23 @@ class ReadOptions:
     group_id: Annotated[str | None, Option("groupId", kinds.group)] = None
     """Consumer group for `startingOffsets=group`, and whose progress a stream reports."""
     tags: Annotated[frozenset[str], Option("tags", kinds.tags)] = frozenset()
+    sql92: Annotated[str, Option("sql92", kinds.text)] = ""
+    """SQL92 filter over the properties of messages, evaluated by the brokers; in place of `tags`."""
     include_properties: Annotated[bool, Option("includeProperties", kinds.switch)] = True
     include_body: Annotated[bool, Option("includeBody", kinds.switch)] = True
+    body_format: Annotated[str, Option("bodyFormat", kinds.one_of(BODY_FORMATS))] = "binary"
+    body_schema: Annotated[str, Option("bodySchema", kinds.text)] = ""
+    """Fields of the decoded body as in SQL, `id bigint, name string`; a schema of the read wins over it."""
+    avro_schema: Annotated[str, Option("avroSchema", kinds.text)] = ""
+    """The writers' Avro schema, JSON."""
+    protobuf_descriptor: Annotated[bytes, Option("protobufDescriptor", kinds.content)] = field(
+        default=b"", repr=False
+    )
+    """A file on the driver, what `protoc --include_imports --descriptor_set_out` writes."""
+    protobuf_message: Annotated[str, Option("protobufMessage", kinds.text)] = ""
+    body_mode: Annotated[str, Option("mode", kinds.one_of(BODY_MODES))] = "permissive"
+    """What to do with bodies that are not of the format and schema, as in Spark's readers."""
+    corrupt_column: Annotated[str, Option("columnNameOfCorruptRecord", kinds.text)] = "_corrupt_record"
     batch_rows: Annotated[int, Option("batchRows", kinds.number(100, 100_000))] = 8000
     batch_bytes: Annotated[int, Option("batchBytes", kinds.number(64 * 1024, BULK_BYTES_MAX))] = (
         BULK_BYTES_MAX
@@ -100,6 +216,30 @@ class ReadOptions:
     retries: Annotated[int, Option("fetchOffset.numRetries", kinds.number(0, 1000))] = 10
     retry_interval: Annotated[float, Option("fetchOffset.retryIntervalMs", kinds.millis)] = 0.2
     """The first pause between tries of the driver; pauses double up to 5 s."""
+
+    @property
+    def body(self) -> BodyOptions:
+        """How bodies are decoded."""
+        return BodyOptions(
+            format=self.body_format,
+            schema=self.body_schema,
+            avro_schema=self.avro_schema,
+            protobuf_descriptor=self.protobuf_descriptor,
+            protobuf_message=self.protobuf_message,
+            mode=self.body_mode,
+            corrupt_column=self.corrupt_column,
+        )
+
+    def reads(self, topic: str) -> bool:
+        """Whether the options ask for a topic."""
+        if self.subscribe_pattern:
+            return re.fullmatch(self.subscribe_pattern, topic) is not None
+        return topic in self.subscribe or any(queue.topic == topic for queue in self.assign)
+
+    @property
+    def expression(self) -> Expression:
+        """What brokers are asked for."""
+        return Sql(self.sql92) if self.sql92 else " || ".join(sorted(self.tags)) or "*"
 
     @classmethod
     def parse(
@@ -114,6 +254,22 @@ class ReadOptions:
         return replace(parsed, name_server=_name_server(parsed.name_server, environ))
 
     def _check(self, use: Use | None) -> None:
+        self._check_connection()
+        self._check_topics()
+        self.body.check()
+        if self.tags and self.sql92:
+            raise SettingsError("options tags and sql92 are both given; sql92 takes TAGS = 'a' as well")
+        if use == "batch" and self.starting_offsets == LATEST:
+            raise SettingsError(
+                "option startingOffsets='latest': a batch read takes 'earliest', 'group' or JSON; 'latest' "
+                "would read nothing"
+            )
+        if self.starting_offsets == GROUP and self.group_id is None:
+            raise SettingsError("option startingOffsets='group' needs the option groupId")
+        _at_most("minOffsetsPerTrigger", self.min_offsets, "maxOffsetsPerTrigger", self.max_offsets)
+        _at_most("minPartitions", self.min_partitions, "maxPartitions", self.max_partitions)
+
+    def _check_topics(self) -> None:
         chosen = [
             name
             for name, value in (
@@ -130,30 +286,17 @@ class ReadOptions:
                 f"{found} given"
                 f"{_TABLE_HINT}"
             )
-        if use == "batch" and self.starting_offsets == LATEST:
-            raise SettingsError(
-                "option startingOffsets='latest': a batch read takes 'earliest', 'group' or JSON; 'latest' "
-                "would read nothing"
-            )
-        if self.starting_offsets == GROUP and self.group_id is None:
-            raise SettingsError("option startingOffsets='group' needs the option groupId")
-        if self.max_offsets is not None and (self.min_offsets or 0) > self.max_offsets:
-            raise SettingsError(
-                f"option minOffsetsPerTrigger={self.min_offsets}: it takes at most maxOffsetsPerTrigger="
-                f"{self.max_offsets}"
-            )
-        if self.max_partitions is not None and (self.min_partitions or 0) > self.max_partitions:
-            raise SettingsError(
-                f"option minPartitions={self.min_partitions}: it takes at most maxPartitions="
-                f"{self.max_partitions}"
-            )
+
+
+def _at_most(name: str, value: int | None, other: str, most: int | None) -> None:
+    if most is not None and (value or 0) > most:
+        raise SettingsError(f"option {name}={value}: it takes at most {other}={most}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
+class WriteOptions(ConnectionOptions):
     """Options of writes. Times are seconds here, whatever the option's unit."""
 
-    name_server: Annotated[str, Option("nameServer", kinds.name_servers)] = ""
     topic: Annotated[str, Option("topic", kinds.topic)] = ""
     """Topic of every row; wins over a column `topic`."""
     send_timeout: Annotated[float, Option("sendTimeoutMs", kinds.millis)] = 10.0
@@ -167,6 +310,7 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
         """The options of a write. Raises `SettingsError`."""
         parsed = cls(**_values(cls, options, "write"))
+        parsed._check_connection()
         return replace(parsed, name_server=_name_server(parsed.name_server, environ))
 
 
@@ -190,7 +334,7 @@ def _values(kind: type, options: Mapping[str, str], use: Use | None) -> dict[str
             if lower not in others:
                 raise _unknown(kind, key, text)
             purpose = "reads" if kind is ReadOptions else "writes"
-            log.debug("option %s=%r has no effect on %s", key, text, purpose)
+            log.debug("option %s has no effect on %s", key, purpose)
             continue
         field, option = known[lower]
         if use == "stream" and option.only == "batch":
@@ -202,12 +346,15 @@ def _values(kind: type, options: Mapping[str, str], use: Use | None) -> dict[str
 
 
 def _unknown(kind: type, key: str, text: str) -> SettingsError:
+    shown = "***" if _SECRET.search(key) else repr(text)
+    purpose = "writes" if kind is WriteOptions else "reads"
+    instead = _KAFKA_NAMES.get(key.lower())
+    if instead is not None:
+        return SettingsError(f"option {key}={shown} is of the Kafka source; here it is {instead}")
     names = {option.name.lower(): option.name for option in known_options(kind).values()}
     near = difflib.get_close_matches(key.lower(), names, 1, 0.75)
     hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(sorted(names.values()))}"
-    return SettingsError(
-        f"option {key}={text!r} is unknown for {'writes' if kind is WriteOptions else 'reads'}; {hint}"
-    )
+    return SettingsError(f"option {key}={shown} is unknown for {purpose}; {hint}")
 
 
 def _name_server(given: str, environ: Mapping[str, str]) -> str:

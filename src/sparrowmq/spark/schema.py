@@ -6,15 +6,18 @@ first batch of each task must have exactly Spark's Arrow schema (spark:3.1).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS, TYPES
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies import BODY, Shape, body_ddl, codec, stored_columns
+from sparrowmq.spark.body_types import arrow_type
 from sparrowmq.spark.options import ReadOptions, WriteOptions
 
 _SPARK_TYPES: Final = {
@@ -44,17 +47,56 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def source_ddl(options: ReadOptions) -> str:
-    """The source's schema when the user gives none."""
+    """The source's schema when the user gives none. Raises `SettingsError` where bodies need one."""
     left_out = {
         name
         for name, wanted in (("properties", options.include_properties), ("body", options.include_body))
         if not wanted
     }
-    return ", ".join(f"{name} {SOURCE_COLUMNS[name]}" for name in DEFAULT_COLUMNS if name not in left_out)
+    types = {name: SOURCE_COLUMNS[name] for name in DEFAULT_COLUMNS if name not in left_out}
+    body = options.body
+    if BODY in types and body.format != "binary":
+        types[BODY] = body_ddl(body)
+        if body.mode == "permissive":
+            types[f"`{body.corrupt_column}`"] = "binary"
+    return ", ".join(f"{name} {kind}" for name, kind in types.items())
+
+
+def read_shape(schema: StructType, options: ReadOptions) -> Shape:
+    """What a read decodes and gives for Spark's `schema`.
+
+    Raises `SettingsError` on a column that the source does not have, or has with another type, and on a body
+    type that the format cannot give.
+    """
+    body = options.body
+    if body.format == "binary":
+        given = source_schema(schema)
+        return Shape(given, given, body)
+    special = (BODY, body.corrupt_column)
+    if body.corrupt_column in SOURCE_COLUMNS:
+        raise SettingsError(
+            f"option columnNameOfCorruptRecord={body.corrupt_column!r} is a column of the source; "
+            "give another name"
+        )
+    fields = []
+    for field in schema.fields:
+        if field.name not in special:
+            fields.append(source_schema(StructType([field])).field(0))
+        elif field.name == BODY:
+            kind = arrow_type(field.dataType)
+            codec(body, kind)
+            fields.append(pa.field(BODY, kind))
+        else:
+            fields.append(pa.field(field.name, _need(field, "binary")))
+    names = {field.name for field in fields}
+    if body.corrupt_column in names and BODY not in names:
+        raise SettingsError(f"column {body.corrupt_column!r} of the schema needs the column body beside it")
+    given = pa.schema(fields)
+    return Shape(stored_columns(given, body), given, body)
 
 
 def source_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of what a read gives for Spark's `schema`.
+    """The Arrow schema of what a read gives for Spark's `schema` when bodies stay bytes.
 
     Raises `SettingsError` on a column that the source does not have, or has with another type.
     """
@@ -62,15 +104,22 @@ def source_schema(schema: StructType) -> pa.Schema:
     for field in schema.fields:
         kind = SOURCE_COLUMNS.get(field.name)
         if kind is None:
+            near = difflib.get_close_matches(field.name, SOURCE_COLUMNS, 1, 0.6)
+            hint = f"did you mean {near[0]}? " if near else ""
             raise SettingsError(
-                f"column {field.name!r} of the schema is unknown to the rocketmq source; known are "
+                f"column {field.name!r} of the schema is unknown to the rocketmq source; {hint}known are "
                 f"{', '.join(f'{name} {kind}' for name, kind in SOURCE_COLUMNS.items())}"
             )
-        found = field.dataType.simpleString()
-        if found != kind:
-            raise SettingsError(f"column {field.name!r} of the schema has type {found}; it takes {kind}")
-        fields.append(pa.field(field.name, TYPES[field.name], nullable=field.nullable))
+        fields.append(pa.field(field.name, _need(field, kind), nullable=field.nullable))
     return pa.schema(fields)
+
+
+def _need(field: StructField, kind: str) -> pa.DataType:
+    found = field.dataType.simpleString()
+    if found != kind:
+        hint = "; bodyFormat=json, text, avro or protobuf decodes bodies" if field.name == BODY else ""
+        raise SettingsError(f"column {field.name!r} of the schema has type {found}; it takes {kind}{hint}")
+    return arrow_type(field.dataType)
 
 
 @dataclass(frozen=True, slots=True)

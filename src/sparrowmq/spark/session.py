@@ -21,6 +21,7 @@ SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.log.level": "ERROR",
 }
 """Quiet, on the loopback address, few and fast tasks (spark:T-01, S-40). For one machine."""

@@ -21,7 +21,7 @@ from sparrowmq.spark.offsets import StreamOffset, spans
 from sparrowmq.spark.options import ReadOptions
 from sparrowmq.spark.planning import cores, plan
 from sparrowmq.spark.reader import SpansPartition
-from sparrowmq.spark.schema import source_schema
+from sparrowmq.spark.schema import read_shape
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema: pa.Schema = source_schema(schema)
+        self._shape = read_shape(schema, options)
         self._follower_: Follower | None = None
         self._last: StreamOffset | None = None
 
@@ -98,4 +98,4 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""
         assert isinstance(partition, SpansPartition)
-        return read_batches(partition.spans, self._options, self._schema)
+        return read_batches(partition.spans, self._options, self._shape.stored, self._shape.fit)
