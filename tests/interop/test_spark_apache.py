@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver, Received
 
@@ -109,3 +111,27 @@ def test_rows_are_written_for_java_to_read(
     assert sorted(found, key=lambda row: row[0]) == sorted(values, key=lambda row: row[0])
     assert all(message.born_timestamp / 1000 >= before - 0.002 for message in stored)
     assert len({message.msg_id for message in stored}) == 100
+
+
+def test_filters_and_times_are_apaches_to_judge(
+    spark: SparkSession, apache: ApacheCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(apache.namesrv).create_topic(apache.broker_address, name, 2)
+    with driver.producer(apache.namesrv, f"{name}_p") as producer:
+        producer.send(_messages(name, 0, 100), "async")
+    stored = driver.dump(apache.namesrv, name)
+    options = {"nameServer": apache.namesrv, "subscribe": name}
+
+    def numbers(**more: str) -> list[int]:
+        rows = spark.read.format("rocketmq").options(**options, **more).load().collect()
+        return sorted(int(row.properties["n"]) for row in rows)
+
+    assert numbers(sql92="n >= 90 AND TAGS = 't0'") == [90, 93, 96, 99]
+    last = max(message.store_timestamp for message in stored)
+    earlier = sorted(int(m.properties["n"]) for m in stored if m.store_timestamp < last)
+    assert numbers(endingTimestamp=str(last)) == earlier
+    with pytest.raises(PySparkException, match=r"option sql92='n >': .*It takes a condition over properties"):
+        numbers(sql92="n >")
+    frame = spark.read.format("rocketmq").options(**options).load()
+    recent = frame.where(F.expr(f"store_timestamp >= timestamp_millis({last})"))
+    assert recent.count() == sum(message.store_timestamp >= last for message in stored)

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from tests.spark.stubs import StubBroker
+from tests.spark.stubs import StubBroker, many_queues
 
-from sparrowmq.core.errors import BrokerError, ConnectionLostError
+from sparrowmq.core.errors import BrokerError, ConnectionLostError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark import follow
 from sparrowmq.spark.faults import DataLossError
 from sparrowmq.spark.follow import Follower
-from sparrowmq.spark.lookup import ROUTE_SECONDS, Lookup
+from sparrowmq.spark.lookup import Lookup
 from sparrowmq.spark.offsets import Span, StreamOffset, spans
-from sparrowmq.spark.options import ReadOptions
+from sparrowmq.spark.options import DISCOVERY_SECONDS, ReadOptions
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ def test_a_new_queue_starts_at_its_minimum() -> None:
     start = StreamOffset({old: 5})
     world.latest(start)
     new = world.broker.add(1, 4, first=7)
-    end = world.latest(start, after=ROUTE_SECONDS)
+    end = world.latest(start, after=DISCOVERY_SECONDS)
     assert end == StreamOffset({old: 5, new: 11}, {new: 7})
     assert spans(start, end) == [Span(new, 7, 11)]
 
@@ -188,6 +188,99 @@ def test_a_lasting_fault_is_raised() -> None:
     world.broker.fault = lambda queue, offset: BrokerError(16, "no permission") if offset == -1 else None
     with pytest.raises(BrokerError, match="no permission"):
         world.latest(StreamOffset({queue: 0}))
+
+
+def _gone(world: World, queue: MessageQueue) -> StreamOffset:
+    """A start after the other topic's broker answered, and then the topic was deleted."""
+    start = StreamOffset(dict.fromkeys(world.broker.queues_, 0))
+    world.latest(start)
+    del world.broker.queues_[queue]
+    return start
+
+
+def test_a_deleted_topic_ends_the_query() -> None:
+    for options in ({"subscribe": ("t", "u")}, {"subscribe": (), "subscribe_pattern": "[tu]"}):
+        world = World(**options)
+        world.broker.add(0, 5)
+        start = _gone(world, world.broker.add(0, 5, topic="u"))
+        with pytest.raises(DataLossError, match="deleted under the query: u; the brokers are there and do"):
+            world.latest(start, after=2 * DISCOVERY_SECONDS)
+
+
+def test_a_deleted_topic_is_passed_over_when_asked_to(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(subscribe=("t", "u"), fail_on_data_loss=False)
+    kept, gone = world.broker.add(0, 5), world.broker.add(0, 5, topic="u")
+    start = _gone(world, gone)
+    world.broker.append(kept, 5)
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        for _ in range(3):
+            assert world.latest(start, after=2 * DISCOVERY_SECONDS).queues == {kept: 10, gone: 5}
+    assert caplog.text.count("deleted under the query: u") == 1
+
+
+def test_a_topic_whose_broker_is_away_is_waited_for() -> None:
+    world = World(subscribe=("t", "u"))
+    kept, gone = world.broker.add(0, 5), world.broker.add(0, 5, topic="u", broker="broker-b")
+    start = _gone(world, gone)
+    world.broker.brokers_away = frozenset({"broker-b"})
+    world.broker.append(kept, 5)
+    assert world.latest(start, after=2 * DISCOVERY_SECONDS).queues == {kept: 10, gone: 5}
+
+
+def test_a_checkpoint_of_another_topic_is_refused() -> None:
+    world = World(subscribe=("t", "u"))
+    world.broker.add(0, 5)
+    world.broker.add(0, 5, topic="u")
+    foreign = MessageQueue("former", "broker-a", 0)
+    with pytest.raises(
+        SettingsError, match=r"the checkpoint is of former, .* give the query another checkpoint"
+    ):
+        world.latest(StreamOffset({foreign: 3}))
+    assert world.latest(StreamOffset({})).queues
+
+
+def test_a_topic_that_is_no_longer_asked_for_stays_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    queue, foreign = world.broker.add(0, 5), MessageQueue("former", "broker-a", 0)
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        for _ in range(3):
+            assert world.latest(StreamOffset({queue: 0, foreign: 3})).queues == {queue: 5, foreign: 3}
+    assert caplog.text.count("no longer asked for, and left where they are: former") == 1
+
+
+def test_slow_polls_take_at_most_half_of_the_time() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    start = StreamOffset({queue: 0})
+
+    def slow(queue: MessageQueue, offset: int) -> None:
+        world.time += 3.0
+
+    world.broker.fault = slow
+    world.latest(start)
+    calls = world.broker.calls
+    world.latest(start, after=1.0)
+    assert world.broker.calls == calls
+    world.latest(start, after=6.0)
+    assert world.broker.calls > calls
+
+
+def test_ten_thousand_queues_make_one_batch() -> None:
+    world = World(max_offsets=15_000, group_id="g")
+    broker, queues = many_queues()
+    world.broker.queues_ = broker.queues_
+    start = StreamOffset(dict.fromkeys(queues, 0), initial=True)
+    end = world.latest(start)
+    assert sum(end.queues.values()) == 15_000
+    assert min(end.queues.values()) == 1
+    assert StreamOffset.from_json(end.to_json()) == end
+    assert len(spans(start, end)) == 10_000
+    world.follower.report(StreamOffset(end.queues))
+    assert world.broker.commits == end.queues
+    moved = dict(end.queues) | {queues[0]: 2, queues[1]: 2}
+    calls = world.broker.calls
+    world.follower.report(StreamOffset(moved))
+    assert world.broker.calls - calls <= 2
 
 
 def test_a_queue_that_lost_its_tail_is_an_error() -> None:

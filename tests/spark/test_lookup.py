@@ -1,19 +1,30 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.spark.stubs import StubBroker
+from tests.spark.stubs import StubBroker, many_queues
 from tests.support import run
 
-from sparrowmq.core.errors import BrokerError, ConnectionLostError, NoRouteError, SettingsError
+from sparrowmq.core.errors import (
+    BrokerError,
+    ConnectionLostError,
+    InvalidExpressionError,
+    NoRouteError,
+    SettingsError,
+    SparrowError,
+)
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import Sql
 from sparrowmq.spark.faults import DataLossError
-from sparrowmq.spark.lookup import ROUTE_SECONDS, Lookup
-from sparrowmq.spark.options import ReadOptions
+from sparrowmq.spark.lookup import Lookup
+from sparrowmq.spark.offsets import Span
+from sparrowmq.spark.options import DISCOVERY_SECONDS, ReadOptions
+from sparrowmq.spark.pushdown import TIME_MARGIN_MS, Wanted
 
 OPTIONS = ReadOptions(name_server="stub:1", subscribe=("t",), retries=3, retry_interval=0.001)
 
@@ -50,6 +61,79 @@ def test_what_is_not_there_is_an_error() -> None:
             run(_lookup(broker, **options).queues())
 
 
+def test_a_misspelt_topic_leads_to_the_right_one() -> None:
+    broker = StubBroker()
+    broker.add(0, 1, topic="orders-eu")
+    with pytest.raises(NoRouteError, match="no broker serves topic 'order-eu'; there is a topic 'orders-eu'"):
+        run(_lookup(broker, subscribe=("order-eu",)).queues())
+    broker.fault = lambda queue, offset: None
+    with pytest.raises(NoRouteError, match=r"no broker serves topic 'xyz'$"):
+        run(_lookup(broker, subscribe=("xyz",)).queues())
+
+
+def test_a_topic_that_is_gone_does_not_hide_the_others() -> None:
+    broker, first, second = _broker()
+    other = broker.add(0, 1, topic="other")
+    for options in (
+        {"subscribe": ("t", "other")},
+        {"subscribe": (), "subscribe_pattern": "t|other"},
+        {"subscribe": (), "assign": (other, first, second)},
+    ):
+        lookup = _lookup(broker, **options)
+        everything = [first, second, other]
+        assert run(lookup.queues()) == sorted(everything)
+        assert run(lookup.deleted(everything)) == []
+        stored = broker.queues_.pop(other)
+        assert run(lookup.queues(fresh=True, all_there=False)) == [first, second]
+        assert run(lookup.deleted(everything)) == ["other"]
+        broker.brokers_away = frozenset({"broker-a"})
+        assert run(lookup.deleted(everything)) == []
+        broker.brokers_away = frozenset()
+        broker.queues_[other] = stored
+        run(lookup.queues(fresh=True))
+        assert run(lookup.deleted(everything)) == []
+
+
+def test_without_any_topic_there_is_no_route_and_all_are_deleted() -> None:
+    broker, first, _ = _broker()
+    for options in ({}, {"subscribe": (), "subscribe_pattern": "t"}):
+        lookup = _lookup(broker, **options)
+        run(lookup.queues())
+        kept, broker.queues_ = broker.queues_, {}
+        with pytest.raises(NoRouteError):
+            run(lookup.queues(fresh=True, all_there=False))
+        assert run(lookup.deleted([first])) == ["t"]
+        broker.queues_ = kept
+
+
+def test_topics_that_are_not_asked_for_are_not_missed() -> None:
+    broker, first, _ = _broker()
+    lookup = _lookup(broker)
+    run(lookup.queues())
+    assert run(lookup.deleted([first, MessageQueue("former", "broker-a", 0)])) == []
+
+
+def test_ten_thousand_queues_are_asked_a_part_at_a_time() -> None:
+    broker, queues = many_queues()
+    peak = now = 0
+    plain = broker.max_offset
+
+    async def counted(queue: MessageQueue) -> int:
+        nonlocal now, peak
+        now += 1
+        peak = max(peak, now)
+        await asyncio.sleep(0)
+        now -= 1
+        return await plain(queue)
+
+    broker.max_offset = counted  # type: ignore[method-assign]
+    lookup = _lookup(broker)
+    assert run(lookup.reachable_ends(run(lookup.queues()))) == dict.fromkeys(queues, 2)
+    assert 1 < peak <= 512
+    assert run(lookup.record_bytes(dict.fromkeys(queues, 0)))
+    assert len(broker.pulls) <= 32
+
+
 def test_queues_are_remembered_for_a_while() -> None:
     now = 1000.0
     broker, first, second = _broker()
@@ -59,7 +143,7 @@ def test_queues_are_remembered_for_a_while() -> None:
     assert run(lookup.queues()) == [first, second]
     assert run(lookup.queues(fresh=True)) == [first, second, third]
     fourth = broker.add(3, 1)
-    now += ROUTE_SECONDS
+    now += DISCOVERY_SECONDS
     assert fourth in run(lookup.queues())
 
 
@@ -110,7 +194,7 @@ def test_a_time_says_where_to_start_and_end() -> None:
     time = 1_700_000_000_001
     assert run(_lookup(broker, starting_timestamp=time + 3).starts("latest")) == {first: 10, second: 3}
     with pytest.raises(
-        SettingsError, match=r"no message was stored at or after it in t/broker-a/1; .*Strategy=latest"
+        SettingsError, match=r"no message was stored at or after 1700000000013 in t/broker-a/1; .*=latest"
     ):
         run(_lookup(broker, starting_timestamp=time + 12).starts("latest"))
     lookup = _lookup(broker, starting_timestamp=time + 12, starting_strategy="latest")
@@ -118,6 +202,60 @@ def test_a_time_says_where_to_start_and_end() -> None:
     empty = broker.add(2, 0)
     assert run(_lookup(broker, starting_timestamp=time + 3).starts("latest"))[empty] == 0
     assert run(_lookup(broker, ending_timestamp=time + 12).stops())[first] == 12
+
+
+def test_times_per_queue_say_where_to_start_and_end() -> None:
+    broker, first, second = _broker()
+    time = 1_700_000_000_001
+    times = {first: time + 12, second: time + 3}
+    assert run(_lookup(broker, starting_times=times).starts("latest")) == {first: 12, second: 3}
+    assert run(_lookup(broker, ending_times=times).stops()) == {first: 12, second: 3}
+    with pytest.raises(SettingsError, match="option startingOffsetsByTimestamp has no time for t/broker-a/1"):
+        run(_lookup(broker, starting_times={first: time}).starts("latest"))
+    with pytest.raises(SettingsError, match="option endingOffsetsByTimestamp names t/broker-a/9"):
+        run(_lookup(broker, ending_times=times | {MessageQueue("t", "broker-a", 9): 1}).stops())
+    late = {first: time, second: time + 5}
+    with pytest.raises(SettingsError, match="option startingOffsetsByTimestamp: no message was stored at"):
+        run(_lookup(broker, starting_times=late).starts("latest"))
+
+
+def test_what_is_wanted_cuts_spans_by_offset_and_time() -> None:
+    broker, first, second = _broker()
+    time = 1_700_000_000_001
+    found = [Span(first, 10, 30), Span(second, 0, 5)]
+    lookup = _lookup(broker)
+    assert run(lookup.cut(found, Wanted())) == found
+    assert run(lookup.cut(found, Wanted(queue_ids=frozenset({1}), first_offset=2))) == [Span(second, 2, 5)]
+    margin = TIME_MARGIN_MS
+    between = Wanted(stored_from=time + 12 + margin, stored_to=time + 14 - margin)
+    assert run(lookup.cut(found, between)) == [Span(first, 12, 15)]
+    calls = broker.calls
+    assert run(lookup.cut([], between)) == []
+    assert broker.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            BrokerError(1, "The broker does not support consumer to filter message by SQL92"),
+            r"option sql92='a > ': .*Set enablePropertyFilter=true at the broker",
+        ),
+        (BrokerError(23, "parse failed"), "option sql92='a > ': .*It takes a condition over properties"),
+        (InvalidExpressionError("wrong at column 5"), "option sql92='a > ': wrong at column 5. It takes"),
+        (BrokerError(16, "no permission"), "no permission"),
+    ],
+)
+def test_a_filter_is_tried_before_anything_runs(error: SparrowError, text: str) -> None:
+    broker, *_ = _broker()
+    lookup = _lookup(broker, sql92="a > ", retries=50)
+    assert run(lookup.starts("earliest"))
+    assert [offset for _, offset, _ in broker.pulls] == [5]
+    broker.filters = lambda expression: error if isinstance(expression, Sql) else None
+    broker.pulls.clear()
+    with pytest.raises((SettingsError, BrokerError), match=text):
+        run(lookup.patiently(lambda: lookup.starts("earliest")))
+    assert len(broker.pulls) == 1
 
 
 def test_ends_of_batch_reads() -> None:

@@ -52,6 +52,14 @@ def test_a_foreign_checkpoint_is_refused(value: object) -> None:
         StreamOffset.from_json(value)
 
 
+def test_a_checkpoint_of_a_later_release_is_refused() -> None:
+    value = StreamOffset({Q0: 5}).to_json() | {"epoch": 3}
+    with pytest.raises(
+        SettingsError, match="holds 'epoch', which this release does not know: a later one wrote"
+    ):
+        StreamOffset.from_json(value)
+
+
 @given(SMALL, st.integers(1, 300))
 def test_shares_add_up_and_never_exceed_the_lag(lags: dict[MessageQueue, int], limit: int) -> None:
     shares = split(lags, limit)

@@ -88,9 +88,9 @@ def test_sql92_is_filtered_by_the_broker(spark: SparkSession, topics: Topics, to
     frame = load(spark, topics.options(topic, sql92=sql, minPartitions="3"), "body binary, tags string")
     assert bodies(frame) == numbered(95, 100) + numbered(120, 130)
     with pytest.raises(
-        PySparkException, match=r"option sql92='n >= ': .*It takes a condition over properties"
+        PySparkException, match=r"option sql92='n >=': .*It takes a condition over properties"
     ):
-        load(spark, topics.options(topic, sql92="n >= ")).count()
+        load(spark, topics.options(topic, sql92="n >=")).count()
 
 
 def test_filters_of_a_query_prune_what_is_read(spark: SparkSession, topics: Topics, topic: str) -> None:

@@ -67,18 +67,8 @@ def test_rows_go_out_and_in_with_account_and_tls(spark: SparkSession, guarded: G
     assert bodies(load(spark, guarded.options(subscribe="Guarded"))) == numbered(0, 20)
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"secretKey": "wrong12345"}, "(?i)signature|password|denied|check"),
-        ({"tls": "false", "tlsCa": None}, ""),
-    ],
-)
-def test_without_them_nothing_is_read(
-    spark: SparkSession, guarded: Guarded, change: dict[str, str | None], text: str
-) -> None:
-    options = guarded.options(subscribe="Guarded") | {"fetchOffset.numRetries": "0"} | change
-    given = {name: value for name, value in options.items() if value is not None}
-    with pytest.raises(PySparkException, match=text) as caught:
-        load(spark, given).count()
+def test_with_a_wrong_password_nothing_is_read(spark: SparkSession, guarded: Guarded) -> None:
+    options = guarded.options(subscribe="Guarded") | {"secretKey": "wrong12345"}
+    with pytest.raises(PySparkException, match=r"(?i)signature") as caught:
+        load(spark, options | {"fetchOffset.numRetries": "0"}).count()
     assert "wrong12345" not in str(caught.value)

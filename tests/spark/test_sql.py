@@ -11,12 +11,12 @@ from tests.spark.support import Topics, bodies, numbered
 def test_a_view_is_read_and_written(spark: SparkSession, topics: Topics, topic: str) -> None:
     topics.send(topic, 10)
     spark.sql(
-        "CREATE OR REPLACE TEMPORARY VIEW orders USING rocketmq "
+        "CREATE OR REPLACE TEMPORARY VIEW orders (tags string, body binary) USING rocketmq "
         f"OPTIONS (nameServer '{topics.cluster.namesrv}', subscribe '{topic}', topic '{topic}', "
         "sql92 'n >= 4 OR n IS NULL')"
     )
     assert bodies(spark.table("orders")) == numbered(4, 10)
-    spark.sql("INSERT INTO orders SELECT 'm99' AS body")
+    spark.sql("INSERT INTO orders SELECT 'late', cast('m99' AS binary)")
     spark.catalog.dropTempView("orders")
     assert bodies(spark.read.format("rocketmq").options(**topics.options(topic)).load())[-1] == "m99"
 

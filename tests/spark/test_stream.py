@@ -55,6 +55,47 @@ def test_available_now_keeps_limits_and_goes_on_from_its_checkpoint(
     assert _committed(topics, topic, "spark_stream") == 125
 
 
+def test_with_a_filter_limits_count_offsets_and_batches_count_rows(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 100)
+    options = topics.options(
+        topic, startingOffsets="earliest", maxOffsetsPerTrigger="40", sql92="n >= 70", pollIntervalMs="0"
+    )
+    collected = Collected()
+    run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
+    assert collected.texts == numbered(70, 100)
+    ends = [offset["queues"][topic] for offset in stored_offsets(checkpoint)]
+    assert [sum(sum(queues.values()) for queues in end.values()) for end in ends] == [40, 80, 100]
+
+
+def test_new_topics_and_queues_are_read_while_the_query_runs(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 8)
+    options = {
+        "nameServer": topics.cluster.namesrv,
+        "subscribePattern": f"{topic}.*",
+        "startingOffsets": "earliest",
+        "discoveryIntervalMs": "100",
+    }
+    collected = Collected()
+    frame = stream(spark, options, "topic string, body binary")
+    query = frame.writeStream.foreachBatch(collected).option("checkpointLocation", checkpoint).start()
+    try:
+        wait_for_rows(collected, 8, query)
+        topics.cluster.create_topic(f"{topic}-new", queues=2)
+        topics.send(f"{topic}-new", 8, first=8)
+        wait_for_rows(collected, 16, query)
+        topics.admin.create_topic(topic, queues=6)
+        with Topics(topics.cluster) as fresh:  # whose route is
+            fresh.send(topic, 12, first=16)
+        wait_for_rows(collected, 28, query)
+    finally:
+        query.stop()
+    assert collected.texts == numbered(0, 28)
+
+
 def test_a_running_query_follows_the_topic_without_empty_batches(
     spark: SparkSession, topics: Topics, topic: str, checkpoint: str
 ) -> None:

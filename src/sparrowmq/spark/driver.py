@@ -26,8 +26,7 @@ class Driver:
         async def work() -> T:
             if self._lookup is None:
                 consumer = await connections.pull_consumer(self._options)
-                needs_admin = bool(self._options.subscribe_pattern)
-                admin = await connections.admin(self._options) if needs_admin else None
+                admin = await connections.admin(self._options)
                 self._lookup = Lookup(consumer, admin, self._options)
             return await question(self._lookup)
 

@@ -8,7 +8,9 @@ from typing import Final
 
 from sparrowmq.core.errors import (
     BrokerError,
+    InvalidExpressionError,
     NoRouteError,
+    SettingsError,
     SparrowError,
     TooManyRequestsError,
     TransportError,
@@ -20,6 +22,8 @@ log = logging.getLogger("sparrowmq.spark")
 
 _PASSING_CODES: Final = frozenset({1, 2, 14})
 """A broker that has an error, is busy, or is starting or stopping."""
+_NO_FILTERS: Final = "does not support consumer to filter"
+_FILTER_NOT_PARSED: Final = 23
 
 
 class Occasionally:
@@ -50,10 +54,32 @@ def is_passing(error: BaseException) -> bool:
 
 def messages_lost(options: ReadOptions, queue: MessageQueue, start: int, end: int, why: str) -> None:
     """Raise `DataLossError` for the offsets from `start` to before `end`, or only warn when so asked."""
-    text = f"queue {queue}: offsets {start} to {end - 1} cannot be read, {why}"
+    _lost(options, f"queue {queue}: offsets {start} to {end - 1} cannot be read, {why}")
+
+
+def topics_lost(options: ReadOptions, topics: list[str]) -> None:
+    """As `messages_lost`, for topics that were deleted."""
+    names = ", ".join(topics)
+    _lost(options, f"deleted under the query: {names}; the brokers are there and do not serve it")
+
+
+def _lost(options: ReadOptions, text: str) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(
             f"{text}. Set option failOnDataLoss=false to go on without them, or start anew with another "
             "checkpoint"
         )
     log.warning("%s; going on without them, as failOnDataLoss=false says", text)
+
+
+def unusable_filter(options: ReadOptions, error: BaseException) -> SettingsError | None:
+    """What is wrong with the option `sql92` when a pull failed with `error`; None: nothing."""
+    if not options.sql92 or not isinstance(error, BrokerError | InvalidExpressionError):
+        return None
+    if _NO_FILTERS in str(error):
+        hint = "Set enablePropertyFilter=true at the broker, or leave the option out and filter in Spark"
+    elif isinstance(error, InvalidExpressionError) or error.code == _FILTER_NOT_PARSED:
+        hint = "It takes a condition over properties, such as amount > 100 AND TAGS IN ('created', 'paid')"
+    else:
+        return None
+    return SettingsError(f"option sql92={options.sql92!r}: {error}. {hint}")

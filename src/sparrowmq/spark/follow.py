@@ -7,18 +7,21 @@ nothing new; only lost messages and what cannot even begin are errors.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from time import monotonic, sleep
 from typing import Final, Protocol, TypeVar
 
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.spark.faults import Occasionally, is_passing, messages_lost
+from sparrowmq.spark.faults import Occasionally, is_passing, messages_lost, topics_lost
 from sparrowmq.spark.lookup import Found, Lookup
 from sparrowmq.spark.offsets import StreamOffset, advance, lag, lost
 from sparrowmq.spark.option_types import LATEST
 from sparrowmq.spark.options import ReadOptions
+
+log = logging.getLogger("sparrowmq.spark")
 
 T = TypeVar("T")
 
@@ -52,7 +55,11 @@ class Follower:
         self._ends: Found = {}
         self._ends_at = float("-inf")
         self._batch_at = float("-inf")
-        self._reported: StreamOffset | None = None
+        self._poll_took = 0.0
+        self._checkpoint_is_ours = False
+        self._deleted: list[str] = []
+        self._deleted_at = float("-inf")
+        self._reported: Found = {}
         self._warned: list[MessageQueue] = []
         self._sample = _RECORD_BYTES_GUESS
         self._sample_at = float("-inf")
@@ -82,6 +89,7 @@ class Follower:
 
         Raises `DataLossError` when a queue ends before `start` and failOnDataLoss is on.
         """
+        self._check_checkpoint(start)
         ends = self._checked(start, self._target if self._target is not None else self._poll())
         firsts = self._firsts([queue for queue in ends if queue not in start.queues])
         waiting = lag(start.queues, {queue: end for queue, end in ends.items() if queue in start.queues})
@@ -102,24 +110,25 @@ class Follower:
 
     def report(self, done: StreamOffset) -> None:
         """Tell the brokers that the group has read up to `done`; never raises (spark:S-04)."""
-        if self._options.group_id is None or done.initial or done.queues == self._reported_queues():
+        if self._options.group_id is None or done.initial:
+            return
+        news = {queue: end for queue, end in done.queues.items() if self._reported.get(queue) != end}
+        if not news:
             return
         try:
-            self._ask(lambda lookup: lookup.report(dict(done.queues)), REPORT_SECONDS)
-            self._reported = done
+            self._ask(lambda lookup: lookup.report(news), REPORT_SECONDS)
+            self._reported |= news
         except (SparrowError, FutureTimeoutError) as error:
             self._complaints.warn("progress of group %s is not reported: %r", self._options.group_id, error)
 
-    def _reported_queues(self) -> object:
-        return None if self._reported is None else self._reported.queues
-
     def _poll(self) -> Found:
         now = self._now()
-        if now - self._ends_at < self._options.poll_interval:
+        # A poll of very many queues takes its time: no more than half of all time is spent on polls.
+        if now - self._ends_at < max(self._options.poll_interval, self._poll_took):
             return self._ends
 
         async def ends(lookup: Lookup) -> Found:
-            return await lookup.reachable_ends(await lookup.queues())
+            return await lookup.reachable_ends(await lookup.queues(all_there=False))
 
         try:
             self._ends = self._ends | self._ask(ends, POLL_SECONDS)
@@ -130,10 +139,41 @@ class Follower:
                 "%s cannot be asked for new messages now: %r", self._options.name_server, error
             )
         self._ends_at = self._now()
+        self._poll_took = self._ends_at - now
         return self._ends
+
+    def _check_checkpoint(self, start: StreamOffset) -> None:
+        """Once: whether the checkpoint is of what the options ask for."""
+        if self._checkpoint_is_ours:
+            return
+        topics = {queue.topic for queue in start.queues}
+        strange = sorted(topic for topic in topics if not self._options.reads(topic))
+        if topics and len(strange) == len(topics):
+            raise SettingsError(
+                f"the checkpoint is of {', '.join(strange)}, which the options of this query do not ask for; "
+                "give the query another checkpointLocation, or subscribe to what it read before"
+            )
+        if strange:
+            log.warning("no longer asked for, and left where they are: %s", ", ".join(strange))
+        self._checkpoint_is_ours = True
+
+    def _check_deleted(self, start: StreamOffset) -> None:
+        """Now and then: whether topics were deleted; a broker that is just away looks the same at first."""
+        if self._now() - self._deleted_at < self._options.discovery_interval:
+            return
+        self._deleted_at = self._now()
+        try:
+            gone = self._ask(lambda lookup: lookup.deleted(start.queues), POLL_SECONDS)
+        except (SparrowError, FutureTimeoutError):
+            return
+        if gone != self._deleted:
+            self._deleted = gone
+            if gone:
+                topics_lost(self._options, gone)
 
     def _checked(self, start: StreamOffset, ends: Found) -> Found:
         """The ends, after looking again when a queue seems to have lost messages (spark:S-54)."""
+        self._check_deleted(start)
         for look in range(_LOOKS_AT_LOSS):
             gone = lost(start.queues, ends)
             if not gone or gone == self._warned:
@@ -145,7 +185,10 @@ class Follower:
                 ends = {queue: fresh.get(queue, end) for queue, end in ends.items()}
         self._warned = gone
         for queue in gone:
-            why = f"the queue ends at {ends[queue]}: its broker lost messages"
+            why = (
+                f"the queue ends at {ends[queue]}: its broker lost messages, the topic was deleted and made "
+                "anew, or the checkpoint is of another cluster"
+            )
             messages_lost(self._options, queue, ends[queue], start.queues[queue], why)
         return ends
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from time import monotonic
 from typing import Final, Protocol, TypeVar
 
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import NoRouteError, SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.spark.faults import Occasionally, is_passing, messages_lost
+from sparrowmq.spark.faults import Occasionally, is_passing, messages_lost, unusable_filter
 from sparrowmq.spark.fetch import RawConsumer
-from sparrowmq.spark.offsets import describe
+from sparrowmq.spark.offsets import Span, describe
 from sparrowmq.spark.option_types import (
     EARLIEST,
     EARLIEST_OFFSET,
@@ -28,16 +29,18 @@ from sparrowmq.spark.option_types import (
     Place,
 )
 from sparrowmq.spark.options import ReadOptions
+from sparrowmq.spark.pushdown import Wanted, cut_by_time
 
 log = logging.getLogger("sparrowmq.spark")
 
 T = TypeVar("T")
 Found = dict[MessageQueue, int]
 
-ROUTE_SECONDS: Final = 10.0
-"""For so long the known queues are believed, so that new ones are read soon."""
 _PAUSE_MOST: Final = 5.0
 _SAMPLE_MESSAGES: Final = 32
+_SAMPLE_QUEUES: Final = 32
+_CALLS_MAX: Final = 512
+"""Questions on their way at once: a topic may have thousands of queues."""
 
 
 class Consumer(RawConsumer, Protocol):
@@ -68,14 +71,25 @@ class Admin(Protocol):
     async def topic_list(self, *, system: bool = False) -> list[str]:
         """Names of all topics."""
 
+    async def cluster_info(self) -> ClusterInfo:
+        """The brokers that a name server knows."""
+
+
+class ClusterInfo(Protocol):
+    """What a look-up needs of a cluster."""
+
+    @property
+    def brokers(self) -> Mapping[str, object]:
+        """Brokers by name."""
+
 
 class Lookup:
-    """The questions, for one reader's options; only `subscribePattern` needs an `admin`."""
+    """The questions, for one reader's options."""
 
     def __init__(
         self,
         consumer: Consumer,
-        admin: Admin | None,
+        admin: Admin,
         options: ReadOptions,
         now: Callable[[], float] = monotonic,
     ) -> None:
@@ -85,6 +99,7 @@ class Lookup:
         self._now = now
         self._queues: list[MessageQueue] = []
         self._queues_at = float("-inf")
+        self._there: frozenset[str] | None = None
         self._complaints = Occasionally()
 
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -104,38 +119,81 @@ class Lookup:
             await asyncio.sleep(next(delays))
         return await work()
 
-    async def queues(self, *, fresh: bool = False) -> list[MessageQueue]:
-        """The queues to read, sorted; known ones for `ROUTE_SECONDS`. Raises `NoRouteError` without any."""
-        if not fresh and self._queues and self._now() - self._queues_at < ROUTE_SECONDS:
+    async def queues(self, *, fresh: bool = False, all_there: bool = True) -> list[MessageQueue]:
+        """The queues to read, sorted; known ones for `discoveryIntervalMs`.
+
+        Raises `NoRouteError` when a topic has none; with `all_there` off only when no topic has any.
+        """
+        if not fresh and self._queues and self._now() - self._queues_at < self._options.discovery_interval:
             return self._queues
         options = self._options
         if options.assign:
-            found = await self._assigned()
+            found = await self._assigned(all_there)
         else:
-            topics = options.subscribe or await self._matching()
-            lists = await asyncio.gather(*(self._consumer.queues(topic) for topic in topics))
-            found = sorted(queue for queues in lists for queue in queues)
+            found = await self._of_topics(options.subscribe or await self._matching(), all_there)
         self._queues, self._queues_at = found, self._now()
         return found
 
-    async def _assigned(self) -> list[MessageQueue]:
+    async def _of_topics(self, topics: Sequence[str], all_there: bool) -> list[MessageQueue]:
+        answers = await asyncio.gather(
+            *(self._consumer.queues(topic) for topic in topics), return_exceptions=True
+        )
+        found: list[MessageQueue] = []
+        unrouted: dict[str, NoRouteError] = {}
+        for topic, answer in zip(topics, answers, strict=True):
+            if isinstance(answer, NoRouteError):
+                unrouted[topic] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found += answer
+        self._there = frozenset(topics) - unrouted.keys()
+        if unrouted and (all_there or not found):
+            topic, error = next(iter(unrouted.items()))
+            raise NoRouteError(f"{error}{await self._like(topic)}")
+        return sorted(found)
+
+    async def _like(self, topic: str) -> str:
+        """A hint at topics whose names are near; nothing when there are none or they cannot be had."""
+        try:
+            near = get_close_matches(topic, await self._admin.topic_list(), 1, 0.75)
+        except SparrowError:
+            return ""
+        return f"; there is a topic {near[0]!r}" if near else ""
+
+    async def _assigned(self, all_there: bool) -> list[MessageQueue]:
         topics = sorted({queue.topic for queue in self._options.assign})
-        lists = await asyncio.gather(*(self._consumer.queues(topic) for topic in topics))
-        missing = set(self._options.assign) - {queue for queues in lists for queue in queues}
-        if missing:
+        there = await self._of_topics(topics, all_there)
+        missing = set(self._options.assign) - set(there)
+        if missing and all_there:
             raise NoRouteError(f"option assign names queues that are not there: {describe(sorted(missing))}")
-        return list(self._options.assign)
+        return [queue for queue in self._options.assign if queue not in missing]
 
     async def _matching(self) -> list[str]:
         pattern = re.compile(self._options.subscribe_pattern)
-        assert self._admin is not None
         names = await self._admin.topic_list(system="%" in self._options.subscribe_pattern)
         found = [name for name in names if pattern.fullmatch(name)]
         if not found:
+            self._there = frozenset()
             raise NoRouteError(
                 f"no topic matches option subscribePattern={pattern.pattern!r}; create one first"
             )
         return found
+
+    async def deleted(self, queues: Iterable[MessageQueue]) -> list[str]:
+        """Topics of `queues` that are gone: nobody serves them, though the brokers they were on are there."""
+        brokers: dict[str, set[str]] = {}
+        for queue in queues:
+            if (
+                self._there is not None
+                and queue.topic not in self._there
+                and self._options.reads(queue.topic)
+            ):
+                brokers.setdefault(queue.topic, set()).add(queue.broker_name)
+        if not brokers:
+            return []
+        there = set((await self._admin.cluster_info()).brokers)
+        return sorted(topic for topic, names in brokers.items() if names <= there)
 
     async def firsts(self, queues: Iterable[MessageQueue]) -> Found:
         """The smallest stored offset of each queue."""
@@ -147,9 +205,7 @@ class Lookup:
 
     async def reachable_ends(self, queues: list[MessageQueue]) -> Found:
         """The next offset of each queue whose broker answers; the others are logged."""
-        answers = await asyncio.gather(
-            *(self._consumer.max_offset(queue) for queue in queues), return_exceptions=True
-        )
+        answers = await _answers(queues, self._consumer.max_offset)
         found: Found = {}
         for queue, answer in zip(queues, answers, strict=True):
             if isinstance(answer, int):
@@ -164,8 +220,14 @@ class Lookup:
         """Where to start in every queue, as the options say; `default` is for none given."""
         options = self._options
         queues = await self.queues(fresh=True)
+        if options.sql92:
+            await self._try_filter(queues)
         if options.starting_timestamp is not None:
-            return await self._at_time(queues, options.starting_timestamp)
+            times = dict.fromkeys(queues, options.starting_timestamp)
+            return await self._at_times("startingTimestamp", times)
+        if options.starting_times is not None:
+            _check_queues("startingOffsetsByTimestamp", queues, options.starting_times)
+            return await self._at_times("startingOffsetsByTimestamp", options.starting_times)
         place = options.starting_offsets if options.starting_offsets is not None else default
         if place == GROUP:
             return await self._of_group(queues)
@@ -176,10 +238,23 @@ class Lookup:
         options = self._options
         queues = await self.queues()
         if options.ending_timestamp is not None:
-            timestamp = options.ending_timestamp
-            return await _each(queues, lambda queue: self._consumer.search_offset(queue, timestamp))
+            return await self._search(dict.fromkeys(queues, options.ending_timestamp))
+        if options.ending_times is not None:
+            _check_queues("endingOffsetsByTimestamp", queues, options.ending_times)
+            return await self._search(options.ending_times)
         place = options.ending_offsets if options.ending_offsets is not None else LATEST
         return await self._at("endingOffsets", queues, place)
+
+    async def cut(self, found: Iterable[Span], wanted: Wanted) -> list[Span]:
+        """The parts of spans that may hold what is wanted."""
+        spans = [part for span in found if (part := wanted.cut(span)) is not None]
+        firsts: Found = {}
+        lasts: Found = {}
+        if wanted.search_from is not None:
+            firsts = await self._search({span.queue: wanted.search_from for span in spans})
+        if wanted.search_to is not None:
+            lasts = await self._search({span.queue: wanted.search_to for span in spans})
+        return cut_by_time(spans, firsts, lasts)
 
     async def _at(self, name: str, queues: list[MessageQueue], place: Place) -> Found:
         if place == EARLIEST:
@@ -187,17 +262,7 @@ class Lookup:
         ends = await self.ends(queues)
         if isinstance(place, str):
             return ends
-        without = [queue for queue in queues if queue not in place]
-        strange = sorted(set(place) - set(queues))
-        if without or strange:
-            text = (
-                f"has no offset for {describe(without)}"
-                if without
-                else f"names {describe(strange)}, not read here"
-            )
-            raise SettingsError(
-                f"option {name} {text}: give one for every queue; -2 means earliest, -1 latest"
-            )
+        _check_queues(name, queues, place)
         firsts = await self.firsts(queues)
         found: Found = {}
         for queue in queues:
@@ -215,16 +280,31 @@ class Lookup:
                 messages_lost(self._options, queue, offset, firsts[queue], why)
         return found
 
-    async def _at_time(self, queues: list[MessageQueue], timestamp: int) -> Found:
-        found = await _each(queues, lambda queue: self._consumer.search_offset(queue, timestamp))
-        firsts, ends = await self.firsts(queues), await self.ends(queues)
-        later = [queue for queue in queues if ends[queue] > firsts[queue] and found[queue] >= ends[queue]]
+    async def _search(self, times: Mapping[MessageQueue, int]) -> Found:
+        """The offset of the first message stored at or after each queue's time."""
+        return await _each(times, lambda queue: self._consumer.search_offset(queue, times[queue]))
+
+    async def _at_times(self, name: str, times: Mapping[MessageQueue, int]) -> Found:
+        found, firsts, ends = await self._search(times), await self.firsts(times), await self.ends(times)
+        later = [queue for queue in times if ends[queue] > firsts[queue] and found[queue] >= ends[queue]]
         if later and self._options.starting_strategy != LATEST:
             raise SettingsError(
-                f"option startingTimestamp={timestamp}: no message was stored at or after it in "
+                f"option {name}: no message was stored at or after {times[later[0]]} in "
                 f"{describe(later)}; startingOffsetsByTimestampStrategy=latest starts there at the end"
             )
         return found
+
+    async def _try_filter(self, queues: list[MessageQueue]) -> None:
+        """Ask one queue of each broker: what is wrong with a filter is better said before any task runs."""
+        of_brokers = {queue.broker_name: queue for queue in queues}
+        ends = await self.ends(of_brokers.values())
+        for queue, end in ends.items():
+            try:
+                await self._consumer.fetch_raw(
+                    queue, end, max_bytes=1, max_messages=1, expression=self._options.expression
+                )
+            except SparrowError as error:
+                raise unusable_filter(self._options, error) or error from None
 
     async def _of_group(self, queues: list[MessageQueue]) -> Found:
         """The group's offsets; queues it has none for start at their minimum."""
@@ -240,12 +320,13 @@ class Lookup:
 
     async def record_bytes(self, places: Found) -> float | None:
         """Average size of some stored records at the given offsets; None without any."""
+        step = -(-len(places) // _SAMPLE_QUEUES) or 1
         answers = await asyncio.gather(
             *(
                 self._consumer.fetch_raw(
-                    queue, offset, max_bytes=1024 * 1024, max_messages=_SAMPLE_MESSAGES, expression="*"
+                    queue, places[queue], max_bytes=1024 * 1024, max_messages=_SAMPLE_MESSAGES, expression="*"
                 )
-                for queue, offset in places.items()
+                for queue in sorted(places)[::step]
             )
         )
         count = sum(answer.count for answer in answers)
@@ -253,17 +334,48 @@ class Lookup:
 
     async def report(self, places: Found) -> None:
         """Store how far the group has read; what fails is logged."""
-        answers = await asyncio.gather(
-            *(self._consumer.commit(queue, offset) for queue, offset in places.items()),
-            return_exceptions=True,
-        )
+        answers = await _answers(list(places), lambda queue: self._consumer.commit(queue, places[queue]))
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         if errors:
             log.warning("progress of group %s is not reported: %s", self._options.group_id, errors[0])
+
+
+def _check_queues(name: str, queues: list[MessageQueue], given: Mapping[MessageQueue, int]) -> None:
+    """Raise `SettingsError` unless there is a value for every queue and no other."""
+    without = [queue for queue in queues if queue not in given]
+    strange = sorted(set(given) - set(queues))
+    if without or strange:
+        what, hint = (
+            ("offset", "; -2 means earliest, -1 latest") if name.endswith("Offsets") else ("time", "")
+        )
+        text = (
+            f"has no {what} for {describe(without)}"
+            if without
+            else f"names {describe(strange)}, not read here"
+        )
+        raise SettingsError(f"option {name} {text}: give one for every queue{hint}")
 
 
 async def _each(
     queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[T]]
 ) -> dict[MessageQueue, T]:
     asked = list(queues)
-    return dict(zip(asked, await asyncio.gather(*(ask(queue) for queue in asked)), strict=True))
+    found: dict[MessageQueue, T] = {}
+    for part in _parts(asked):
+        found.update(zip(part, await asyncio.gather(*(ask(queue) for queue in part)), strict=True))
+    return found
+
+
+async def _answers(
+    queues: Sequence[MessageQueue], ask: Callable[[MessageQueue], Awaitable[T]]
+) -> list[T | BaseException]:
+    """An answer or an error for each queue."""
+    found: list[T | BaseException] = []
+    for part in _parts(queues):
+        found += await asyncio.gather(*(ask(queue) for queue in part), return_exceptions=True)
+    return found
+
+
+def _parts(queues: Sequence[MessageQueue]) -> Iterator[Sequence[MessageQueue]]:
+    for start in range(0, len(queues), _CALLS_MAX):
+        yield queues[start : start + _CALLS_MAX]

@@ -61,6 +61,12 @@ class StreamOffset:
         """The inverse of `to_json`. Raises `SettingsError` on a checkpoint that is not this source's."""
         if not isinstance(value, dict) or _QUEUES not in value:
             raise _foreign(value)
+        unknown = sorted(set(value) - {_QUEUES, _FROM, _INIT})
+        if unknown:
+            raise SettingsError(
+                f"the checkpoint holds {unknown[0]!r}, which this release does not know: a later one wrote "
+                "it. Go on with that release, or start anew with another checkpoint"
+            )
         return cls(from_tree(value[_QUEUES]), from_tree(value.get(_FROM, {})), value.get(_INIT) is True)
 
 
