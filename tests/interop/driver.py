@@ -7,41 +7,31 @@ One `JavaDriver` is one long-lived JVM with the official client that takes comma
 from __future__ import annotations
 
 import base64
-import itertools
-import json
-import subprocess
-import tempfile
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.interop.apache import NEW, OPEN_MODULES, QUICK_START, PeerError, Release, class_path
+from tests.interop.apache import NEW, OPEN_MODULES, QUICK_START, Release, class_path
+from tests.interop.child import Child, ChildError, Home
 from tests.support import until_sync
 
 from sparrowmq.core.message import SYSTEM_PROPERTIES, Message, MessageQueue
 from sparrowmq.protocol.codes import ResponseCode
 
-CALL_SECONDS_MAX: Final = 40.0
 CLIENT_OPTIONS: Final = (
     "-Drocketmq.client.rebalance.waitInterval=500",
     "-Drocketmq.client.rebalance.minInterval=100",
+    "-Drocketmq.client.rebalance.lockInterval=1000",
+    "-Drocketmq.client.unlockDelayTimeMills=500",
     "-Dfile.encoding=UTF-8",
     "-Xmx256m",
     *QUICK_START,
 )
 
 
-class JavaError(RuntimeError):
-    """A call failed on the Java side; `code` is RocketMQ's response code where there is one."""
-
-    def __init__(self, message: str, code: int | None) -> None:
-        super().__init__(message)
-        self.code = code
+class JavaError(ChildError):
+    """A call failed on the Java side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,68 +98,14 @@ def _message(message: Message) -> dict[str, Any]:
     return value
 
 
-class JavaDriver:
-    """A JVM with Apache RocketMQ's client; thread safe. A context manager."""
+class JavaDriver(Child):
+    """A JVM with Apache RocketMQ's client; its operations are those of `Driver.java`."""
 
     def __init__(self, release: Release = NEW) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="java-driver-")
-        home = Path(self._directory.name)
-        self._errors = (home / "driver.err").open("w+b")
-        options = [f"-Duser.home={home}", f"-Drocketmq.client.localOffsetStoreDir={home}", *CLIENT_OPTIONS]
-        self._process = subprocess.Popen(
-            ["java", *OPEN_MODULES, *options, "-cp", class_path(release), "Driver"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
-            cwd=home,
-        )
-        self._ids = itertools.count(1)
-        self._lock = threading.Lock()
-        self._waiting: dict[int, Future[Any]] = {}
-        self._ready: Future[Any] = Future()
-        self._reader = threading.Thread(target=self._read, name="java-driver", daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        try:
-            for line in self._process.stdout:
-                self._answered(json.loads(line))
-        finally:
-            for left in (self._ready, *self._waiting.values()):
-                if not left.done():
-                    left.set_exception(PeerError("the Java driver has ended"))
-
-    def _answered(self, answer: dict[str, Any]) -> None:
-        if "ready" in answer:
-            self._ready.set_result(None)
-        elif (waiting := self._waiting.pop(answer["id"], None)) is not None:
-            if "error" in answer:
-                waiting.set_exception(JavaError(answer["error"], answer.get("code")))
-            else:
-                waiting.set_result(answer.get("result"))
-
-    def stderr(self) -> str:
-        """The end of what the JVM printed beside its answers, without the logging library's own chatter."""
-        lines = Path(self._errors.name).read_text(errors="replace").splitlines()
-        return "\n".join(line for line in lines if "|-INFO" not in line)[-4000:]
-
-    def call(self, op: str, *, seconds: float = CALL_SECONDS_MAX, **arguments: Any) -> Any:
-        """Do one operation of `Driver.java`; raises `JavaError` with what Java said, else `PeerError`."""
-        try:
-            self._ready.result(CALL_SECONDS_MAX)
-            waiting: Future[Any] = Future()
-            with self._lock:
-                request = {"id": next(self._ids), "op": op, **arguments}
-                self._waiting[request["id"]] = waiting
-                assert self._process.stdin is not None
-                self._process.stdin.write(json.dumps(request) + "\n")
-                self._process.stdin.flush()
-            return waiting.result(seconds)
-        except (PeerError, TimeoutError, OSError) as error:
-            raise PeerError(f"{op} was not answered: {error}\n{self.stderr()}") from error
+        home = Home("java-driver")
+        options = [f"-Duser.home={home.path}", f"-Drocketmq.client.localOffsetStoreDir={home.path}"]
+        command = ["java", *OPEN_MODULES, *options, *CLIENT_OPTIONS, "-cp", class_path(release), "Driver"]
+        super().__init__("java-driver", command, home, says_ready=True, error=JavaError)
 
     def producer(self, namesrv: str, group: str) -> JavaProducer:
         """A started producer; it compresses bodies over 4 KiB."""
@@ -188,35 +124,6 @@ class JavaDriver:
         """Every message of every queue of a topic, by pulls, in queue order."""
         found = _received(self.call("dump", namesrv=namesrv, topic=topic))
         return sorted(found, key=lambda message: (message.broker, message.queue_id, message.queue_offset))
-
-    def kill(self) -> None:
-        """`kill -9` of the JVM with all its clients; `close` is still to be called."""
-        self._process.kill()
-        self._process.wait(10)
-
-    def close(self) -> None:
-        """End the JVM."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
-        self._reader.join(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._errors.close()
-        self._directory.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Handle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 import sys
@@ -138,18 +137,17 @@ def test_requests_are_answered_by_java_and_answer_java(
     namesrv = cluster.namesrv
     for topic in (name, f"{name}_2"):
         sparrow("topic", "create", topic, "--queues", "1")
-    served = driver.call("Producers.serve", namesrv=namesrv, group=f"{name}_s", topic=name)
+    served = driver.call("Exchanges.serve", namesrv=namesrv, group=f"{name}_s", topic=name)
     try:
         assert sparrow("request", name, "ping", "--timeout", "30") == "re: ping\n"
     finally:
-        driver.call("Producers.stopServing", handle=served)
+        driver.call("Exchanges.stop", handle=served)
     command = [sys.executable, "-m", "sparrowmq.cli.main", "serve", f"{name}_2", "--count", "1"]
     options = ["--group", f"{name}_t", "--namesrv", namesrv, "--", "tr", "a-z", "A-Z"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
         try:
-            asks = {"namesrv": namesrv, "group": f"{name}_r", "topic": f"{name}_2", "timeout": 30_000}
-            reply = driver.call("Producers.request", **asks, body=base64.b64encode(b"ping").decode())
-            assert base64.b64decode(reply) == b"PING"
+            asks = {"namesrv": namesrv, "group": f"{name}_r", "topic": f"{name}_2"}
+            assert driver.call("Exchanges.ask", **asks, texts=["ping"]) == ["PING"]
             assert server.communicate(timeout=30)[0] == "1 answered\n"
         finally:
             server.kill()

@@ -92,13 +92,13 @@ def test_requests_and_replies_both_ways(
 ) -> None:
     driver.admin(either.namesrv).create_topic(either.broker_address, name, 1)
     arguments = {"namesrv": either.namesrv, "group": name, "topic": name}
-    served = driver.call("Producers.serve", **arguments)
+    served = driver.call("Exchanges.serve", **arguments)
     try:
         with mq.Producer(f"{name}_ours", namesrv=either.namesrv) as producer:
             reply = producer.request(mq.Message(name, b"ping"), 30.0)
             assert reply.body == b"re: ping"
     finally:
-        driver.call("Producers.stopServing", handle=served)
+        driver.call("Exchanges.stop", handle=served)
     other = f"{name}_2"
     driver.admin(either.namesrv).create_topic(either.broker_address, other, 1)
     settings = mq.ConsumerSettings(namesrv=either.namesrv, consume_from="first")
@@ -107,10 +107,8 @@ def test_requests_and_replies_both_ways(
         mq.PushConsumer(f"{name}_serves", settings=settings) as consumer,
     ):
         consumer.subscribe(other, handler=lambda m: producer.reply(m, b"ours: " + m.body) and None)
-        body = driver.call(
-            "Producers.request", **{**arguments, "topic": other}, body=b64(b"ping"), timeout=30_000
-        )
-        assert base64.b64decode(body) == b"ours: ping"
+        replies = driver.call("Exchanges.ask", **{**arguments, "topic": other}, texts=["ping"])
+        assert replies == ["ours: ping"]
 
 
 @pytest.mark.proves("client:B-80", "client:B-81", "client:B-82", "client:B-83")

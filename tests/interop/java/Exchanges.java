@@ -3,8 +3,6 @@ import com.alibaba.fastjson2.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.atomic.AtomicInteger;
-import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -23,19 +21,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 public final class Exchanges {
     private static final Map<String, Runnable> RUNNING = new ConcurrentHashMap<>();
     private static final Map<String, JSONArray> SEEN = new ConcurrentHashMap<>();
-    private static final AtomicInteger COUNTER = new AtomicInteger();
 
     private Exchanges() { }
-
-    private static <T extends ClientConfig> T configured(T client, JSONObject request) {
-        client.setNamesrvAddr(request.getString("namesrv"));
-        client.setInstanceName("exchange" + COUNTER.incrementAndGet());
-        client.setVipChannelEnabled(false);
-        client.setPollNameServerInterval(1000);
-        client.setHeartbeatBrokerInterval(1000);
-        client.setPersistConsumerOffsetInterval(500);
-        return client;
-    }
 
     private static LocalTransactionState state(char letter) {
         switch (letter) {
@@ -47,7 +34,7 @@ public final class Exchanges {
 
     /** Sends one message for each text; its first letter is the local state, its second what a check says. */
     static Object transactions(JSONObject request) throws Exception {
-        TransactionMQProducer producer = configured(new TransactionMQProducer(request.getString("group")), request);
+        TransactionMQProducer producer = Driver.configured(new TransactionMQProducer(request.getString("group")), request);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -70,7 +57,7 @@ public final class Exchanges {
 
     /** Starts an ordered consumer that keeps queue and body of what it is given. */
     static Object orderly(JSONObject request) throws Exception {
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        DefaultMQPushConsumer consumer = Driver.configured(new DefaultMQPushConsumer(request.getString("group")), request);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(request.getString("topic"), "*");
         JSONArray seen = new JSONArray();
@@ -102,9 +89,9 @@ public final class Exchanges {
 
     /** Answers the messages of a topic with "re: " and their body. */
     static Object serve(JSONObject request) throws Exception {
-        DefaultMQProducer producer = configured(new DefaultMQProducer(request.getString("group")), request);
+        DefaultMQProducer producer = Driver.configured(new DefaultMQProducer(request.getString("group")), request);
         producer.start();
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        DefaultMQPushConsumer consumer = Driver.configured(new DefaultMQPushConsumer(request.getString("group")), request);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(request.getString("topic"), "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
@@ -129,13 +116,13 @@ public final class Exchanges {
 
     /** Asks with one producer, for each text; the replies. */
     static Object ask(JSONObject request) throws Exception {
-        DefaultMQProducer producer = configured(new DefaultMQProducer(request.getString("group")), request);
+        DefaultMQProducer producer = Driver.configured(new DefaultMQProducer(request.getString("group")), request);
         producer.start();
         try {
             JSONArray replies = new JSONArray();
             for (Object text : request.getJSONArray("texts")) {
                 Message message = new Message(request.getString("topic"), text.toString().getBytes(StandardCharsets.UTF_8));
-                replies.add(new String(producer.request(message, 15_000).getBody(), StandardCharsets.UTF_8));
+                replies.add(new String(producer.request(message, 30_000).getBody(), StandardCharsets.UTF_8));
             }
             return replies;
         } finally {
@@ -145,7 +132,7 @@ public final class Exchanges {
 
     /** A consumer of "topic" in "group" that fails "count" times with delay level 1; what it was given. */
     static Object fail(JSONObject request) throws Exception {
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        DefaultMQPushConsumer consumer = Driver.configured(new DefaultMQPushConsumer(request.getString("group")), request);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(request.getIntValue("retries"));
         consumer.setAwaitTerminationMillisWhenShutdown(10_000); // the last one still goes back to the broker
