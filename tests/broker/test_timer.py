@@ -584,23 +584,6 @@ def test_what_cannot_be_taken_back_is_refused(
     assert answer.ext == {"MSG_REGION": "DefaultRegion"}
 
 
-def test_recall_is_off_unless_the_broker_allows_it(tmp_path: Path) -> None:
-    rig = Rig(tmp_path / "store")
-    recalls = Recalls(rig.settings, rig.inner, rig.topics, rig.clock)
-    request = RecallMessageRequest(topic="T", recall_handle="x")
-    answer = recalls.handle(connection(), Command(RequestCode.RECALL_MESSAGE, 5, 0, to_ext(request)))
-    rig.close()
-    assert answer.code == ResponseCode.NO_PERMISSION
-    assert "operation is forbidden" in (answer.remark or "")
-
-
-def test_the_recorded_handle_is_ours() -> None:
-    recorded = "djEgVGltZXI1NSBicm9rZXItYSAxNzk1MjUzMTk1MDAxIDdGMDAwMDAxNjFFRTVGRkQyQjI3NjkwNUUzM0QwMDEx"
-    slot, key = 1_795_253_195_000, "7F00000161EE5FFD2B276905E33D0011"
-    assert recall_handle("Timer55", "broker-a", slot, key).decode() == recorded
-    assert parse_handle(recorded) == ("Timer55", "broker-a", slot + 1, key)
-
-
 # The task
 
 
