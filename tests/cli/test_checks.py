@@ -1,4 +1,4 @@
-"""`sparrow test`: which checks belong to a tier, how results are counted, and the last line."""
+"""`sparrow test`: which checks belong to a tier, in which turn they start, and the last line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparrowmq.cli import checks
-from sparrowmq.cli.checks import CHECKS, Check, Count, Tier, read_report, repository, run_check
+from sparrowmq.cli.check_runs import Count
+from sparrowmq.cli.checks import CHECKS, Check, Tier, arguments_of, default_jobs, in_turn, repository, start
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -16,39 +17,67 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
+class Ended:
+    """A check that ended at once with these results."""
+
+    def __init__(self, name: str, count: Count) -> None:
+        self.name = name
+        self._count = count
+
+    def has_ended(self) -> bool:
+        return True
+
+    def interrupt(self) -> None:
+        raise AssertionError("it has ended")
+
+    def end(self, seconds: float) -> None:
+        raise AssertionError("it has ended")
+
+    def output(self) -> str:
+        return f"{self.name} says this"
+
+    def count(self) -> Count:
+        return self._count
+
+
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the checks that were run; each counts two passed tests."""
+    """Names of the checks that were started; each counts two passed tests."""
     names: list[str] = []
 
-    def fake(check: Check, root: Path, tier: Tier) -> Count:
+    def fake(check: Check, root: Path, directory: Path, tier: Tier) -> Ended:
         names.append(check.name)
-        assert root == ROOT
-        return Count(passed=2)
+        assert root == ROOT and directory.is_dir()
+        return Ended(check.name, Count(passed=2))
 
-    monkeypatch.setattr(checks, "run_check", fake)
+    monkeypatch.setattr(checks, "start", fake)
     return names
 
 
-FAST = ["ruff check", "ruff format", "mypy", "unit", "contract"]
-FULL = [*FAST, "crash", "interop", "spark"]
+LINT = ["ruff check", "ruff format", "mypy"]
+FAST = [*LINT, "unit", "contract"]
+FULL = [*LINT, "interop", "unit", "spark", "crash", "contract"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "names"),
-    [(["fast"], FAST), (["full"], FULL), ([], FULL), (["long"], [*FULL, "mutation"])],
-)
-def test_a_tier_runs_its_checks_in_order(
+    [(["fast"], FAST), (["full"], FULL), ([], FULL), (["long"], [*FULL, "mutation"]),
+     (["--jobs", "1"], FULL)],
+)  # fmt: skip
+def test_a_tier_runs_its_checks_the_longest_first(
     sparrow: Sparrow, ran: list[str], arguments: list[str], names: list[str]
 ) -> None:
     outcome = sparrow("test", *arguments)
     assert ran == names
     assert outcome.lines[-1] == f"{2 * len(names)} passed, 0 failed"
+    for name in names:
+        assert f"{name} says this" in outcome.lines
+        assert f"=== {name}: 2 passed, 0 failed in 0 s" in outcome.lines
 
 
 def test_the_long_tier_runs_every_check(sparrow: Sparrow, ran: list[str]) -> None:
     sparrow("test", "long")
-    assert ran == [check.name for check in CHECKS]
+    assert sorted(ran) == sorted(check.name for check in CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +88,31 @@ def test_the_long_tier_runs_every_check(sparrow: Sparrow, ran: list[str]) -> Non
 def test_a_failure_or_nothing_at_all_is_status_1(
     sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch, count: Count, line: str
 ) -> None:
-    monkeypatch.setattr(checks, "run_check", lambda *_: count)
+    monkeypatch.setattr(checks, "start", lambda check, *_: Ended(check.name, count))
     monkeypatch.setattr(checks, "CHECKS", CHECKS[:1])
     assert sparrow("test", status=1).lines[-1] == line
+
+
+@pytest.mark.parametrize(
+    ("tier", "cores", "jobs"), [(Tier.FULL, 1, 1), (Tier.FULL, 2, 2), (Tier.FAST, 64, 2), (Tier.LONG, 64, 1)]
+)
+def test_checks_run_side_by_side_where_there_is_room(tier: Tier, cores: int, jobs: int) -> None:
+    assert default_jobs(tier, cores) == jobs
+
+
+@pytest.mark.parametrize(("jobs", "wanted"), [("0", None), ("-1", None), ("x", None), ("7", 7)])
+def test_the_number_side_by_side_is_the_users(
+    sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch, jobs: str, wanted: int | None
+) -> None:
+    given: list[int] = []
+
+    def fake(starts: object, jobs: int, say: object) -> Count:
+        given.append(jobs)
+        return Count(1)
+
+    monkeypatch.setattr(checks, "run_all", fake)
+    sparrow("test", "--jobs", jobs, status=2 if wanted is None else 0)
+    assert given == ([] if wanted is None else [wanted])
 
 
 def test_every_directory_of_tests_is_run_once() -> None:
@@ -71,46 +122,35 @@ def test_every_directory_of_tests_is_run_once() -> None:
         assert any(check.arguments == ("pytest", f"tests/{kind}") for check in CHECKS)
 
 
-def make_repository(root: Path, test: str) -> Check:
-    (root / "tests" / "unit").mkdir(parents=True)
-    (root / "pyproject.toml").write_text(
-        "[tool.pytest.ini_options]\nmarkers = ['crash', 'interop', 'spark']\n"
-    )
-    (root / "tests" / "unit" / "test_it.py").write_text(test)
-    return Check("unit", ("pytest", "tests/unit", "-p", "no:cacheprovider"), pytest=True)
+def test_those_of_seconds_start_before_the_longest() -> None:
+    table = [Check("a", (), minutes=1), Check("b", ()), Check("c", (), minutes=9), Check("d", (), Tier.LONG)]
+    assert [check.name for check in in_turn(table, Tier.LONG)] == ["b", "c", "a", "d"]
+    assert [check.name for check in in_turn(table, Tier.FULL)] == ["b", "c", "a"]
 
 
-def test_pytest_is_counted(tmp_path: Path) -> None:
-    check = make_repository(
-        tmp_path,
-        "import os, pytest\n"
-        "def test_a(): assert os.environ['SPARROW_TEST_TIER'] == 'full'\n"
-        "def test_b(): assert False\n"
-        "@pytest.mark.skip\ndef test_c(): pass\n"
-        "@pytest.mark.crash\ndef test_d(): pass\n"
-        "@pytest.fixture\ndef broken(): raise ValueError\n"
-        "def test_e(broken): pass\n",
-    )
-    assert run_check(check, tmp_path, Tier.FULL) == Count(2, 2, 1)
-    assert run_check(check, tmp_path, Tier.FAST) == Count(0, 3, 1)
+UNIT = Check("unit", ("pytest", "tests"), pytest=True)
 
 
-@pytest.mark.parametrize("test", ["", "def test_(:"])
-def test_no_test_at_all_is_a_failure(tmp_path: Path, test: str) -> None:
-    check = make_repository(tmp_path, test)
-    assert run_check(check, tmp_path, Tier.FULL) == Count(0, 1, 0)
+def test_the_fast_tier_leaves_slow_tests_out_and_the_long_one_lets_them_take_long() -> None:
+    assert arguments_of(UNIT, Tier.FAST) == [
+        "pytest",
+        "tests",
+        "-m",
+        "not crash and not interop and not spark",
+    ]
+    assert arguments_of(UNIT, Tier.FULL) == ["pytest", "tests"]
+    assert arguments_of(UNIT, Tier.LONG) == ["pytest", "tests", "--timeout=3600"]
+    assert [arguments_of(Check("mypy", ("mypy",)), tier) for tier in Tier] == [["mypy"]] * 3
 
 
-@pytest.mark.parametrize(
-    ("code", "count"), [("raise SystemExit(0)", Count(1, 0)), ("raise SystemExit(3)", Count(0, 1))]
-)
-def test_other_checks_count_one(tmp_path: Path, code: str, count: Count) -> None:
-    (tmp_path / "lint.py").write_text(code)
-    assert run_check(Check("lint", ("lint",)), tmp_path, Tier.FULL) == count
-
-
-def test_no_report_counts_nothing(tmp_path: Path) -> None:
-    assert read_report(tmp_path / "none.xml") == Count()
+@pytest.mark.parametrize("tier", Tier)
+def test_a_check_knows_its_tier_and_where_it_runs(tmp_path: Path, tier: Tier) -> None:
+    (tmp_path / "made.py").write_text("import os; print(os.getcwd(), os.environ['SPARROW_TEST_TIER'])")
+    (tmp_path / "kept").mkdir()
+    run = start(Check("it", ("made",)), tmp_path, tmp_path / "kept", tier)
+    assert (run.name, run.count()) == ("it", Count(passed=1))
+    assert run.output().split() == [str(tmp_path), tier.value]
+    assert list((tmp_path / "kept").iterdir())
 
 
 def test_outside_a_clone_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from sparrowmq.cli.check_runs import Process, Run, run_all
 from sparrowmq.cli.common import UsageError
 
 
@@ -28,12 +26,16 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One command, run from `tier` on; `pytest` ones count each test, the others count as one."""
+    """One command, run from `tier` on; `pytest` ones count each test, the others count as one.
+
+    `minutes` is about how long it takes on two cores: the longest start first, so that none is left over.
+    """
 
     name: str
     arguments: Sequence[str]
     tier: Tier = Tier.FAST
     pytest: bool = False
+    minutes: int = 0
 
     def belongs_to(self, tier: Tier) -> bool:
         """Whether the tier runs it."""
@@ -41,37 +43,24 @@ class Check:
         return order.index(self.tier) <= order.index(tier)
 
 
-@dataclass(slots=True)
-class Count:
-    """Results so far."""
-
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    def add(self, other: Count) -> None:
-        """Add the results of one check."""
-        self.passed += other.passed
-        self.failed += other.failed
-        self.skipped += other.skipped
-
-    def __str__(self) -> str:
-        text = f"{self.passed} passed, {self.failed} failed"
-        return f"{text}, {self.skipped} skipped" if self.skipped else text
-
-
-SLOW_KINDS: Final = ("crash", "interop", "spark")
+SLOW_KINDS: Final = {"crash": 3, "interop": 10, "spark": 4}
+"""Directories of tests that the fast tier leaves out, with their minutes."""
 KINDS: Final = ("contract", *SLOW_KINDS)
 LINT_PATHS: Final = ("src", "tests", "benchmarks")
 LONG_SECONDS_MAX: Final = 3600
+JOBS_MAX: Final = 2
+"""Checks side by side: most of the time one of them waits for timers, disks and other processes."""
 
 CHECKS: Final = (
     Check("ruff check", ("ruff", "check", *LINT_PATHS)),
     Check("ruff format", ("ruff", "format", "--check", *LINT_PATHS)),
     Check("mypy", ("mypy", "--strict")),
-    Check("unit", ("pytest", "tests", *(f"--ignore=tests/{kind}" for kind in KINDS)), pytest=True),
-    Check("contract", ("pytest", "tests/contract"), pytest=True),
-    *(Check(kind, ("pytest", f"tests/{kind}"), Tier.FULL, pytest=True) for kind in SLOW_KINDS),
+    Check("unit", ("pytest", "tests", *(f"--ignore=tests/{kind}" for kind in KINDS)), pytest=True, minutes=5),
+    Check("contract", ("pytest", "tests/contract"), pytest=True, minutes=1),
+    *(
+        Check(kind, ("pytest", f"tests/{kind}"), Tier.FULL, pytest=True, minutes=minutes)
+        for kind, minutes in SLOW_KINDS.items()
+    ),
     Check("mutation", ("tests.mutation",), Tier.LONG),
 )
 
@@ -83,19 +72,24 @@ def test(
             help="fast: two minutes; full: what CI runs; long: more samples, mutations, no hurry."
         ),
     ] = Tier.FULL,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Checks that run side by side. Default: 2, 1 on one core and in the long tier."
+        ),
+    ] = None,
 ) -> None:
     """Run the checks of this repository; the last line is the count."""
     root = repository()
-    total = Count()
-    for check in CHECKS:
-        if check.belongs_to(tier):
-            print(f"=== {check.name}", flush=True)
-            started = time.monotonic()
-            count = run_check(check, root, tier)
-            total.add(count)
-            print(f"=== {check.name}: {count} in {time.monotonic() - started:.0f} s\n", flush=True)
-    print(total, flush=True)
+    with tempfile.TemporaryDirectory(prefix="sparrow-test-") as directory:
+        starts = [_starting(check, root, Path(directory), tier) for check in in_turn(CHECKS, tier)]
+        total = run_all(starts, jobs or default_jobs(tier, os.cpu_count() or 1), _say)
+    _say(str(total))
     raise typer.Exit(1 if total.failed or not total.passed else 0)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
 def repository() -> Path:
@@ -106,36 +100,33 @@ def repository() -> Path:
     return root
 
 
-def run_check(check: Check, root: Path, tier: Tier) -> Count:
-    """Run one check with its output streaming by, and count."""
+def default_jobs(tier: Tier, cores: int) -> int:
+    """How many checks run side by side: one in the long tier, which nothing hurries."""
+    return 1 if tier is Tier.LONG else min(JOBS_MAX, cores)
+
+
+def in_turn(checks: Sequence[Check], tier: Tier) -> list[Check]:
+    """The checks of the tier as they are started: those of seconds, the longest first, mutations last."""
+    found = [check for check in checks if check.belongs_to(tier)]
+    return sorted(found, key=lambda check: (check.tier is Tier.LONG, check.minutes > 0, -check.minutes))
+
+
+def arguments_of(check: Check, tier: Tier) -> list[str]:
+    """What follows `python -m`: in the fast tier without slow tests, in the long one with time for each."""
+    more: Sequence[str] = ()
+    if check.pytest and tier is Tier.FAST:
+        more = ("-m", " and ".join(f"not {kind}" for kind in SLOW_KINDS))
+    elif check.pytest and tier is Tier.LONG:
+        more = (f"--timeout={LONG_SECONDS_MAX}",)
+    return [*check.arguments, *more]
+
+
+def start(check: Check, root: Path, directory: Path, tier: Tier) -> Run:
+    """Start one check, which keeps its output below `directory`."""
     environment = {**os.environ, "SPARROW_TEST_TIER": tier.value}
-    command = [sys.executable, "-m", *check.arguments]
-    if not check.pytest:
-        status = subprocess.run(command, cwd=root, env=environment, check=False).returncode
-        return Count(passed=1) if status == 0 else Count(failed=1)
-    with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory) / "report.xml"
-        command += ["-q", f"--junit-xml={report}"]
-        if tier is Tier.FAST:
-            command += ["-m", " and ".join(f"not {kind}" for kind in SLOW_KINDS)]
-        elif tier is Tier.LONG:
-            command += [f"--timeout={LONG_SECONDS_MAX}"]
-        status = subprocess.run(command, cwd=root, env=environment, check=False).returncode
-        count = read_report(report)
-    if status != 0 and count.failed == 0:
-        count.failed = 1  # nothing was collected, or pytest itself failed
-    return count
+    arguments = arguments_of(check, tier)
+    return Process(check.name, arguments, root, directory, environment=environment, counts=check.pytest)
 
 
-def read_report(path: Path) -> Count:
-    """The counts of a JUnit report; all zero when there is none."""
-    import xml.etree.ElementTree as ElementTree
-
-    if not path.is_file():
-        return Count()
-    count = Count()
-    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped = int(suite.get("skipped", 0))
-        count.add(Count(int(suite.get("tests", 0)) - failed - skipped, failed, skipped))
-    return count
+def _starting(check: Check, root: Path, directory: Path, tier: Tier) -> Callable[[], Run]:
+    return lambda: start(check, root, directory, tier)
