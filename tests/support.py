@@ -17,6 +17,8 @@ T = TypeVar("T")
 WAIT_SECONDS = 20.0
 """How long a condition may take before a test fails: far above what it needs, so that only faults hit it."""
 POLL_SECONDS = 0.005
+POLL_SECONDS_MAX = 0.05
+"""Conditions of plain tests mostly ask other processes: what takes long is asked less and less often."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -40,14 +42,15 @@ async def until(condition: Callable[[], object | Awaitable[object]], seconds: fl
 
 def until_sync(condition: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
     """The same for plain tests."""
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, POLL_SECONDS
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() >= deadline:
             raise AssertionError(f"{_source(condition)} was not true within {seconds} s")
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(pause * 1.2, POLL_SECONDS_MAX)
 
 
 def free_port() -> int:

@@ -255,8 +255,16 @@ BENCHMARK_HEAP: Final = HeapSettings(
 PATIENT: Final[Mapping[str, str | int]] = {
     "waitTimeMillsInSendQueue": 20_000,
     "osPageCacheBusyTimeOutMills": 20_000,
+    # 5.5 gathers ends of transactions; when there was none for this long, a thread turns without rest.
+    "transactionOpBatchInterval": 86_400_000,
+    "transactionOpMsgMaxSize": 1,
+    # Each time it compares the 37 MiB of the timer wheel with what is on disk.
+    "timerFlushIntervalMs": 10_000,
 }
-"""Settings with which a broker on a busy machine takes its time instead of refusing sends."""
+"""Settings with which a broker on a busy machine takes its time instead of refusing sends, and spares it.
+
+Ends of transactions are written at once, one by one.
+"""
 
 
 def _home(directory: Path, server: str, release: Release) -> Path:
