@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from sparrowmq.broker.answers import HeldAnswers
 from sparrowmq.broker.idempotent import IdempotentSends, SequenceRefused, asks_for_judgement
 from sparrowmq.broker.recall import recall_handle
-from sparrowmq.broker.rerouting import TIMER_PROPERTIES, RerouteRefused, Rerouting, delay_level
+from sparrowmq.broker.rerouting import RerouteRefused, Rerouting, delay_level
 from sparrowmq.broker.send_back import DLQ_QUEUES
 from sparrowmq.broker.send_back import Refused as RetryRefused
+from sparrowmq.broker.send_items import Refused, SendItems, ended
 from sparrowmq.broker.transaction import encode_half, is_half, may_be_half
 from sparrowmq.core.errors import (
     InvalidMessageError,
@@ -30,12 +31,10 @@ from sparrowmq.core.errors import (
     RecordError,
     StoreError,
 )
-from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.ids import UniqueIds, offset_message_id, unpack_host
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.core.names import HALF_TOPIC, RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, check_topic, dlq_topic
 from sparrowmq.protocol import properties
-from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, decode_batch
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import SendMessageRequest, from_ext, send_from_v2
@@ -57,14 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sparrowmq.broker")
 
-FIXED_BYTES_V1: Final = 91
-RECORD_EXTRA_BYTES: Final = 65_536
-"""A record, or a batch of them, may be this much larger than the largest body (broker:2.4)."""
-
-SPECIAL: Final = (b"DELAY\x01", b"TIMER_D", b"POP_CK")
-"""A batch that holds one of these somewhere, and be it in a body, is looked at message by message."""
-
-TAG_CODES_KEPT: Final = 10_000
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
@@ -73,15 +64,6 @@ Stored = tuple[int, int, int, bytes, bytes]
 
 Answered = Union["Connection", "HeldAnswers"]
 Wake = Callable[[set["ConsumeQueue"]], None]
-
-
-class Refused(Exception):
-    """A send is answered with an error: code and remark."""
-
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
 
 
 class SendPath:
@@ -110,7 +92,6 @@ class SendPath:
         self._wake = wake
         self._registration = registration
         self._body_max = settings.max_message_size
-        self._batch_max = settings.max_message_size + RECORD_EXTRA_BYTES
         self._occasional = OccasionalLog(log)
         trace_on = settings.trace_on
         self._answers = SendAnswers(region=settings.region_id, trace_on=trace_on)
@@ -123,7 +104,7 @@ class SendPath:
             }
         )
         self._hook = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if trace_on else "false"}
-        self._tag_codes: dict[bytes, int] = {}
+        self._items = SendItems(self._body_max, self._added)
         self._unique_ids = UniqueIds(unpack_host(store_host)[0])
         self._idempotent = IdempotentSends(store)
 
@@ -136,7 +117,7 @@ class SendPath:
         if self._refusal() is not None:
             return sends
         now = self._clock.now_ms()
-        get_topic, append, tags_code = self._topics.get, self._store.append, self._tags_code
+        get_topic, append, tags_code = self._topics.get, self._store.append, self._items.tags_code
         added, body_max, born_host = self._added, self._body_max, connection.born_host
         id_prefix = self._id_prefix
         stored: list[Stored] = []
@@ -212,17 +193,9 @@ class SendPath:
         self, connection: Connection, fields: SendFields, topic: Topic, body: bytes, now: int
     ) -> bytes:
         """Append the messages of a clean batch; their ids, or nothing when it is not clean."""
-        if any(name in body for name in SPECIAL):
-            return b""
-        tags_code = self._tags_code if b"TAGS\x01" in body else _no_tags
         try:
-            members = decode_batch(body)
-            items = [
-                (flag, one, own, tags_code(own))
-                for flag, one, own in members
-                if one and own[-1:] == properties.VALUE_END
-            ]
-            if len(items) != len(members) or self._batch_bytes(fields.topic, body, items) > self._batch_max:
+            items = self._items.of_clean_batch(fields.topic, body)
+            if not items:
                 return b""
             places = self._store.append_batch(
                 topic.queues[fields.e],
@@ -287,23 +260,6 @@ class SendPath:
         connection.write(
             b"".join([frame(code, opaque, q, offset, mid, key) for opaque, q, offset, mid, key in stored])
         )
-
-    def _tags_code(self, text: bytes) -> int:
-        """The tag code of a property string; codes of tags already seen are kept."""
-        at = text.rfind(b"TAGS\x01")
-        if at < 0:
-            return 0
-        if at and text[at - 1] != 2:
-            tags = properties.find(text, b"TAGS")
-            return 0 if tags is None else java_hash(tags.decode("utf-8", "replace"))
-        end = text.find(b"\x02", at)
-        tags = text[at + 5 : end if end >= 0 else None]
-        code = self._tag_codes.get(tags)
-        if code is None:
-            if len(self._tag_codes) >= TAG_CODES_KEPT:
-                self._tag_codes.clear()
-            code = self._tag_codes[tags] = java_hash(tags.decode("utf-8", "replace")) if tags else 0
-        return code
 
     def _refusal(self) -> tuple[ResponseCode, str] | None:
         """Why no message can be taken at all now, or None."""
@@ -432,8 +388,8 @@ class SendPath:
         unique_key = properties.find(text, b"UNIQ_KEY") or b""
         if not unique_key and not request.batch:
             unique_key = self._unique_ids.next(self._clock.now_ms()).encode()
-            text = _ended(text) + b"UNIQ_KEY\x01" + unique_key + properties.VALUE_END
-        items = self._items(command, request, text)
+            text = ended(text) + b"UNIQ_KEY\x01" + unique_key + properties.VALUE_END
+        items = self._items.of_request(command, request, text)
         queue, recall = topic.queues[queue_id], b""
         if asks_for_judgement(command.ext):
             self._store_judged(connection, command, request, topic, queue, items, unique_key)
@@ -511,75 +467,6 @@ class SendPath:
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         return encode_half(own, request.topic, queue_id, len(self._added))
 
-    def _items(self, command: Command, request: SendMessageRequest, text: bytes) -> list[ChunkItem]:
-        """The messages of a request, checked against every limit before any is stored."""
-        if not request.batch:
-            own = self._checked(command.body, text)
-            return [(request.flag, command.body, own, self._tags_code(own))]
-        body_max, own_max = self._body_max, PROPERTIES_BYTES_MAX - len(self._added)
-        self._refuse_delay(text)
-        special = any(name in command.body for name in SPECIAL)
-        tags_code = self._tags_code if b"TAGS\x01" in command.body else _no_tags
-        items: list[ChunkItem] = []
-        try:
-            for flag, body, own in decode_batch(command.body):
-                if special or not (0 < len(body) <= body_max and 0 < len(own) <= own_max and own[-1] == 2):
-                    own = self._checked(body, own)
-                if special:
-                    self._refuse_delay(own)
-                items.append((flag, body, own, tags_code(own)))
-        except RecordError as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
-        total = self._batch_bytes(request.topic, command.body, items)
-        if total > self._batch_max:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: a batch of {total} bytes, the limit is {self._batch_max}; send "
-                "fewer messages at once",
-            )
-        return items
-
-    def _batch_bytes(self, topic: str, body: bytes, items: list[ChunkItem]) -> int:
-        """How long the records of a batch are, all together."""
-        added = FIXED_BYTES_V1 + len(topic) + len(self._added) - BATCH_FIXED_BYTES
-        return len(body) + len(items) * added
-
-    def _refuse_delay(self, text: bytes) -> None:
-        """A batch goes into one queue, so none of its messages may wait in another (broker:2.3)."""
-        own = properties.decode(text)
-        try:
-            waits = delay_level(own) > 0
-        except RerouteRefused as refused:
-            raise Refused(refused.code, refused.remark) from None
-        if waits or any(name in own for name in TIMER_PROPERTIES):
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "the message is illegal: a batch may not hold delayed or timed messages; send them singly",
-            )
-
-    def _checked(self, body: bytes, text: bytes) -> bytes:
-        """The message's own properties as they are stored, without POP_CK; what the broker adds will fit."""
-        if not body:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: its body is empty")
-        if len(body) > self._body_max:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its body has {len(body)} bytes, maxMessageSize is {self._body_max}",
-            )
-        own = properties.decode(text)
-        if "POP_CK" in own:
-            del own["POP_CK"]
-            text = properties.encode(own)
-        text = _ended(text)
-        length = len(text) + len(self._added)
-        if length > PROPERTIES_BYTES_MAX:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its properties take {length} bytes, "
-                f"the limit is {PROPERTIES_BYTES_MAX}",
-            )
-        return text
-
     def _append(
         self,
         connection: Answered,
@@ -610,16 +497,6 @@ class SendPath:
 def _quotable(unique_key: bytes) -> bytes:
     """A unique key as it stands in a JSON text."""
     return unique_key if not unique_key or unique_key.isalnum() else json_text(unique_key)
-
-
-def _no_tags(text: bytes) -> int:
-    """The tag code of messages in a batch without any tag."""
-    return 0
-
-
-def _ended(text: bytes) -> bytes:
-    """A property string that more can be appended to: older writers leave out the last separator."""
-    return text + properties.VALUE_END if text and text[-1] != 2 else text
 
 
 def _store_refusal(error: StoreError) -> tuple[ResponseCode, str]:
