@@ -108,6 +108,16 @@ def test_a_silent_name_server_does_not_keep_it_from_a_broker_that_is_back() -> N
     flow(test)
 
 
+def test_the_groups_offset_is_the_masters() -> None:
+    async def test(cluster: FakeCluster, reader: QueueReader) -> None:
+        assert await reader.committed(QUEUE) is None
+        cluster.broker.offsets["g", "T", 0] = 7
+        cluster.broker.offsets["other", "T", 0] = 9
+        assert await reader.committed(QUEUE) == 7
+
+    flow(test)
+
+
 def test_a_broker_that_nobody_knows_is_named() -> None:
     async def test(cluster: FakeCluster, reader: QueueReader) -> None:
         with pytest.raises(ClientError, match="broker-z"):

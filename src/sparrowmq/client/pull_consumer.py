@@ -344,7 +344,7 @@ class PullConsumer:
         """
         store = self._need_store()
         known = None if from_store else store.get(queue)
-        return await self._read_committed(queue) if known is None else known
+        return await self._reader.committed(queue) if known is None else known
 
     async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
@@ -466,7 +466,7 @@ class PullConsumer:
         """
         self._need_group()
         known = None if self._plan.mode is Mode.NONE else self._need_store().get(queue)
-        return await self._read_committed(queue) if known is None else known
+        return await self._reader.committed(queue) if known is None else known
 
     async def commit(
         self,
@@ -573,10 +573,6 @@ class PullConsumer:
         self._life.to(State.FAILED)
         if self._lite is not None:
             self._lite.end()
-
-    async def _read_committed(self, queue: MessageQueue) -> int | None:
-        group = self._need_group()
-        return await self._reader.ask(queue, lambda brokers, at: brokers.query_offset(at, group, queue))
 
     async def _send_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         async def send(brokers: BrokerRequests, address: str) -> None:

@@ -80,6 +80,10 @@ class QueueReader:
         with self._noting_silence(queue):
             return await question(self._running().brokers, address)
 
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's committed offset; None when it has none. Raises as `ask`."""
+        return await self.ask(queue, lambda brokers, at: brokers.query_offset(at, self._group, queue))
+
     async def pull(self, queue: MessageQueue, offset: int, wish: PullWish) -> PullAnswer:
         """What a broker gives from `offset` on. Raises as `ask`, and `InvalidExpressionError`."""
         instance = self._running()
