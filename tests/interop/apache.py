@@ -40,8 +40,8 @@ OPEN_MODULES: Final = (
 )
 QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 MAVEN_SECONDS_MAX: Final = 600
-BOOT_SECONDS_MAX: Final = 60
-REGISTER_SECONDS_MAX: Final = 60
+BOOT_SECONDS_MAX: Final = 100
+REGISTER_SECONDS_MAX: Final = 100
 STOP_SECONDS_MAX: Final = 30
 
 
