@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as dataset
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from tests.support import until_sync
 
 import sparrowmq as mq
 
 DIGITS: Final = 12
 COLUMNS: Final = ("broker", "queue_id", "queue_offset", "body")
-GATE_SECONDS: Final = 300.0
+GATE_SECONDS: Final = 300
 NAMES_SHOWN: Final = 5
 
 
@@ -263,7 +263,7 @@ class Run:
         assert error is None, error
         return bool(self.query.isActive)
 
-    def finish(self, seconds: float = GATE_SECONDS) -> None:
+    def finish(self, seconds: int = GATE_SECONDS) -> None:
         """Wait for an AvailableNow query to end well."""
         assert self.query is not None
         try:
@@ -272,7 +272,7 @@ class Run:
         finally:
             self.query.stop()
 
-    def drain(self, seconds: float = GATE_SECONDS) -> None:
+    def drain(self, seconds: int = GATE_SECONDS) -> None:
         """Wait until a running query has written as many rows as were sent."""
         until_sync(lambda: self.check() and self.before + self.sink.total >= self.ledger.count, seconds)
 

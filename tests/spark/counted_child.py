@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.counted import GATE_SECONDS, Gate, Ledger, Run, ToParquet
 
 HELD_BATCH: Final = 2

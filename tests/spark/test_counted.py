@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,7 +51,7 @@ SEED = 20_261_121
 def small_batches(spark: SparkSession) -> Iterator[None]:
     """Arrow batches between JVM and Python small enough for a gate to stand between two of them."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(name)
+    before = spark.conf.get(name) or ""
     spark.conf.set(name, ARROW_ROWS)
     yield
     spark.conf.set(name, before)
@@ -233,7 +234,7 @@ def test_a_killed_driver_leaves_no_gap_and_no_double(
     ledger = Ledger(fleet.namesrv, "Driver")
     ledger.send(4 * ROWS, size=SIZE)
     options = {"maxOffsetsPerTrigger": str(ROWS // 2), "maxPartitions": "1"}
-    plan = {
+    plan: dict[str, object] = {
         "namesrv": fleet.namesrv,
         "topic": "Driver",
         "root": str(tmp_path),
@@ -278,7 +279,7 @@ def expire(cluster: LocalCluster) -> dict[int, int]:
 
 @pytest.mark.proves("spark:S-52")
 def test_retention_passes_the_reader(spark: SparkSession, tmp_path: Path) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "mapped_file_size_commit_log": 1 << 17,
         "clean_resource_interval": 20,
         "delete_commit_log_files_interval": 1,
