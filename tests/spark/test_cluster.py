@@ -17,10 +17,10 @@ from tests.spark.standalone import ROOT, Standalone
 from sparrowmq.spark.shipping import package_zip
 from sparrowmq.testing import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 SOURCE = ROOT / "src"
-DRIVER_SECONDS = 200
+DRIVER_SECONDS = 600
 SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "512m",
