@@ -97,6 +97,21 @@ def test_the_time_starts_again_with_each_month(month: tuple[int, int], following
     assert int(ids.next(at(*following, 1))[20:28], 16) == 0
 
 
+@pytest.mark.parametrize("month", [2, 11, 12])
+def test_the_month_is_worked_out_once(month: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_month, worked_out = UniqueIds._set_month, list[int]()
+
+    def noted(ids: UniqueIds, now_ms: int) -> None:
+        worked_out.append(now_ms)
+        set_month(ids, now_ms)
+
+    monkeypatch.setattr(UniqueIds, "_set_month", noted)
+    ids = UniqueIds("10.0.0.1")
+    for day in (1, 5, 28):
+        ids.next(at(2024, month, day))
+    assert worked_out == [at(2024, month, 1)]
+
+
 @pytest.mark.proves("client:B-86")
 def test_a_clock_set_back_a_little_before_the_month_counts_as_its_start() -> None:
     ids = UniqueIds("10.0.0.1")

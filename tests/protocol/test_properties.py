@@ -91,6 +91,7 @@ def test_find_is_anchored_at_the_start_of_a_property() -> None:
     data = b"X_KEYS\x01no\x02VALUE\x01KEYS\x01no\x02"
     assert properties.find(data, b"KEYS") is None
     assert properties.find(b"KEYS\x01yes\x02" + data, b"KEYS") == b"yes"
+    assert properties.find(b"KEYS\x01old\x02KEYS\x01new\x02" + data, b"KEYS") == b"new"
 
 
 @pytest.mark.parametrize("end", range(1, 21))
