@@ -51,14 +51,18 @@ class Rig:
             store_host=STORE_HOST,
         )
         config = root / "config"
-        self.topics = TopicTable(self.settings, self.store, ConfigFile(config / "topics.json"), self.clock)
-        self.groups = GroupTable(ConfigFile(config / "subscriptionGroup.json"), self.clock, auto_create=True)
+        self.pool = ThreadPoolExecutor(1)
+        self.topics = TopicTable(
+            self.settings, self.store, ConfigFile(config / "topics.json"), self.clock, pool=self.pool
+        )
+        self.groups = GroupTable(
+            ConfigFile(config / "subscriptionGroup.json"), self.clock, auto_create=True, pool=self.pool
+        )
         self.clients = ClientTable()
         self.offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"))
         self.filters = ConsumerFilters(
             ConfigFile(config / "consumerFilter.json"), self.clock, BloomFilter(), keep_ms=86_400_000
         )
-        self.pool = ThreadPoolExecutor(1)
         self.flusher = Flusher(
             self.store,
             self.pool,

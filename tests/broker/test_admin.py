@@ -187,7 +187,7 @@ def test_a_group_goes_with_its_retry_topic_and_its_offsets_when_asked(
     desk: Desk, asked: dict[str, str], kept: int | None
 ) -> None:
     desk.create()
-    desk.rig.groups.put(SubscriptionGroupConfig(group_name="g"))
+    run(desk.rig.groups.put([SubscriptionGroupConfig(group_name="g")]))
     desk.rig.topics.put(TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1))
     desk.rig.offsets.commit("T", "g", 0, 2)
     desk.rig.offsets.commit("%RETRY%g", "g", 0, 1)

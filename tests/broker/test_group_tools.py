@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.broker.rig import STORE_HOST, Rig, connection
+from tests.support import run
 
 from sparrowmq.broker.clients import ConsumerGroup, Member
 from sparrowmq.broker.group_tools import GroupTools
@@ -26,7 +27,7 @@ from sparrowmq.protocol.bodies import (
     SubscriptionGroupList,
     TopicConfig,
 )
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.java_json import loads
 from sparrowmq.store import disk
@@ -144,7 +145,7 @@ def test_topics_an_online_group_left_are_cloned_only_when_offline_is_said(desk: 
 @pytest.mark.proves("broker:16.3")
 def test_statistics_of_all_groups(desk: Desk) -> None:
     for name in ("g", "idle"):
-        desk.rig.groups.put(SubscriptionGroupConfig(group_name=name))
+        run(desk.rig.groups.put([SubscriptionGroupConfig(group_name=name)]))
     desk.rig.offsets.commit("T", "g", 0, 1)
     desk.rig.offsets.commit("Ordered", "g", 0, 0)
     value = loads(desk.ask(desk.tools.stats_of_all).body)
@@ -210,7 +211,8 @@ def test_a_ban_that_cannot_be_saved_does_not_hold(desk: Desk, monkeypatch: pytes
 def test_several_groups_at_once_all_or_none(desk: Desk) -> None:
     def put(*names: str) -> int:
         body = SubscriptionGroupList([SubscriptionGroupConfig(group_name=name) for name in names]).encode()
-        return desk.ask(desk.tools.put_all, body).code
+        request = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, 1, body=body)
+        return run(desk.tools.put_all(connection(), request)).code
 
     assert put("one", "two") == ResponseCode.SUCCESS
     assert {"one", "two"} <= set(desk.rig.groups.configs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.broker.rig import STORE_HOST, Rig, connection
+from tests.support import run
 
 from sparrowmq.broker.inner import InnerMessage
 from sparrowmq.broker.progress import Progress
@@ -25,7 +26,7 @@ class Desk:
     def __init__(self, root: Path, *, cached_ratio: int = 40) -> None:
         rig = self.rig = Rig(root)
         rig.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
-        rig.groups.put(SubscriptionGroupConfig(group_name="g"))
+        run(rig.groups.put([SubscriptionGroupConfig(group_name="g")]))
         self.times = []
         for _ in range(COUNT):
             rig.clock.ms += SECOND

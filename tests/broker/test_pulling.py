@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.broker.rig import Rig, connection, pull_ext, send_command
+from tests.support import run
 
 from sparrowmq.broker import pulling as module
 from sparrowmq.broker.clients import ConsumerGroup, Member
@@ -128,7 +129,7 @@ def refuse_writes_only(rig: Rig) -> None:
 
 
 def refuse_group(rig: Rig) -> None:
-    rig.groups.put(SubscriptionGroupConfig(group_name="g", consume_enable=False))
+    run(rig.groups.put([SubscriptionGroupConfig(group_name="g", consume_enable=False)]))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_a_topic_the_group_does_not_subscribe_is_refused(rig: Rig) -> None:
 @pytest.mark.parametrize("allowed", [True, False])
 def test_broadcasting_is_refused_to_groups_that_may_not(rig: Rig, allowed: bool) -> None:
     fill(rig, 1)
-    rig.groups.put(SubscriptionGroupConfig(group_name="g", consume_broadcast_enable=allowed))
+    run(rig.groups.put([SubscriptionGroupConfig(group_name="g", consume_broadcast_enable=allowed)]))
     subscribe(rig, SubscriptionData("TopicTest"), model=MessageModel.BROADCASTING)
     answer = pull(rig, sysFlag=0)
     if allowed:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.rig import Rig, connection, send_command
 from tests.protocol import recorded
+from tests.support import run
 
 from sparrowmq.broker.send_back import SendBack, retry_level
 from sparrowmq.core.errors import StoreFullError
@@ -138,7 +139,7 @@ def test_after_the_last_retry_it_is_a_dead_letter(
 def test_the_groups_own_limits_count(rig: Rig) -> None:
     group = rig.groups.get("g")
     assert group is not None
-    rig.groups.put(replace(group, retry_max_times=1, retry_queue_nums=8))
+    run(rig.groups.put([replace(group, retry_max_times=1, retry_queue_nums=8)]))
     first = sent(rig)
     for _ in range(40):
         back(rig, first.physical_offset)
@@ -153,7 +154,7 @@ def test_the_groups_own_limits_count(rig: Rig) -> None:
 def test_a_group_without_retry_queues_drops_the_message(rig: Rig) -> None:
     group = rig.groups.get("g")
     assert group is not None
-    rig.groups.put(replace(group, retry_queue_nums=0))
+    run(rig.groups.put([replace(group, retry_queue_nums=0)]))
     end = rig.store.position
     assert back(rig, 12345).code == ResponseCode.SUCCESS
     assert rig.store.position == end and "%RETRY%g" not in rig.topics.configs

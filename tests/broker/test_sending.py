@@ -25,6 +25,7 @@ from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
 from sparrowmq.protocol.headers import to_ext
 from sparrowmq.protocol.hot import decode_pull
 from sparrowmq.protocol.record import decode_records
+from sparrowmq.store import disk
 
 
 @pytest.fixture
@@ -165,6 +166,56 @@ def test_an_unknown_topic_is_made_and_answered_once_name_servers_know_it(rig: Ri
     assert rig.topics.configs["Fresh"].perm == 6
     rig.sending.store_chunk(client, [hot_send(send_command(topic="Fresh"))])
     assert client.answers()[0].ext["queueOffset"] == "1"
+
+
+async def _held_send(rig: Rig, client: Any, **fields: Any) -> None:
+    """A send whose answer comes later; its topic is not saved yet."""
+    command = send_command(topic="Fresh", **fields)
+    assert rig.sending.store_chunk(client, [hot_send(command)]) == [hot_send(command)]
+    answer = rig.sending.handle(client, command)
+    assert answer is not None and not isinstance(answer, Command)
+    assert client.written == b""
+    await answer
+
+
+def test_nobody_is_told_of_a_message_in_a_topic_that_a_crash_would_lose(rig: Rig) -> None:
+    maker, other = connection(1), connection(2)
+
+    async def scenario() -> None:
+        await asyncio.gather(_held_send(rig, maker), _held_send(rig, other, opaque=2))
+
+    run(scenario())
+    assert rig.registration.waited == 1, "only who made it waits for name servers"
+    for client, offset in ((maker, "0"), (other, "1")):
+        (answer,) = client.answers()
+        assert (answer.code, answer.ext["queueOffset"]) == (ResponseCode.SUCCESS, offset)
+    assert rig.sending.store_chunk(other, [hot_send(send_command(topic="Fresh"))]) == []
+
+
+def test_a_topic_that_cannot_be_saved_is_refused_to_all_who_sent_to_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = [connection(number) for number in (1, 2, 3)]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def scenario() -> None:
+        flags = (0, 0, FLAG_ONEWAY)
+        await asyncio.gather(
+            *(_held_send(rig, one, flag=flag) for one, flag in zip(clients, flags, strict=True))
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace", full)
+        run(scenario())
+    for client in clients[:2]:
+        (answer,) = client.answers()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "topics.json: No space left on device" in (answer.remark or "")
+    assert clients[2].written == b"" and "Fresh" not in rig.topics.configs
+    run(_held_send(rig, clients[0]))
+    assert clients[0].answers()[0].code == ResponseCode.SUCCESS
 
 
 def test_a_topic_made_by_a_send_that_is_refused_is_registered_all_the_same(rig: Rig) -> None:

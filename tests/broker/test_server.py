@@ -14,7 +14,7 @@ from tests.broker.rig import pull_ext, send_command
 from tests.support import run, until
 
 from sparrowmq.broker.server import Broker
-from sparrowmq.core.errors import SettingsError, SparrowError, StoreLockedError
+from sparrowmq.core.errors import SettingsError, SparrowError, StoreFullError, StoreLockedError
 from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.nameserver.server import NameServer
@@ -392,6 +392,52 @@ def test_a_missing_name_server_is_reported_once_and_the_broker_serves(
         run(scenario())
     told = [record for record in caplog.records if "127.0.0.1:1" in record.getMessage()]
     assert len(told) == 1
+
+
+def test_topics_and_groups_that_come_together_share_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves: dict[str, int] = {}
+    save = ConfigFile.save
+
+    def counted(file: ConfigFile, value: dict[str, Any]) -> None:
+        saves[file.path.name] = saves.get(file.path.name, 0) + 1
+        save(file, value)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("First")
+            monkeypatch.setattr(ConfigFile, "save", counted)
+            answers = await asyncio.gather(*(call.create(f"Topic{number}") for number in range(200)))
+            assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+            table = ConfigFile(tmp_path / "config" / "topics.json").load()["topicConfigTable"]
+            assert {f"Topic{number}" for number in range(200)} <= table.keys()
+            groups = tuple(ConsumerData(f"group{number}") for number in range(200))
+            beat = HeartbeatData(client_id="c", consumers=groups)
+            await call(Command(RequestCode.HEART_BEAT, body=beat.encode()))
+
+    run(scenario())
+    assert saves["topics.json"] < 20 and saves["subscriptionGroup.json"] < 5
+    stored = ConfigFile(tmp_path / "config" / "subscriptionGroup.json").load()["subscriptionGroupTable"]
+    assert {f"group{number}" for number in range(200)} <= stored.keys(), "a clean stop loses none"
+
+
+def test_tables_that_cannot_be_saved_at_the_end_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(file: ConfigFile, value: dict[str, Any]) -> None:
+        raise StoreFullError(f"no room for {file.path.name}")
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as call:
+            monkeypatch.setattr(ConfigFile, "save", full)
+            beat = HeartbeatData(client_id="c", consumers=(ConsumerData("new"),))
+            await call(Command(RequestCode.HEART_BEAT, body=beat.encode()))
+
+    with caplog.at_level("ERROR", "sparrowmq.broker"):
+        run(scenario())
+    lost = [text for text in caplog.messages if "is lost until its clients come again" in text]
+    assert [text.split()[-1] for text in lost] == ["topics.json", "subscriptionGroup.json"]
 
 
 def test_closing_twice_is_harmless(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.broker.rig import Rig
+from tests.support import run
 
 from sparrowmq.broker.topics import TopicTable, system_topics
 from sparrowmq.core.errors import StoreCorruptError, StoreFullError
@@ -136,7 +138,6 @@ def test_a_table_that_cannot_be_saved_stays_as_it_was(rig: Rig, monkeypatch: pyt
         for change in (
             lambda: rig.topics.put(TopicConfig(topic_name="A", read_queue_nums=5, write_queue_nums=5)),
             lambda: rig.topics.ensure("B", 1),
-            lambda: rig.topics.create_from_template("C", "TBW102", 4),
             lambda: rig.topics.delete("A"),
         ):
             with pytest.raises(StoreFullError, match=r"topics\.json: No space left on device; free space"):
@@ -144,6 +145,58 @@ def test_a_table_that_cannot_be_saved_stays_as_it_was(rig: Rig, monkeypatch: pyt
             assert (rig.topics.configs, rig.topics.version) == before
             assert rig.topics.get("A") is opened
     assert rig.topics.ensure("B", 1)
+
+
+def test_a_topic_is_special_until_it_is_saved(rig: Rig) -> None:
+    rig.topics.create_from_template("New", "TBW102", 4)
+    rig.topics.ensure_soon("%RETRY%g", 1)
+    opened = rig.topics.get("New")
+    assert opened is not None and opened.special and rig.topics.is_unsaved("New")
+    assert "New" not in reloaded(rig).configs
+    run(rig.topics.kept(["New"]))
+    assert rig.topics.get("New") is opened and not opened.special and not rig.topics.is_unsaved("New")
+    again = reloaded(rig)
+    assert again.configs["New"] == opened.config and "%RETRY%g" in again.configs
+    assert again.version == rig.topics.version
+    retry = rig.topics.get("%RETRY%g")
+    assert retry is not None and retry.special
+
+
+def test_a_change_that_is_saved_at_once_takes_along_what_waited(rig: Rig) -> None:
+    rig.topics.put_soon(TopicConfig(topic_name="A", read_queue_nums=3))
+    assert not rig.topics.put_soon(TopicConfig(topic_name="A", read_queue_nums=3))
+    rig.topics.ensure("B", 1)
+    assert {"A", "B"} <= reloaded(rig).configs.keys()
+    assert not rig.topics.is_unsaved("A")
+    rig.topics.ensure_soon("C", 1)
+    rig.topics.save()
+    assert "C" in reloaded(rig).configs
+
+
+def test_what_waited_for_a_save_that_fails_is_as_on_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = TopicConfig(topic_name="A", read_queue_nums=1, write_queue_nums=1)
+    rig.topics.put(before)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def two(first: list[str], second: list[str]) -> list[BaseException | None]:
+        waits = (rig.topics.kept(first), rig.topics.kept(second))
+        return await asyncio.gather(*waits, return_exceptions=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace", full)
+        rig.topics.put_soon(TopicConfig(topic_name="A", read_queue_nums=5))
+        rig.topics.put_soon(TopicConfig(topic_name="A", read_queue_nums=6))
+        rig.topics.put_soon(TopicConfig(topic_name="B"))
+        rig.topics.ensure_soon("%RETRY%g", 1)
+        errors = run(two(["A"], ["A", "B"]))
+        assert all(isinstance(error, StoreFullError) for error in errors)
+        assert rig.topics.configs["A"] == before and "B" not in rig.topics.configs
+        assert not rig.topics.is_unsaved("A")
+        assert "%RETRY%g" in rig.topics.configs, "nobody waited for it: it is saved later"
+    rig.topics.save()
+    assert reloaded(rig).configs == rig.topics.configs
 
 
 @pytest.mark.parametrize("text", ['{"topicConfigTable":5}', '{"topicConfigTable":{"A":{"perm":"x"}}}'])

@@ -105,7 +105,9 @@ class TopicAdmin:
             topic_sys_flag=request.topic_sys_flag or 0,
             order=request.order,
         )
-        if self._topics.put(config):
+        changed = self._topics.put_soon(config)
+        await self._topics.kept([config.topic_name])
+        if changed:
             await self._registration.changed()
         return answer(command)
 
@@ -124,7 +126,8 @@ class TopicAdmin:
             if problem is not None:
                 return refusal(command, ResponseCode.INVALID_PARAMETER, problem)
         for config in configs:
-            changed |= self._topics.put(config)
+            changed |= self._topics.put_soon(config)
+        await self._topics.kept([config.topic_name for config in configs])
         if changed:
             await self._registration.changed()
         return answer(command)
@@ -225,7 +228,7 @@ class GroupAdmin:
             check_group(config.group_name)
         except InvalidNameError as error:
             return refusal(command, ResponseCode.INVALID_PARAMETER, str(error))
-        self._groups.put(config)
+        await self._groups.put([config])
         return answer(command)
 
     def all_configs(self, connection: Connection, command: Command) -> Command:

@@ -34,3 +34,7 @@ class HeldAnswers:
         waiting, self._waiting = self._waiting, None
         if waiting:
             self._connection.write(b"".join(waiting))
+
+    def refuse(self, answer: Command) -> None:
+        """Write `answer` instead of what waits and of what comes later."""
+        self._connection.send(answer)

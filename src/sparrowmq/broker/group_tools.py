@@ -71,7 +71,7 @@ class GroupTools:
         self._clock = clock
         self._address = address
 
-    def put_all(self, connection: Connection, command: Command) -> Command:
+    async def put_all(self, connection: Connection, command: Command) -> Command:
         """225: create or change several groups; none when one of them is illegal."""
         configs = SubscriptionGroupList.decode(command.body).group_config_list
         for config in configs:
@@ -79,8 +79,7 @@ class GroupTools:
                 check_group(config.group_name)
             except InvalidNameError as error:
                 return refusal(command, ResponseCode.INVALID_PARAMETER, str(error))
-        for config in configs:
-            self._groups.put(config)
+        await self._groups.put(configs)
         return answer(command)
 
     def time_spans(self, connection: Connection, command: Command) -> Command:

@@ -1,39 +1,47 @@
 """Subscription groups: which consumer groups the broker knows and how they may consume (broker:1.4, 6.1).
 
-Kept in `config/subscriptionGroup.json`, saved on every change.
+Kept in `config/subscriptionGroup.json`; see `TableFile` for when it is saved.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from sparrowmq.broker.table_file import TableFile
 from sparrowmq.core.errors import InvalidNameError, StoreCorruptError, StoreError
 from sparrowmq.core.names import SYSTEM_GROUPS, check_group, is_system_group
 from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
-from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
     from sparrowmq.store.config_file import ConfigFile
 
-log = logging.getLogger("sparrowmq.broker")
 FORBIDDEN_TO_READ: Final = 4
 """The bit of a forbidden table's entry that stops pulls."""
+
+
+class Groups(NamedTuple):
+    """The table at one moment."""
+
+    configs: dict[str, SubscriptionGroupConfig]
+    forbidden: dict[str, dict[str, int]]
+    version: DataVersion
 
 
 class GroupTable:
     """All subscription groups of one broker; unknown ones are made on demand when `auto_create` is on."""
 
-    def __init__(self, file: ConfigFile, clock: Clock, *, auto_create: bool) -> None:
-        self._file = file
+    def __init__(
+        self, file: ConfigFile, clock: Clock, *, auto_create: bool, pool: Executor | None = None
+    ) -> None:
         self._clock = clock
         self._auto_create = auto_create
         self.configs = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
-        self._occasional = OccasionalLog(log)
         self.version = DataVersion(timestamp=clock.now_ms())
         stored = file.load()
         try:
@@ -42,6 +50,11 @@ class GroupTable:
             raise StoreCorruptError(
                 f"{file.path} is not a table of groups ({error}); restore or remove it"
             ) from error
+        self._file = TableFile(file, self._snapshot, _content, pool=pool)
+        self.keep_saving = self._file.run
+
+    def _snapshot(self) -> Groups:
+        return Groups(self.configs, self._forbidden, self.version)
 
     def _load(self, data: dict[str, Any]) -> None:
         for name, raw in (data.get("subscriptionGroupTable") or {}).items():
@@ -53,8 +66,8 @@ class GroupTable:
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """The group, made with defaults if that is allowed and the name is legal; else None.
 
-        One that was made here and cannot be saved is there all the same, so that a full disk can be read: its
-        consumers make it again after a restart.
+        One that was made here is saved soon. If it cannot be saved it is there all the same, so that a full
+        disk can be read: its consumers make it again after a restart.
         """
         found = self.configs.get(name)
         if found is not None or not (self._auto_create or is_system_group(name)):
@@ -64,11 +77,7 @@ class GroupTable:
         except InvalidNameError:
             return None
         config = SubscriptionGroupConfig(group_name=name)
-        try:
-            self.put(config)
-        except StoreError as error:
-            self.configs = self.configs | {name: config}
-            self._occasional.write(logging.ERROR, "unsaved", f"group {name} is not saved: {error}")
+        self._change(self.configs | {name: config})
         return config
 
     def is_forbidden(self, name: str, topic: str) -> bool:
@@ -81,34 +90,59 @@ class GroupTable:
         bits = topics.get(topic, 0) & ~FORBIDDEN_TO_READ | (FORBIDDEN_TO_READ if forbidden else 0)
         topics[topic] = bits
         kept = {other: value for other, value in topics.items() if value}
-        before, self._forbidden = self._forbidden, self._forbidden | {name: kept}
+        table = self._forbidden | {name: kept}
         if not kept:
-            del self._forbidden[name]
+            del table[name]
+        self._save(self.configs, table)
+
+    async def put(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create or change groups, on disk when this returns; many callers share a save.
+
+        Raises `StoreError`, with these groups as the disk has them, if it cannot be saved.
+        """
+        wanted = {config.group_name: config for config in configs}
+        self._change(self.configs | wanted)
         try:
-            self._save(self.configs)
+            await self._file.saved()
         except StoreError:
-            self._forbidden = before
+            stored, kept = self._file.on_disk.configs, dict(self.configs)
+            for name in wanted:
+                kept.pop(name, None)
+                if name in stored:
+                    kept[name] = stored[name]
+            self._change(kept)
             raise
 
-    def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create or change a group. Raises `StoreError`, with the table as it was, if it cannot be saved."""
-        self._save(self.configs | {config.group_name: config})
-
     def delete(self, name: str) -> bool:
-        """Forget a group; False when it is unknown. Raises as `put`."""
+        """Forget a group; False when it is unknown. Raises `StoreError`, with all as it was, if not saved."""
         if name not in self.configs:
             return False
-        self._save({other: config for other, config in self.configs.items() if other != name})
+        kept = {other: config for other, config in self.configs.items() if other != name}
+        self._save(kept, self._forbidden)
         return True
 
-    def _save(self, configs: dict[str, SubscriptionGroupConfig]) -> None:
+    def _save(
+        self, configs: dict[str, SubscriptionGroupConfig], forbidden: dict[str, dict[str, int]]
+    ) -> None:
         """Write a changed table; only then it is the table."""
         version = self.version.bumped(self._clock.now_ms())
-        self._file.save(
-            {
-                "dataVersion": msgspec.to_builtins(version),
-                "forbiddenTable": self._forbidden,
-                "subscriptionGroupTable": msgspec.to_builtins(configs),
-            }
-        )
-        self.configs, self.version = configs, version
+        self._file.save(Groups(configs, forbidden, version))
+        self.configs, self._forbidden, self.version = configs, forbidden, version
+
+    def _change(self, configs: dict[str, SubscriptionGroupConfig]) -> None:
+        """Take over a table that is saved later."""
+        self.configs, self.version = configs, self.version.bumped(self._clock.now_ms())
+        self._file.changed()
+
+    def save(self) -> None:
+        """Write what is not on disk yet; raises `StoreError`."""
+        if not self._file.is_saved:
+            self._file.save()
+
+
+def _content(table: Groups) -> dict[str, Any]:
+    return {
+        "dataVersion": msgspec.to_builtins(table.version),
+        "forbiddenTable": table.forbidden,
+        "subscriptionGroupTable": msgspec.to_builtins(table.configs),
+    }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
-from sparrowmq.core.errors import InvalidNameError, StoreError
+from sparrowmq.core.errors import InvalidNameError
 from sparrowmq.core.names import check_topic, retry_topic
 from sparrowmq.protocol.bodies import ConsumerList, HeartbeatData, MessageModel
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -20,7 +19,6 @@ from sparrowmq.protocol.headers import (
     from_ext,
     to_ext,
 )
-from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.broker.filters import ConsumerFilters
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.transport.connection import Connection
 
-log = logging.getLogger("sparrowmq.broker")
 SILENT_SECONDS_MAX: Final = 120.0
 
 
@@ -52,7 +49,6 @@ class Membership:
         self._topic_made = topic_made
         self._at_once = at_once
         self._changed: dict[str, None] = {}
-        self._occasional = OccasionalLog(log)
 
     def heartbeat(self, connection: Connection, command: Command) -> Command:
         """34: register a client's producers and consumers; makes groups and retry topics on demand."""
@@ -120,12 +116,7 @@ class Membership:
             check_topic(topic)
         except InvalidNameError:
             return False
-        try:
-            return queues > 0 and self._topics.ensure(topic, queues)
-        except StoreError as error:  # the next heartbeat tries again; until then messages can be read
-            text = f"{topic} cannot be made, failed messages of its group cannot come back yet: {error}"
-            self._occasional.write(logging.ERROR, "retry topic", text)
-            return False
+        return queues > 0 and self._topics.ensure_soon(topic, queues)
 
     def _left(self, groups: list[ConsumerGroup]) -> None:
         """A member left these groups."""

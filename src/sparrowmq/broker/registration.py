@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.broker.sharing import SharedRun
 from sparrowmq.core.errors import TransportError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
@@ -48,6 +49,7 @@ class Registration:
         self._timeout = timeout
         self._silent: set[str] = set()
         self._occasional = OccasionalLog(log)
+        self._sharing = SharedRun(self.register)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -64,9 +66,12 @@ class Registration:
             await asyncio.gather(*(self._register_at(address, body) for address in self._addresses))
 
     async def changed(self) -> None:
-        """Topics changed: tell the name servers, for at most 2 s before the caller goes on."""
+        """Topics changed: tell the name servers, for at most 2 s before the caller goes on.
+
+        Many callers share a message.
+        """
         try:
-            await asyncio.wait_for(self.register(), CHANGE_SECONDS_MAX)
+            await asyncio.wait_for(self._sharing.join(), CHANGE_SECONDS_MAX)
         except TimeoutError:
             self._wake.set()
 

@@ -277,7 +277,8 @@ class SendPath:
     def handle(self, connection: Connection, command: Command) -> Command | Awaitable[None] | None:
         """Store one send of any form (codes 10, 310, 320); without a command its answer comes by itself.
 
-        The answer of a send that made its topic waits, as an awaitable, until name servers know it.
+        The answer of a send to a new topic waits, as an awaitable, until the topic is saved; that of the one
+        that made it until name servers know it, too.
         """
         made = False
         try:
@@ -285,16 +286,24 @@ class SendPath:
             self._check_request(request)
             request, made = self._retried(request, command.version)
             made = self._make_topic(request) or made
-            target = HeldAnswers(connection) if made else connection
+            is_new = made or self._topics.is_unsaved(request.topic)
+            target = HeldAnswers(connection) if is_new else connection
             self._store_request(target, command, request)
         except Refused as refused:
             if made:
                 self._registration.changed_soon()
             return _error(command.opaque, refused.code, refused.remark, self._hook)
-        return self._registered(target) if isinstance(target, HeldAnswers) else None
+        return self._kept(target, command, request.topic, made) if isinstance(target, HeldAnswers) else None
 
-    async def _registered(self, held: HeldAnswers) -> None:
-        await self._registration.changed()
+    async def _kept(self, held: HeldAnswers, command: Command, topic: str, made: bool) -> None:
+        try:
+            await self._topics.kept([topic])
+        except StoreError as error:
+            if not command.is_oneway:
+                held.refuse(_error(command.opaque, *_store_refusal(error), self._hook))
+            return
+        if made:
+            await self._registration.changed()
         held.release()
 
     def _request(self, command: Command) -> SendMessageRequest:
@@ -357,12 +366,9 @@ class SendPath:
         """Create the topic of a send if it is new and may be; True when it was made."""
         if self._topics.get(request.topic) is not None:
             return False
-        try:
-            made = self._topics.create_from_template(
-                request.topic, request.default_topic, request.default_topic_queue_nums
-            )
-        except StoreError as error:
-            raise Refused(*_store_refusal(error)) from None
+        made = self._topics.create_from_template(
+            request.topic, request.default_topic, request.default_topic_queue_nums
+        )
         if made is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,

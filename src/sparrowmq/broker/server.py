@@ -150,6 +150,8 @@ class Broker:
             asyncio.create_task(
                 repeat(saving, self._save_offsets, "saving consumer offsets", self._occasional)
             ),
+            asyncio.create_task(self._topics.keep_saving()),
+            asyncio.create_task(self._groups.keep_saving()),
             *self._delayed.start(),
             *self._exchange.start(self._membership.tell_changes),
             asyncio.create_task(
@@ -186,11 +188,12 @@ class Broker:
         """What the broker knows: topics, groups, offsets and filters, which have files, clients and locks."""
         settings, clock = self.settings, self._clock
         config = settings.store_path_root_dir / "config"
-        self._topics = TopicTable(settings, store, ConfigFile(config / "topics.json"), clock)
+        self._topics = TopicTable(settings, store, ConfigFile(config / "topics.json"), clock, pool=self._pool)
         self._groups = GroupTable(
             ConfigFile(config / "subscriptionGroup.json"),
             clock,
             auto_create=settings.auto_create_subscription_group,
+            pool=self._pool,
         )
         self._offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"), clock)
         for warning in self._offsets.clamp(store):
@@ -443,6 +446,11 @@ class Broker:
             self._filters.save()
         except StoreError as error:
             log.error("changes of consumer filters are lost until their groups come again: %s", error)
+        for table in (self._topics, self._groups):
+            try:
+                table.save()
+            except StoreError as error:
+                log.error("what came to a table last is lost until its clients come again: %s", error)
         self._store.close()
 
 

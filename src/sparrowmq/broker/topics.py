@@ -1,18 +1,20 @@
 """The broker's topics: what exists, how many queues, what is allowed (broker:6.1, 6.4).
 
-The table is kept in `config/topics.json`, saved on every change. System topics are put in before the file is
-read, so a stored entry of the same name wins.
+The table is kept in `config/topics.json`, see `TableFile` for when it is saved. System topics are put in
+before the file is read, so a stored entry of the same name wins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from sparrowmq.core.errors import StoreCorruptError
+from sparrowmq.broker.table_file import TableFile
+from sparrowmq.core.errors import StoreCorruptError, StoreError
 from sparrowmq.core.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, is_system_topic
 from sparrowmq.core.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from sparrowmq.protocol.bodies import DataVersion, TopicConfig
@@ -75,12 +77,29 @@ def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
     return topics
 
 
-class TopicTable:
-    """All topics of one broker. `version` grows with every change; name servers compare it."""
+class Topics(NamedTuple):
+    """The table at one moment."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore, file: ConfigFile, clock: Clock) -> None:
+    configs: dict[str, TopicConfig]
+    version: DataVersion
+
+
+class TopicTable:
+    """All topics of one broker. `version` grows with every change; name servers compare it.
+
+    A topic that is not saved yet counts as special: who sends to it waits for the save.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        file: ConfigFile,
+        clock: Clock,
+        *,
+        pool: Executor | None = None,
+    ) -> None:
         self._store = store
-        self._file = file
         self._clock = clock
         self._open: dict[str, Topic] = {}
         self.configs = {config.topic_name: config for config in system_topics(settings)}
@@ -93,6 +112,12 @@ class TopicTable:
             raise StoreCorruptError(
                 f"{file.path} is not a table of topics ({error}); restore or remove it"
             ) from error
+        self._unsaved: set[str] = set()
+        self._file = TableFile(file, self._snapshot, _content, pool=pool, settled=self._settle)
+        self.keep_saving = self._file.run
+
+    def _snapshot(self) -> Topics:
+        return Topics(self.configs, self.version)
 
     def _load(self, data: dict[str, Any]) -> None:
         stored = data.get("topicConfigTable") or {}
@@ -117,10 +142,14 @@ class TopicTable:
             config=config,
             queues=[self._store.queue(name, queue_id) for queue_id in range(count)],
             sys_flag=MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0,
-            special=name in SEND_FORBIDDEN_TOPICS or name.startswith(RETRY_PREFIX),
+            special=_is_special(name) or name in self._unsaved,
         )
         self._open[name] = topic
         return topic
+
+    def is_unsaved(self, name: str) -> bool:
+        """Whether a crash now would lose the topic."""
+        return name in self._unsaved
 
     def close(self, name: str) -> None:
         """Forget the opened queues of a topic: the store deleted some of them."""
@@ -131,7 +160,7 @@ class TopicTable:
         return name in self._reserved or is_system_topic(name)
 
     def put(self, config: TopicConfig) -> bool:
-        """Create or change a topic; False when it already was like that.
+        """Create or change a topic, on disk when this returns; False when it already was like that.
 
         Raises `StoreError`, with the table as it was, when it cannot be saved.
         """
@@ -140,6 +169,46 @@ class TopicTable:
         self._save(self.configs | {config.topic_name: config})
         self._open.pop(config.topic_name, None)
         return True
+
+    def put_soon(self, config: TopicConfig) -> bool:
+        """Create or change a topic, on disk after `kept` or soon; False when it already was like that."""
+        name = config.topic_name
+        if self.configs.get(name) == config:
+            return False
+        self._change(self.configs | {name: config})
+        self._unsaved.add(name)
+        self._open.pop(name, None)
+        return True
+
+    async def kept(self, names: Iterable[str]) -> None:
+        """Wait until the table is on disk with these topics, which many may do together.
+
+        Raises `StoreError`, with these topics as the disk has them, when it cannot be saved.
+        """
+        try:
+            await self._file.saved()
+        except StoreError:
+            self._take_back(names)
+            raise
+
+    def _take_back(self, names: Iterable[str]) -> None:
+        stored, configs = self._file.on_disk.configs, dict(self.configs)
+        for name in self._unsaved.intersection(names):
+            self._unsaved.discard(name)
+            self._open.pop(name, None)
+            configs.pop(name, None)
+            if name in stored:
+                configs[name] = stored[name]
+        self._change(configs)
+
+    def _settle(self) -> None:
+        """Topics that were saved meanwhile are as any other."""
+        stored = self._file.on_disk.configs
+        for name in [name for name in self._unsaved if self.configs.get(name) == stored.get(name)]:
+            self._unsaved.discard(name)
+            opened = self._open.get(name)
+            if opened is not None:
+                opened.special = _is_special(name)
 
     def delete(self, name: str) -> bool:
         """Forget a topic; False when it is unknown. Its queues are the store's to delete.
@@ -153,10 +222,7 @@ class TopicTable:
         return True
 
     def create_from_template(self, name: str, template: str, queues: int) -> TopicConfig | None:
-        """Auto-create `name` as `template` allows (broker:6.4); None when it does not.
-
-        Raises `StoreError` when it cannot be saved.
-        """
+        """Auto-create `name` as `template` allows (broker:6.4); None when it does not. See `put_soon`."""
         model = self.configs.get(template)
         if model is None or not model.perm & PERM_INHERIT:
             return None
@@ -168,13 +234,13 @@ class TopicTable:
             perm=model.perm & ~PERM_INHERIT,
             topic_filter_type=model.topic_filter_type,
         )
-        self.put(config)
+        self.put_soon(config)
         return config
 
     def ensure(self, name: str, queues: int, perm: int = READ_WRITE, *, sys_flag: int = 0) -> bool:
         """Create an internal topic (retry, dead letters) unless it exists; True when it was made.
 
-        Raises `StoreError` when it cannot be saved.
+        It is on disk when this returns. Raises `StoreError` when it cannot be saved.
         """
         if name in self.configs:
             return False
@@ -188,6 +254,12 @@ class TopicTable:
             )
         )
 
+    def ensure_soon(self, name: str, queues: int) -> bool:
+        """The same for one that is made again when a crash loses it: it is saved soon."""
+        if name in self.configs:
+            return False
+        return self.put_soon(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues))
+
     def names(self) -> Iterable[str]:
         """All topic names."""
         return self.configs.keys()
@@ -195,10 +267,27 @@ class TopicTable:
     def _save(self, configs: dict[str, TopicConfig]) -> None:
         """Write a changed table; only then it is the table."""
         version = self.version.bumped(self._clock.now_ms())
-        self._file.save(
-            {
-                "dataVersion": msgspec.to_builtins(version),
-                "topicConfigTable": msgspec.to_builtins(configs),
-            }
-        )
+        self._file.save(Topics(configs, version))
         self.configs, self.version = configs, version
+        self._settle()
+
+    def _change(self, configs: dict[str, TopicConfig]) -> None:
+        """Take over a table that is saved later."""
+        self.configs, self.version = configs, self.version.bumped(self._clock.now_ms())
+        self._file.changed()
+
+    def save(self) -> None:
+        """Write what is not on disk yet; raises `StoreError`."""
+        if not self._file.is_saved:
+            self._file.save()
+
+
+def _is_special(name: str) -> bool:
+    return name in SEND_FORBIDDEN_TOPICS or name.startswith(RETRY_PREFIX)
+
+
+def _content(table: Topics) -> dict[str, Any]:
+    return {
+        "dataVersion": msgspec.to_builtins(table.version),
+        "topicConfigTable": msgspec.to_builtins(table.configs),
+    }
