@@ -240,3 +240,23 @@ def test_consume_with_a_filter(sparrow: Sparrow) -> None:
     assert "column 4" in sparrow("consume", "Filtered", "--sql", "a >", status=1).err
     both = ("--sql", "a > 1", "--tags", "A")
     assert "give one of them" in sparrow("consume", "Filtered", *both, status=1).err
+
+
+def test_a_body_that_is_no_text_arrives_as_it_was(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Bytes", "--queues", "1")
+    sparrow("send", "Bytes", "a\udcffb")  # what Python makes of a byte that is no UTF-8
+    (row,) = sparrow("consume", "Bytes", "--from", "first", "--count", "1", "--format", "json").values
+    assert row["body"] == "a\ufffdb"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("Unheard", "--timeout", "0"), "no broker serves topic 'Unheard'"),
+        (("Unheard", "--from", "0001-01-01"), "--from 0001-01-01: give last, first, or a time"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_time_is_over(
+    sparrow: Sparrow, arguments: tuple[str, ...], text: str
+) -> None:
+    assert text in sparrow("consume", *arguments, status=1).err

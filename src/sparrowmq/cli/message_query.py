@@ -12,7 +12,7 @@ from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
 if TYPE_CHECKING:
     from sparrowmq.core.message import ReceivedMessage
 
-app = typer.Typer(help="Messages: get, query.", no_args_is_help=True)
+app = typer.Typer(help="Messages: get, query, trace.", no_args_is_help=True)
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 Time = Annotated[

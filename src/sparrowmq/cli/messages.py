@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from sparrowmq import aio
     from sparrowmq.core.message import MessageQueue, ReceivedMessage
 
+Reading = AsyncGenerator["ReceivedMessage | None", None]
+"""First None, when reading begins, then messages."""
+
 HAND_MAX: Final = 256
 """Messages that were read and not yet printed; the queues wait then."""
 WAIT_SECONDS: Final = 5.0
@@ -84,15 +87,18 @@ def _start(text: str) -> Any:
     if text in ("first", "last"):
         return text
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+        found = datetime.fromisoformat(text)
+        found.timestamp()  # which years beyond the clock's have not
+        return found
+    except (ValueError, OverflowError, OSError):
         raise UsageError(f"--from {text}: give last, first, or a time such as 2024-05-01T12:00") from None
 
 
-async def _consume(
-    reading: AsyncGenerator[ReceivedMessage, None], count: int | None, timeout: float | None, form: Format
-) -> None:
-    """Print what is read. SIGTERM ends it like Ctrl-C, but in peace: a member leaves its group first."""
+async def _consume(reading: Reading, count: int | None, timeout: float | None, form: Format) -> None:
+    """Print what is read. SIGTERM ends it like Ctrl-C, but in peace: a member leaves its group first.
+
+    The time-out begins when reading has begun: before, there may be errors to tell.
+    """
     told: list[None] = []
     me = asyncio.current_task()
     assert me is not None
@@ -106,28 +112,29 @@ async def _consume(
     shown = 0
     try:
         async with aclosing(reading) as messages:
+            await anext(messages)
             while count is None or shown < count:
                 try:
                     async with asyncio.timeout(timeout):
                         message = await anext(messages)
                 except TimeoutError:
                     return
-                _show(message, form)
-                shown += 1
+                if message is not None:
+                    _show(message, form)
+                    shown += 1
     except asyncio.CancelledError:
         if not told:
             raise
 
 
-async def _join(
-    group: str, topic: str, wanted: Expression, settings: aio.ConsumerSettings
-) -> AsyncGenerator[ReceivedMessage, None]:
+async def _join(group: str, topic: str, wanted: Expression, settings: aio.ConsumerSettings) -> Reading:
     """Messages as a member of the group; each is acknowledged after it was printed."""
     from sparrowmq import aio
 
     consumer = aio.PushConsumer(group, settings=settings)
     consumer.subscribe(topic, wanted)
     async with consumer:
+        yield None
         async for message in consumer:
             try:
                 yield message
@@ -135,9 +142,7 @@ async def _join(
                 await message.ack()
 
 
-async def _look(
-    namesrv: str, topic: str, begin: Any, wanted: Expression
-) -> AsyncGenerator[ReceivedMessage, None]:
+async def _look(namesrv: str, topic: str, begin: Any, wanted: Expression) -> Reading:
     """Messages of all queues without a group: nothing is committed, nobody else is disturbed."""
     from sparrowmq import aio
 
@@ -151,6 +156,7 @@ async def _look(
             raise UsageError(f"topic {topic} has no queue that may be read")
         taking: asyncio.Task[ReceivedMessage] | None = None
         try:
+            yield None
             while True:  # until the caller closes this generator
                 taking = asyncio.create_task(hand.get())
                 done, _ = await asyncio.wait([taking, *readers], return_when=asyncio.FIRST_COMPLETED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def send(
 
     address = namesrv_or_default(namesrv)
     if body is not None:
-        run(_send_one(address, message(body.encode()), hash_key, timeout, as_json))
+        run(_send_one(address, message(os.fsencode(body)), hash_key, timeout, as_json))
         return
     lines = (message(line) for line in _lines(file) if line)
     count = run(_send_all(address, lines, hash_key, rate, timeout))
@@ -99,7 +100,9 @@ def request(
     as_json: AsJson = False,
 ) -> None:
     """Send one message and print the reply that a consumer makes of it."""
-    message = Message(topic, body.encode(), tags=tags, keys=keys or (), properties=_pairs(properties or []))
+    message = Message(
+        topic, os.fsencode(body), tags=tags, keys=keys or (), properties=_pairs(properties or [])
+    )
     reply = run(_request(namesrv_or_default(namesrv), message, timeout))
     text = reply.body.decode("utf-8", "replace")
     if as_json:
@@ -154,7 +157,7 @@ def _lines(file: Path | None) -> Iterable[bytes]:
 def _moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()  # without a zone it is local time
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         raise UsageError(f"--at {text}: write it like 2030-05-01T12:00") from None
 
 
