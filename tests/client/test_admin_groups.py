@@ -245,6 +245,20 @@ def test_offsets_are_cloned_but_those_of_the_retry_topic() -> None:
         assert mine == {("h", "T", 0): 3, ("h", "T", 1): 8}
         with pytest.raises(ClientError, match="the group 'nobody' has no offsets in topic 'T'"):
             await admin.clone_offsets("nobody", "h", "T")
+        with pytest.raises(ClientError, match="the group 'g' has its offsets already"):
+            await admin.clone_offsets("g", "g")
+
+    flow(test)
+
+
+def test_a_group_that_is_not_there_cannot_be_reset() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.on[RESET] = lambda conn, c: answer(26, remark="Group nosuch does not exist")
+        with pytest.raises(
+            BrokerError, match="nosuch does not exist; see the names with `sparrow group list"
+        ):
+            await admin.reset_offsets("nosuch", "T", "first")
+        assert not cluster.broker.offsets
 
     flow(test)
 

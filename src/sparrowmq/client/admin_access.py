@@ -135,7 +135,8 @@ class AccessAdmin(AdminCalls):
         """Make an account, or change of it what is given (50).
 
         `topic_perms` and `group_perms` hold `name=PUB|SUB` and replace those there were. Apache's brokers
-        take away an account's `admin` when it is not given. Raises `BrokerError` with the reason.
+        want the secret each time, and take away an account's `admin` when it is not given. Raises
+        `BrokerError` with the reason.
         """
         _check_name("the access key", access_key)
         given = {

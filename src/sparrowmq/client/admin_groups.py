@@ -14,7 +14,7 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group, check_topic, dlq_topic, is_system_group, retry_topic
 from sparrowmq.core.settings_text import parse_properties
 from sparrowmq.protocol import bodies, call_headers, headers
-from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode, request_name
 
 _CALL_SECONDS: Final = 15.0
 """For requests that a broker passes on to a client, which has 10 s itself."""
@@ -154,7 +154,8 @@ class GroupAdmin(AdminCalls):
 
         Members that are online are told by the broker; without any the stored offsets are set. Without
         `force` offsets only go back. Gives the new offset of every queue that was moved. Broadcasting
-        consumers keep their offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
+        consumers keep their offsets themselves and cannot be moved. Raises `BrokerError`, with code 26 for a
+        group that a broker does not know, and `NoRouteError`.
         """
         check_group(group)
         timestamp = _timestamp(to)
@@ -192,6 +193,10 @@ class GroupAdmin(AdminCalls):
         """
         for group in (source, target):
             check_group(group)
+        if source == target:
+            raise ClientError(
+                f"the group {source!r} has its offsets already; name another one to give them to"
+            )
         header = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic)
         moved: dict[MessageQueue, int] = {}
         for address in await self._group_masters(source):
@@ -276,6 +281,9 @@ class GroupAdmin(AdminCalls):
         try:
             answer = await self._running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
         except BrokerError as error:
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                remark = f"{error.remark}; see the names with `sparrow group list`"
+                raise BrokerError(error.code, remark, address=address, request=request_name(code)) from error
             if error.code not in _OLD_WAY:
                 raise
             return await self._one_by_one(address, group, topic, timestamp, force, self._store_one)

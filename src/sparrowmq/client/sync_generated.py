@@ -1001,7 +1001,8 @@ class Admin(Facade[_Admin]):
         """Make an account, or change of it what is given (50).
 
         `topic_perms` and `group_perms` hold `name=PUB|SUB` and replace those there were. Apache's brokers
-        take away an account's `admin` when it is not given. Raises `BrokerError` with the reason.
+        want the secret each time, and take away an account's `admin` when it is not given. Raises
+        `BrokerError` with the reason.
         """
         self._run(
             self._inner.put_account,
@@ -1124,7 +1125,8 @@ class Admin(Facade[_Admin]):
 
         Members that are online are told by the broker; without any the stored offsets are set. Without
         `force` offsets only go back. Gives the new offset of every queue that was moved. Broadcasting
-        consumers keep their offsets themselves and cannot be moved. Raises `BrokerError`, `NoRouteError`.
+        consumers keep their offsets themselves and cannot be moved. Raises `BrokerError`, with code 26 for a
+        group that a broker does not know, and `NoRouteError`.
         """
         return self._run(self._inner.reset_offsets, group, topic, to, force=force)
 
