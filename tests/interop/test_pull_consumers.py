@@ -347,6 +347,26 @@ def test_a_schedule_goes_through_its_queues(request: pytest.FixtureRequest, serv
         until_sync(lambda: [admin.committed(name, queue) for queue in queues] == [3, 3])
 
 
+@pytest.mark.proves("client:E-02", "client:A-56")
+@pytest.mark.parametrize("servers", ["apache", "ours"])
+def test_a_new_group_of_one_that_only_reads_by_offset(
+    request: pytest.FixtureRequest, servers: str, name: str
+) -> None:
+    """Its heartbeats make the group, as those of Java's consumer do, so that it may commit."""
+    cluster: ApacheCluster | LocalCluster = request.getfixturevalue(servers)
+    with mq.Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic(name, 1)
+        (queue,) = (status.queue for status in admin.topic_status(name))
+        send(cluster.namesrv, queue, range(3))
+        with mq.PullConsumer(name, namesrv=cluster.namesrv, settings=SETTINGS) as consumer:
+            consumer.commit(queue, 2)
+            assert consumer.committed(queue) == admin.committed(name, queue) == 2
+            connected = admin.group_connections(name)
+            assert connected is not None
+            assert [member.client_id for member in connected.members] == [consumer.client_id]
+            assert (connected.consume_type, connected.subscriptions) == ("CONSUME_ACTIVELY", {})
+
+
 @pytest.mark.proves("client:E-30")
 def test_apaches_broker_takes_the_request_of_lite_pulls(apache: ApacheCluster, name: str) -> None:
     """361 tells polling from classic pulls; a broker that does not know it is asked with 11."""
