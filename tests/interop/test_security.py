@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.certificates import Authority, tls_properties
-from tests.interop.apache import PATIENT, ApacheCluster
+from tests.interop.apache import OLD, PATIENT, ApacheCluster
 from tests.interop.driver import JavaDriver, JavaError
-from tests.support import run, until
+from tests.support import run, until, until_sync
 
 from sparrowmq import aio
 from sparrowmq.client.admin_types import AccessGrant, AccessUser
@@ -209,6 +211,78 @@ def test_accounts_of_4(tmp_path: Any, sides: dict[str, Any], name: str, way: str
         assert error.value.code == 1
         reader = {**where, "access_key": "consumer", "secret_key": "ijklmnop"}
         assert consume(consumer, name, name, **reader) == [(name, body) for body in BODIES]
+
+
+@contextmanager
+def servers_of_4(whose: str, directory: Path, text: str) -> Iterator[ApacheCluster | LocalCluster]:
+    """Servers with accounts: Apache's 4.9.7, the last whose broker has them, or ours."""
+    if whose == "ours":
+        (directory / "plain_acl.yml").write_text(text)
+        with LocalCluster(acl_enable=True, acl_path=directory) as ours:
+            yield ours
+        return
+    conf = directory / "broker-a" / "conf"
+    conf.mkdir(parents=True)
+    (conf / "plain_acl.yml").write_text(text)
+    with ApacheCluster(directory, settings={**PATIENT, "aclEnable": "true"}, release=OLD) as apache:
+        yield apache
+
+
+@pytest.mark.proves("remoting:7.2", "remoting:2.7")
+@pytest.mark.parametrize("whose", ["apache", "ours"])
+def test_accounts_of_4_are_administered_the_same_way(tmp_path: Path, name: str, whose: str) -> None:
+    text = "globalWhiteRemoteAddresses: []\n" + ACCOUNTS.split("- accessKey: producer")[0]
+    with servers_of_4(whose, tmp_path, text) as cluster:
+        where = {"namesrv": cluster.namesrv}
+        root = {**where, "access_key": "rootroot", "secret_key": "toor12345"}
+        own = {**where, "access_key": "newcomer", "secret_key": "abcdefgh"}
+
+        def told(work: Callable[[aio.Admin], Awaitable[Any]], **settings: Any) -> Any:
+            async def main() -> Any:
+                async with aio.Admin(settings=ClientSettings(**settings)) as admin:
+                    return await work(admin)
+
+            return run(main())
+
+        def sends(who: dict[str, str]) -> bool:
+            """Whether one may send; changes are in force a little later."""
+            try:
+                return send(None, name, **who) == [name] * len(BODIES)
+            except BrokerError as error:
+                assert error.code in (1, 16), error
+                return False
+
+        create_topic(name, **root)
+        assert not sends(own)
+        before = told(lambda admin: admin.account_versions(), **root)
+        assert list(before) == ["broker-a"]
+        put = {"access_key": "newcomer", "secret_key": "abcdefgh"}
+        perms = {"default_topic_perm": "DENY", "default_group_perm": "SUB"}
+        told(lambda admin: admin.put_account(**put, **perms, topic_perms=[f"{name}=PUB"]), **root)
+        until_sync(lambda: sends(own))
+        if whose == "ours":  # Apache's lets any account change all of them
+            with pytest.raises(BrokerError, match="admin"):
+                told(lambda admin: admin.put_account(access_key="another", secret_key="abcdefgh"), **own)
+        told(lambda admin: admin.put_account(**put, topic_perms=[f"{name}=SUB"]), **root)
+        until_sync(lambda: not sends(own))
+        told(lambda admin: admin.put_account(**put, topic_perms=[f"{name}=PUB|SUB"]), **root)
+        until_sync(lambda: sends(own))
+        assert consume(None, name, f"{name}_c", **own)[: len(BODIES)]
+        told(lambda admin: admin.delete_account("newcomer"), **root)
+        until_sync(lambda: not sends(own))
+        with pytest.raises(BrokerError):
+            told(lambda admin: admin.delete_account("newcomer"), **root)
+        with pytest.raises(BrokerError):
+            told(lambda admin: admin.put_account("bad", "short"), **root)
+
+        def changes() -> int:
+            """How many were counted; Apache's counts when it reads the file anew."""
+            after: dict[str, int] = told(lambda admin: admin.account_versions(), **root)
+            return after["broker-a"] - before["broker-a"]
+
+        until_sync(lambda: changes() == 4)
+        told(lambda admin: admin.set_white_addresses(["127.0.0.1"]), **root)
+        until_sync(lambda: sends(where))
 
 
 @pytest.mark.proves("client:B-121", "client:B-124")
