@@ -512,7 +512,7 @@ def test_a_message_can_be_taken_back_before_it_is_due(clockwork: Clockwork) -> N
     assert clockwork.at(T0 + 50_000) == [b"good"]
     marker = clockwork.rig.inner.scan(TIMER_TOPIC, 0, 2, 1, 1 << 20).records[0]
     own = properties.decode(marker.properties)
-    assert (marker.body, own["TAGS"], own["TIMER_DEL_UNIQKEY"]) == (b"0", "_RECALL_TAG_", "TopicTest+AAAA")
+    assert (marker.body, own["TAGS"], own["TIMER_DEL_UNIQKEY"]) == (b"0", "_RECALL_TAG_", "AAAA")
     assert own["TIMER_OUT_MS"] == str(T0 + 4000)
 
 

@@ -11,7 +11,7 @@ import binascii
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.inner import InnerMessage, InnerStore
-from sparrowmq.broker.rerouting import DELETE_SEPARATOR, TIMER_DELETE, RerouteRefused, Rerouting
+from sparrowmq.broker.rerouting import TIMER_DELETE, RerouteRefused, Rerouting
 from sparrowmq.core.errors import InvalidMessageError, RecordError, StoreError
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
@@ -114,7 +114,7 @@ class Recalls:
         now = self._clock.now_ms()
         own = {
             "TAGS": RECALL_TAG,
-            TIMER_DELETE: f"{handle.topic}{DELETE_SEPARATOR}{handle.unique_key}",
+            TIMER_DELETE: handle.unique_key,
             "UNIQ_KEY": handle.unique_key,
             "TIMER_DELIVER_MS": str(handle.timestamp),
             "BORN_TIMESTAMP": str(now),

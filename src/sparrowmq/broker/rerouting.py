@@ -28,7 +28,7 @@ REAL_QUEUE_ID: Final = "REAL_QID"
 TIMER_OUT: Final = "TIMER_OUT_MS"
 TIMER_DELETE: Final = "TIMER_DEL_UNIQKEY"
 DELETE_SEPARATOR: Final = "+"
-"""Between topic and unique key in the value of `TIMER_DELETE`."""
+"""Between topic and unique key in the value of `TIMER_DELETE`, where brokers are told to write both."""
 TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 """What asks for a time; the first present wins."""
 

@@ -97,8 +97,9 @@ def out_time(record: StoredRecord) -> int | None:
 def taken_back(marker: StoredRecord, value: str) -> tuple[str, str]:
     """Topic and unique key of the message that a deletion marker with this value takes back.
 
-    The value is `topic+key`, in older stores the key alone (broker:8.2). A marker takes back messages of its
-    own topic only: clients can write the property, and who may send to a topic must not empty another one.
+    The value is the key, or `topic+key` where 5.5.0 runs with `appendTopicForTimerDeleteKey`, which is off by
+    default. A marker takes back messages of its own topic only: clients can write the property, and who may
+    send to a topic must not empty another one.
     """
     topic = (property_string.find(marker.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
     return topic, value.removeprefix(f"{topic}{DELETE_SEPARATOR}")
