@@ -19,12 +19,12 @@ READ_BYTES: Final = 256 * 1024
 ANSWER_SECONDS_MAX: Final = 20.0
 
 
-def frame(code: int, fields: dict[str, Any], opaque: int, body: bytes = b"") -> bytes:
+def frame(code: int, fields: dict[str, Any], opaque: int, body: bytes = b"", flag: int = 0) -> bytes:
     """One request as Java's client writes it."""
     header = {
         "code": code,
         "extFields": {name: str(value) for name, value in fields.items()},
-        "flag": 0,
+        "flag": flag,
         "language": "JAVA",
         "opaque": opaque,
         "serializeTypeCurrentRPC": "JSON",

@@ -7,6 +7,7 @@ broker a transport that only counts. What the flush thread and the kernel's page
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from benchmarks.report import Floor, Report
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.protocol.batch import encode_batch
-from sparrowmq.protocol.frame import FrameReader
+from sparrowmq.protocol.frame import FLAG_ONEWAY, FrameReader
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.loop import run
 
@@ -35,9 +37,13 @@ BATCH: Final = 32
 PULL_MESSAGES: Final = 32
 ANSWER_SECONDS_MAX: Final = 10.0
 CREATE_TOPIC: Final = 17
+SEND: Final = 310
 SEND_BATCH: Final = 320
+END: Final = 37
 PULL: Final = 11
 HAS_SUBSCRIPTION: Final = 4
+PREPARED: Final = 4
+COMMIT: Final = 8
 FLOORS: Final[list[Floor]] = []
 
 
@@ -84,6 +90,12 @@ class Rig:
     connection: Connection
     transport: CountingTransport
 
+    @property
+    def store(self) -> MessageStore:
+        """The broker's store."""
+        assert self.broker._store is not None
+        return self.broker._store
+
     async def ask(self, request: bytes) -> None:
         """One request that the broker may take its time to answer."""
         self.connection.data_received(request)
@@ -102,6 +114,22 @@ class Rig:
             used += time.thread_time() - start
             if len(self.transport.answers()) != answers:
                 raise LoadError(f"a chunk of {answers} requests was not answered whole")
+            if number % 16 == 0:
+                await asyncio.sleep(0)
+        return used / repeats * 1e6
+
+    async def measure_transactions(self, count: int, repeats: int) -> float:
+        """The same for `count` half messages in one chunk, and their commits in another."""
+        used = 0.0
+        halves = half_chunk(count)
+        for number in range(repeats):
+            start = time.thread_time()
+            self.connection.data_received(halves)
+            used += time.thread_time() - start
+            ends = end_chunk(self.transport.answers())
+            start = time.thread_time()
+            self.connection.data_received(ends)
+            used += time.thread_time() - start
             if number % 16 == 0:
                 await asyncio.sleep(0)
         return used / repeats * 1e6
@@ -158,6 +186,47 @@ def pull_chunk(count: int) -> bytes:
     return b"".join(frame(PULL, {**fields, "queueId": i % QUEUES}, i) for i in range(count))
 
 
+def half_chunk(count: int) -> bytes:
+    """`count` half messages, spread over the queues."""
+    own = (
+        "UNIQ_KEY\x017F000001ABCD5FFD2B276906%08X\x02WAIT\x01true\x02TRAN_MSG\x01true\x02PGROUP\x01bench\x02"
+    )
+    fields = {
+        "a": "bench",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": 4,
+        "f": PREPARED,
+        "g": int(time.time() * 1000),
+        "h": 0,
+        "j": 0,
+        "k": "false",
+        "m": "false",
+        "n": "broker-a",
+    }
+    frames = (frame(SEND, {**fields, "e": i % QUEUES, "i": own % i}, i, BODY) for i in range(count))
+    return b"".join(frames)
+
+
+def end_chunk(answers: list[tuple[bytes, bytes]]) -> bytes:
+    """The commits of half messages, from the answers to them."""
+    frames = []
+    for number, (header, _) in enumerate(answers):
+        sent = json.loads(header)["extFields"]
+        fields = {
+            "commitLogOffset": int(sent["msgId"][-16:], 16),
+            "commitOrRollback": COMMIT,
+            "fromTransactionCheck": "false",
+            "msgId": sent["transactionId"],
+            "producerGroup": "bench",
+            "topic": TOPIC,
+            "tranStateTableOffset": sent["queueOffset"],
+            "transactionId": sent["transactionId"],
+        }
+        frames.append(frame(END, fields, number, b"", FLAG_ONEWAY))
+    return b"".join(frames)
+
+
 def _repeats(options: Options, messages: int) -> int:
     """How often a chunk of so many messages is sent to fill one measurement."""
     return max(20, int(options.seconds * 15_000) // messages)
@@ -187,12 +256,28 @@ async def _measure_all(options: Options, report: Report, data: Path) -> None:
                     title = f"handler, {kind}, chunks of {count}: µs a message"
                     report.add(title, "µs", OURS, per_chunk / (count * each))
                 await asyncio.sleep(0.1)
+        await _measure_transactions(options, report, rig)
         connection.connection_lost(None)
     finally:
         await broker.close()
 
 
+async def _measure_transactions(options: Options, report: Report, rig: Rig) -> None:
+    """What committed must be in the queues besides what was there."""
+    queues = [rig.store.queue(TOPIC, number) for number in range(QUEUES)]
+    for count in CHUNKS[:3]:
+        repeats = _repeats(options, count * 4)
+        await rig.measure_transactions(count, repeats)
+        before = sum(queue.max_offset for queue in queues)
+        for _ in range(options.rounds):
+            per_chunk = await rig.measure_transactions(count, repeats)
+            report.add(f"handler, transaction, chunks of {count}: µs each", "µs", OURS, per_chunk / count)
+        arrived = sum(queue.max_offset for queue in queues) - before
+        if arrived != count * repeats * options.rounds:
+            raise LoadError(f"{arrived} of {count * repeats * options.rounds} transactions arrived")
+
+
 def main(options: Options, report: Report) -> None:
-    """Sends, batches and pulls at several chunk sizes."""
+    """Sends, batches, pulls and transactions at several chunk sizes."""
     with _directory() as data:
         run(_measure_all(options, report, data))

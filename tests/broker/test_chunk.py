@@ -7,11 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.rig import Rig, connection, pull_ext, send_command
+from tests.broker.rig import STORE_HOST, Rig, connection, pull_ext, send_command
+from tests.support import run, until
 
 from sparrowmq.broker.chunk import ChunkHandler
-from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.frame import Command, FrameReader, RawFrame, encode
+from sparrowmq.broker.transaction import COMMIT, ROLLBACK
+from sparrowmq.broker.transactions import Transactions
+from sparrowmq.core.errors import StoreFullError
+from sparrowmq.core.ids import parse_offset_message_id
+from sparrowmq.core.names import OP_HALF_TOPIC
+from sparrowmq.protocol.call_headers import EndTransactionRequest
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, FrameReader, RawFrame, encode
+from sparrowmq.protocol.headers import to_ext
 from sparrowmq.protocol.record import decode_records
 
 
@@ -43,6 +51,9 @@ class Chunk:
             rig.sending,
             rig.pulling,
             self.general,
+            ends=Transactions(
+                rig.settings, rig.store, rig.inner, rig.clients, rig.offsets, rig.clock, store_host=STORE_HOST
+            ).ends,
             connection_gone=self.gone.append,
         )
 
@@ -70,6 +81,124 @@ def test_clean_sends_of_one_read_are_one_write_to_the_log(
     answers = chunk.receive(connection(), *(send_command(b"%d" % n, opaque=n) for n in range(20)))
     assert [answer.opaque for answer in answers] == list(range(20))
     assert len(commits) == 1 and chunk.general.frames == []
+
+
+def half_command(number: int) -> Command:
+    own = f"TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01K{number}\x02"
+    return send_command(b"half%d" % number, opaque=number, sys_flag=4, properties=own)
+
+
+def end_command(half: Command, state: int = COMMIT, opaque: int = 1, flag: int = FLAG_ONEWAY) -> Command:
+    """The end that the answer to a half message allows."""
+    request = EndTransactionRequest(
+        producer_group="p",
+        tran_state_table_offset=int(half.ext["queueOffset"]),
+        commit_log_offset=parse_offset_message_id(half.ext["msgId"])[2],
+        commit_or_rollback=state,
+    )
+    return Command(RequestCode.END_TRANSACTION, opaque, flag, to_ext(request))
+
+
+def bodies(chunk: Chunk, topic: str = "TopicTest") -> list[bytes]:
+    return [record.body for record in chunk.rig.inner.scan(topic, 0, 0, 1000, 1 << 20).records]
+
+
+@pytest.mark.proves("broker:9.2", "broker:9.3")
+def test_sends_and_ends_of_one_read_are_one_write_to_the_log(
+    chunk: Chunk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connection()
+    halves = chunk.receive(client, *map(half_command, range(4)))
+    assert [half.code for half in halves] == [ResponseCode.SUCCESS] * 4
+    writes = []
+    commit = chunk.rig.store._log.write
+    monkeypatch.setattr(chunk.rig.store._log, "write", lambda *args: (writes.append(1), commit(*args)))
+    ends = [end_command(half, ROLLBACK if n == 1 else COMMIT) for n, half in enumerate(halves[:3])]
+    last = end_command(halves[3], opaque=77, flag=0)
+    answers = chunk.receive(client, *ends, half_command(4), last, send_command(b"plain", opaque=5))
+    assert {answer.opaque: answer.code for answer in answers} == {4: 0, 5: 0, 77: 0}
+    assert len(writes) == 1 and chunk.general.frames == []
+    assert bodies(chunk) == [b"half0", b"half2", b"half3", b"plain"]
+    assert bodies(chunk, OP_HALF_TOPIC) == [b"0,1,2,3,"]
+
+
+def test_odd_ends_go_the_general_way_and_clean_ones_are_done(chunk: Chunk) -> None:
+    client = connection()
+    first, second = chunk.receive(client, half_command(0), half_command(1))
+    stranger = end_command(first)
+    stranger.ext["producerGroup"] = "stranger"
+    odd = [
+        stranger,
+        end_command(second, state=0),
+        Command(RequestCode.END_TRANSACTION, 1, ext={"producerGroup": "p"}),
+        end_command(first, flag=1),
+    ]
+    twice = [end_command(second), end_command(second)]
+    assert chunk.receive(client, *odd, *twice) == []
+    assert len(chunk.general.frames) == 5
+    assert bodies(chunk) == [b"half1"] and bodies(chunk, OP_HALF_TOPIC) == [b"1"]
+
+
+def test_ends_whose_chunk_cannot_be_stored_stay_open_and_go_the_general_way(
+    chunk: Chunk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connection()
+    halves = chunk.receive(client, half_command(0), half_command(1))
+
+    def full(*args: object) -> None:
+        raise StoreFullError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chunk.rig.store._log, "write", full)
+        (refused,) = chunk.receive(client, end_command(halves[0]), send_command(b"plain", opaque=5))
+        assert (refused.opaque, refused.code) == (5, ResponseCode.SERVICE_NOT_AVAILABLE)
+        chunk.receive(client, end_command(halves[1]))
+        assert len(chunk.general.frames) == 2
+    chunk.receive(client, *map(end_command, halves))
+    assert bodies(chunk) == [b"half0", b"half1"] and bodies(chunk, OP_HALF_TOPIC) == [b"0,1,"]
+
+
+def test_ends_are_stored_when_a_fault_stops_the_sends_of_their_read(
+    chunk: Chunk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is closed then; what it has ended is ended."""
+    client = connection()
+    (half,) = chunk.receive(client, half_command(0))
+    monkeypatch.setattr(chunk.rig.sending, "store_chunk", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        chunk.receive(client, end_command(half), send_command())
+    assert bodies(chunk) == [b"half0"]
+    assert chunk.handler._ends is not None
+    (again,) = chunk.handler._ends.append_chunk(FrameReader().feed(encode(end_command(half))))
+    assert again[1].startswith(b'{"code":37,')
+
+
+@pytest.mark.proves("broker:9.2")
+def test_an_end_waits_for_the_disk_with_its_message(tmp_path: Path) -> None:
+    """With SYNC_FLUSH a committed message is visible once it is flushed."""
+    rig = Rig(tmp_path / "sync", flush_disk_type="SYNC_FLUSH")
+    rig.topics.ensure("TopicTest", 1)
+    chunk = Chunk(rig)
+
+    async def scenario() -> None:
+        rig.flusher.start()
+        client = connection()
+        chunk.receive(client, half_command(0))
+        written: list[Command] = []
+        await until(lambda: bool(written.extend(client.answers()) or written))
+        chunk.receive(client, end_command(written[0]))
+        await until(lambda: bodies(chunk) == [b"half0"])
+        await rig.flusher.close()
+
+    run(scenario())
+    rig.close()
+
+
+def test_without_an_end_path_ends_go_the_general_way(chunk: Chunk) -> None:
+    (half,) = chunk.receive(connection(), half_command(0))
+    chunk.handler._ends = None
+    chunk.receive(connection(), end_command(half))
+    assert len(chunk.general.frames) == 1 and bodies(chunk) == []
 
 
 def test_a_pull_takes_the_fast_path(chunk: Chunk) -> None:

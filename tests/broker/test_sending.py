@@ -431,14 +431,17 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01AB12\x02TAGS\x01A\x02"
 
 
 @pytest.mark.proves("broker:9.1")
+@pytest.mark.parametrize("hot", [True, False])
 @pytest.mark.parametrize("sys_flag", [4, 4 | 0x301, 0])
-def test_a_half_message_is_stored_out_of_sight(rig: Rig, sys_flag: int) -> None:
+def test_a_half_message_is_stored_out_of_sight(rig: Rig, sys_flag: int, hot: bool) -> None:
     rig.topics.put(TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4))
     client = connection()
     for opaque in (1, 2):
         command = send_command(b"half", opaque=opaque, queue_id=2, sys_flag=sys_flag, properties=HALF)
-        assert rig.sending.store_chunk(client, [hot_send(command)]) == [hot_send(command)]
-        assert rig.sending.handle(client, command) is None
+        if hot:
+            assert rig.sending.store_chunk(client, [hot_send(command)]) == []
+        else:
+            assert rig.sending.handle(client, command) is None
     for number, answer in enumerate(client.answers()):
         assert answer.code == ResponseCode.SUCCESS
         assert (answer.ext["queueId"], answer.ext["queueOffset"]) == ("2", str(number))

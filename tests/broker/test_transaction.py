@@ -67,8 +67,9 @@ def ending(**changes: Any) -> EndTransactionRequest:
     return EndTransactionRequest(**(fields | changes))
 
 
-def refused(record: StoredRecord | None, **changes: Any) -> ResponseCode | None:
-    found = rules.end_refusal(ending(**changes), record, now_ms=NOW, timeout_ms=6000)
+def refused(record: StoredRecord, **changes: Any) -> ResponseCode | None:
+    half = rules.read_half(record.properties)
+    found = rules.end_refusal(ending(**changes), record, half, now_ms=NOW, timeout_ms=6000)
     return None if found is None else found[0]
 
 
@@ -97,7 +98,8 @@ def test_a_half_message_remembers_where_it_is_for() -> None:
 
 @pytest.mark.proves("broker:9.2", "client:B-103")
 def test_the_committed_message_is_the_half_message_in_its_real_queue() -> None:
-    message = rules.committed(half(TRAN_PREPARED_QUEUE_OFFSET="4", TRANSACTION_CHECK_TIMES="2"))
+    record = half(TRAN_PREPARED_QUEUE_OFFSET="4", TRANSACTION_CHECK_TIMES="2")
+    message = rules.committed(record, rules.read_half(record.properties))
     assert (message.topic, message.queue_id, message.body, message.flag) == ("Orders", 2, b"body", 5)
     assert (message.born_timestamp, message.reconsume_times) == (NOW - 10_000, 3)
     assert message.sys_flag == 0x301 | 8
@@ -118,7 +120,6 @@ def test_the_committed_message_is_the_half_message_in_its_real_queue() -> None:
     ("record", "changes", "code"),
     [
         (half(), {}, None),
-        (None, {}, ResponseCode.SYSTEM_ERROR),
         (half(topic="Orders"), {}, ResponseCode.SYSTEM_ERROR),
         (half(), {"producer_group": "other"}, ResponseCode.SYSTEM_ERROR),
         (half(PGROUP=None), {}, ResponseCode.SYSTEM_ERROR),
@@ -131,17 +132,85 @@ def test_the_committed_message_is_the_half_message_in_its_real_queue() -> None:
         (half(CHECK_IMMUNITY_TIME_IN_SECONDS="1", born=NOW - 6001), {}, ResponseCode.ILLEGAL_OPERATION),
     ],
 )
-def test_who_may_end_what(
-    record: StoredRecord | None, changes: dict[str, Any], code: ResponseCode | None
-) -> None:
+def test_who_may_end_what(record: StoredRecord, changes: dict[str, Any], code: ResponseCode | None) -> None:
     assert refused(record, **changes) == code
 
 
 @pytest.mark.proves("broker:9.3")
 def test_an_op_record_has_the_form_both_generations_read() -> None:
-    message = rules.op_message(12, now_ms=NOW, host=STORE_HOST)
+    message = rules.op_message([12], now_ms=NOW, host=STORE_HOST)
     assert (message.topic, message.queue_id, message.body) == (OP_HALF_TOPIC, 0, b"12")
     assert properties.decode(message.properties) == {"TAGS": "d", "WAIT": "true"}
+
+
+@pytest.mark.proves("broker:9.3")
+@given(st.lists(st.integers(0, 10**18 - 1), min_size=1, max_size=rules.OP_NUMBERS_MAX))
+def test_one_op_record_names_many(numbers: list[int]) -> None:
+    body = rules.op_message(numbers, now_ms=NOW, host=STORE_HOST).body
+    assert rules.op_numbers(body) == numbers
+    assert len(body) <= 4096 and (len(numbers) == 1 or body.endswith(b","))
+
+
+PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=8)
+OTHERS = st.dictionaries(PLAIN, PLAIN, max_size=4)
+NOT_PLAIN = ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "POP_CK", "REAL_TOPIC", "REAL_QID"]
+
+
+def property_texts() -> st.SearchStrategy[bytes]:
+    """Property strings of half messages and of what resembles them, pieces in any order."""
+    own = st.fixed_dictionaries({"TRAN_MSG": st.sampled_from(["true", "True", "false"])})
+    special = st.dictionaries(
+        st.sampled_from([*NOT_PLAIN, "UNIQ_KEY", "xREAL_TOPIC", "PGROUP"]), PLAIN, max_size=3
+    )
+    key = st.fixed_dictionaries({}, optional={"UNIQ_KEY": st.sampled_from(["AB12", "é", "a b"])})
+    parts = st.tuples(OTHERS, own, key, st.one_of(st.just({}), special), OTHERS)
+    items = parts.flatmap(lambda all_: st.permutations([item for part in all_ for item in part.items()]))
+    texts = items.map(lambda all_: "".join(f"{name}\x01{value}\x02" for name, value in all_).encode())
+    return st.one_of(texts, texts.map(lambda text: text[:-1]))
+
+
+@pytest.mark.proves("broker:9.1")
+@given(property_texts(), st.integers(0, 99))
+def test_the_short_way_to_a_half_message_gives_what_the_long_way_gives(text: bytes, queue_id: int) -> None:
+    plain = rules.plain_half(text, "Orders", queue_id, 10)
+    own = properties.decode(text)
+    if plain is None:
+        return
+    half, key = plain
+    assert properties.decode(half) == rules.half_properties(own, "Orders", queue_id)
+    assert rules.is_half(own, reconsume_times=1, delay_level=0) and own["UNIQ_KEY"].encode() == key
+    assert not {*NOT_PLAIN} & own.keys()
+
+
+def test_a_plain_half_message_takes_the_short_way() -> None:
+    text = b"TRAN_MSG\x01true\x02UNIQ_KEY\x01AB12\x02"
+    added = b"REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02__transactionId__\x01AB12\x02"
+    assert rules.plain_half(text, "Orders", 3, 10) == (text + added, b"AB12")
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_the_short_way_leaves_room_for_checks(over: int) -> None:
+    text = b"TRAN_MSG\x01true\x02UNIQ_KEY\x01AB12\x02k\x01%b\x02"
+    added = len("REAL_TOPIC..Orders.REAL_QID.3.__transactionId__.AB12.") - 1
+    room = 32767 - rules.CHECK_BYTES_MAX - 10 - added - len(text % b"")
+    short = rules.plain_half(text % (b"x" * (room + over)), "Orders", 3, 10)
+    assert (short is None) == bool(over)
+    if short is not None:
+        own = properties.decode(text % (b"x" * room))
+        assert len(rules.encode_half(own, "Orders", 3, 10)) == len(short[0])
+
+
+@pytest.mark.proves("broker:9.2")
+@given(property_texts(), st.permutations(["REAL_TOPIC\x01Orders\x02", "REAL_QID\x013\x02"]), st.booleans())
+def test_a_half_message_is_read_alike_in_any_order(text: bytes, place: list[str], copy: bool) -> None:
+    """The short way needs both names of the place next to each other; it may not see anything else."""
+    whole = text + (b"" if text.endswith(b"\x02") else b"\x02") + "".join(place).encode() + b"PGROUP\x01p\x02"
+    if copy:
+        whole += b"TRAN_PREPARED_QUEUE_OFFSET\x017\x02"
+    half, own = rules.read_half(whole), properties.decode(whole)
+    assert (half.topic, half.queue_id, half.group, half.immunity) == ("Orders", 3, "p", None)
+    kept = own.keys() - {"REAL_TOPIC", "REAL_QID", "TRAN_PREPARED_QUEUE_OFFSET"}
+    assert properties.decode(half.rest) == {name: own[name] for name in kept}
 
 
 @pytest.mark.proves("broker:9.3")
@@ -231,8 +300,8 @@ class TestOpenHalves:
     @pytest.mark.proves("broker:9.4")
     def test_an_ended_one_lets_the_queue_move_on(self) -> None:
         halves = OpenHalves(0, 0)
-        halves.ended(0, op_offset=0)
-        halves.ended(1, op_offset=1)
+        halves.ended([0], op_offset=0)
+        halves.ended([1], op_offset=1)
         assert [halves.is_done(n) for n in range(3)] == [True, True, False]
         assert halves.skip(0, 100) == 2
         assert halves.skip(0, 1) == 1
@@ -242,12 +311,30 @@ class TestOpenHalves:
 
     def test_ops_of_what_lies_ahead_stay(self) -> None:
         halves = OpenHalves(0, 0)
-        halves.ended(5, op_offset=0)
-        halves.ended(0, op_offset=1)
+        halves.ended([5], op_offset=0)
+        halves.ended([0], op_offset=1)
         halves.advance(1)
         assert halves.first_op == 0
         halves.advance(6)
         assert halves.first_op == 2
+
+    @pytest.mark.proves("broker:9.3")
+    def test_an_op_record_of_many_stays_until_all_are_behind(self) -> None:
+        halves = OpenHalves(0, 0)
+        halves.ended([3, 0, 1], op_offset=0)
+        halves.advance(2)
+        assert halves.first_op == 0 and halves.is_done(3) and not halves.is_done(2)
+        halves.ended([2], op_offset=1)
+        halves.advance(4)
+        assert halves.first_op == 2
+
+    def test_one_that_was_given_up_leaves_no_op(self) -> None:
+        halves = OpenHalves(0, 0)
+        halves.moved(0, 0, 3)
+        assert halves.given_up(0) == 3
+        assert halves.latest(0) is None and halves.is_done(3)
+        halves.advance(4)
+        assert halves.first_op == 0
 
     def test_only_the_latest_copy_is_open_and_any_name_ends_it(self) -> None:
         halves = OpenHalves(0, 0)
@@ -258,7 +345,7 @@ class TestOpenHalves:
         assert halves.latest(0) == 4
         halves.moved(4, 0, 9)
         assert (halves.latest(0), len(halves)) == (9, 1)
-        halves.ended(0, op_offset=0)
+        halves.ended([0], op_offset=0)
         assert halves.latest(0) is None and halves.is_done(9) and len(halves) == 0
 
     def test_a_start_that_never_saw_the_first_one_trusts_its_copy(self) -> None:
@@ -288,11 +375,11 @@ def test_a_start_after_any_history_finds_what_was_open(steps: list[tuple[str, in
         if kind == "send":
             log.append(len(log))
         elif kind == "end" and log:
-            origin = log[pick % len(log)]
-            latest = live.latest(origin)
-            if latest is not None:
-                ops.append(b"%d" % latest)
-                live.ended(origin, len(ops) - 1)
+            wanted = dict.fromkeys(log[(pick * step) % len(log)] for step in (1, 7, 11)[: 1 + pick % 3])
+            ending = {origin: latest for origin in wanted if (latest := live.latest(origin)) is not None}
+            if ending:
+                ops.append(rules.op_message([*ending.values()], now_ms=NOW, host=STORE_HOST).body)
+                live.ended(ending, len(ops) - 1)
         elif kind == "check":
             offset = live.first
             for offset in range(live.first, min(len(log), live.first + pick)):

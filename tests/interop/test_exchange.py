@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.interop.driver import JavaDriver
+from tests.interop.driver import JavaDriver, Received
 from tests.interop.ours import OurClients
 from tests.support import until_sync
 
+from sparrowmq.broker.transaction import op_numbers
 from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.names import OP_HALF_TOPIC
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop
@@ -29,6 +31,12 @@ def bodies(driver: JavaDriver, cluster: LocalCluster, topic: str) -> list[str]:
     return sorted(one.body.decode() for one in driver.dump(cluster.namesrv, topic))
 
 
+def _ops_of(driver: JavaDriver, cluster: LocalCluster, ends: int) -> list[Received]:
+    """The op records once they name so many ends: those that came together share one."""
+    ops = driver.dump(cluster.namesrv, OP_HALF_TOPIC)
+    return ops if sum(len(op_numbers(one.body)) for one in ops) == ends else []
+
+
 @pytest.mark.proves("broker:9.1", "broker:9.2", "broker:9.4", "broker:9.5")
 def test_javas_transactions(driver: JavaDriver, cluster: LocalCluster, name: str) -> None:
     """First letter: the local branch; second: what the check says (C commit, R roll back, U unknown)."""
@@ -39,8 +47,7 @@ def test_javas_transactions(driver: JavaDriver, cluster: LocalCluster, name: str
     )
     try:
         until_sync(lambda: bodies(driver, cluster, name) == ["C_1", "C_2", "UC1", "UC2"])
-        ops = driver.dump(cluster.namesrv, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
-        until_sync(lambda: len(driver.dump(cluster.namesrv, "RMQ_SYS_TRANS_OP_HALF_TOPIC")) == 6)
+        ops = until_sync(lambda: _ops_of(driver, cluster, 6))
         assert all(one.properties["TAGS"] == "d" for one in ops)
         shown = driver.dump(cluster.namesrv, name)
         assert len(shown) == 4 and {one.sys_flag & 0xC for one in shown} == {8}

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import random
 import shutil
+import socket
+import time
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.conftest import LONG
-from tests.interop.apache import NEW, OLD, PATIENT, ApacheCluster, Release
+from tests.interop.apache import NEW, OLD, PATIENT, ApacheCluster, Release, ask
 from tests.interop.driver import JavaDriver, Received
 from tests.store.rig import append, bodies_of, open_store
+from tests.support import until_sync
 
+from sparrowmq.core.ids import parse_offset_message_id
 from sparrowmq.core.message import Message
+from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
+from sparrowmq.protocol.call_headers import EndTransactionRequest
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, encode
+from sparrowmq.protocol.headers import SendMessageRequest, send_v2_to_ext, to_ext
 from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.testing import LocalCluster
 
@@ -41,6 +50,8 @@ def _ours(store: Path) -> LocalCluster:
 def _apache(directory: Path, store: Path, release: Release = NEW) -> ApacheCluster:
     sizes = {
         **PATIENT,
+        "transactionTimeOut": 500,
+        "transactionCheckInterval": 500,
         "mappedFileSizeCommitLog": LOG_FILE_BYTES,
         "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
         "maxHashSlotNum": INDEX_SLOTS,
@@ -96,6 +107,50 @@ def _consume(driver: JavaDriver, namesrv: str, topic: str, count: int) -> list[b
         return sorted(message.body for message in consumer.wait(count))
 
 
+def _commit_together(cluster: LocalCluster, topic: str, count: int) -> None:
+    """Transactions whose ends come in one read, so that they share an op record."""
+    ends = []
+    for number in range(count):
+        half = SendMessageRequest(
+            producer_group="p",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=0,
+            sys_flag=4,
+            born_timestamp=int(time.time() * 1000),
+            flag=0,
+            properties=f"TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01TX{number}\x02",
+        )
+        send = Command(RequestCode.SEND_MESSAGE_V2, ext=send_v2_to_ext(half), body=b"%d" % number)
+        answer = ask(cluster.broker_address, send)
+        end = EndTransactionRequest(
+            producer_group="p",
+            tran_state_table_offset=int(answer.ext["queueOffset"]),
+            commit_log_offset=parse_offset_message_id(answer.ext["msgId"])[2],
+            commit_or_rollback=8,
+        )
+        ends.append(Command(RequestCode.END_TRANSACTION, number, FLAG_ONEWAY, to_ext(end)))
+    host, port = cluster.broker_address.split(":")
+    with socket.create_connection((host, int(port)), 10) as sock:
+        sock.sendall(b"".join(map(encode, ends)))
+        until_sync(lambda: _max_offset(cluster.broker_address, OP_HALF_TOPIC) == 1)
+    assert _max_offset(cluster.broker_address, topic) == count
+
+
+def _max_offset(address: str, topic: str) -> int:
+    where = {"topic": topic, "queueId": "0"}
+    return int(ask(address, Command(RequestCode.GET_MAX_OFFSET, ext=where)).ext["offset"])
+
+
+def _checked(address: str) -> int:
+    """Up to where in the half queue a broker's checks have nothing more to do; -1 before the first."""
+    where = {"consumerGroup": "CID_RMQ_SYS_TRANS", "topic": HALF_TOPIC, "queueId": "0"}
+    answer = ask(address, Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=where))
+    return int(answer.ext["offset"]) if answer.code == 0 else -1
+
+
+@pytest.mark.proves("broker:9.3")
 @pytest.mark.parametrize("release", [NEW, OLD] if LONG else [NEW], ids=lambda release: release.pom)
 def test_a_directory_goes_from_ours_to_apache_and_back(
     release: Release, driver: JavaDriver, tmp_path: Path
@@ -105,6 +160,7 @@ def test_a_directory_goes_from_ours_to_apache_and_back(
         driver.admin(cluster.namesrv).create_topic(cluster.broker_address, topic, 3)
         first = _fill(driver, cluster.namesrv, topic, "ours")
         _consume(driver, cluster.namesrv, topic, first)
+        _commit_together(cluster, "HandedTogether", 12)
         before = driver.dump(cluster.namesrv, topic)
     assert len(before) == first
     assert not (store / "abort").exists()
@@ -118,6 +174,9 @@ def test_a_directory_goes_from_ours_to_apache_and_back(
         bodies = _consume(driver, peer.namesrv, topic, second)
         assert bodies == sorted(message.body for message in _messages(topic, "apache", 400))
         between = driver.dump(peer.namesrv, topic)
+        if release is NEW:  # 4.9 does not know of op records that are shared
+            until_sync(lambda: _checked(peer.broker_address) == 12)
+            assert _max_offset(peer.broker_address, HALF_TOPIC) == 12, "no half message was checked"
         peer.broker.stop()
     assert len(between) == first + second
     assert not (store / "abort").exists()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.protocol import recorded
 
 from sparrowmq.protocol import hot
+from sparrowmq.protocol.call_headers import EndTransactionRequest
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, FrameReader, decode, encode
 from sparrowmq.protocol.headers import (
@@ -73,12 +74,30 @@ def test_recorded_pulls_decode_to_the_fields_of_the_general_path() -> None:
     assert fast > 90
 
 
+@pytest.mark.proves("broker:9.2")
+def test_recorded_ends_decode_to_the_fields_of_the_general_path() -> None:
+    fast = 0
+    for exchange, command in recorded.requests(RequestCode.END_TRANSACTION):
+        kind, header, _ = recorded.raw(exchange.request)
+        frame = hot.decode_end(header)
+        assert (frame is None) == (kind == 1), exchange
+        if frame is None:
+            continue
+        fast += 1
+        general = from_ext(EndTransactionRequest, command.ext)
+        assert (frame.opaque, frame.flag) == (command.opaque, command.flag), exchange
+        for name in hot.EndFields.__struct_fields__:
+            assert getattr(frame.fields, name) == getattr(general, name), exchange
+    assert fast > 2
+
+
 def test_java_writes_sends_and_pulls_the_way_the_prefixes_expect() -> None:
     prefixes = {
         RequestCode.SEND_MESSAGE_V2: hot.SEND_PREFIXES,
         RequestCode.SEND_BATCH_MESSAGE: hot.SEND_PREFIXES,
         RequestCode.PULL_MESSAGE: hot.PULL_PREFIXES,
         RequestCode.LITE_PULL_MESSAGE: hot.PULL_PREFIXES,
+        RequestCode.END_TRANSACTION: hot.END_PREFIX,
     }
     hits = dict.fromkeys(prefixes, 0)
     for exchange, _ in recorded.requests(*prefixes):
@@ -116,7 +135,7 @@ def test_our_own_sends_take_the_fast_path(request: SendMessageRequest) -> None:
     assert msgspec.structs.astuple(frame.fields) == send_fields(request)
 
 
-@pytest.mark.parametrize("decoder", [hot.decode_send, hot.decode_pull])
+@pytest.mark.parametrize("decoder", [hot.decode_send, hot.decode_pull, hot.decode_end])
 @pytest.mark.parametrize(
     "header",
     [

@@ -7,6 +7,7 @@ import pytest
 from tests.store.rig import HOST, HOST_V6, LOG_BYTES, START_MS, append, fill, open_store, opened, put
 
 from sparrowmq.core.errors import StoreBusyError, StoreError
+from sparrowmq.protocol.record import decode_record
 from sparrowmq.store import disk
 from sparrowmq.store.commit_log import store_timestamp
 
@@ -15,9 +16,12 @@ def test_records_are_found_only_where_they_start(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
         places = [put(store, queue, b"x" * 700)[1] for _ in range(12)]
-        assert all(store.read_record(place) is not None for place in places)
+        for place in places:
+            data = store.read_record(place)
+            assert data is not None and store.decoded_record(place) == decode_record(data)
         for position in (-1, 1, places[1] - 1, places[1] + 4, store.position, LOG_BYTES - 4, 1 << 40):
             assert store.read_record(position) is None
+            assert store.decoded_record(position) is None
 
 
 def test_a_record_copied_elsewhere_does_not_count(tmp_path: Path) -> None:
@@ -29,12 +33,15 @@ def test_a_record_copied_elsewhere_does_not_count(tmp_path: Path) -> None:
         outer = put(store, queue, data)[1]
         assert store.read_record(outer) is not None
         assert store.read_record(outer + 88) is None
+        assert store.decoded_record(outer) is not None
+        assert store.decoded_record(outer + 88) is None
 
 
 def test_appended_but_not_committed_is_not_read(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         place = append(store, store.queue("T", 0), b"x")
         assert store.read_record(place) is None
+        assert store.decoded_record(place) is None
         store.drop_chunk()
 
 

@@ -1,6 +1,6 @@
-"""What one read from a socket brought: sorted into sends, pulls and the rest.
+"""What one read from a socket brought: sorted into sends, ends of transactions, pulls and the rest.
 
-The clean sends are stored together; pulls are answered as they are met; everything else goes to the
+The clean sends and ends are stored together; pulls are answered as they are met; everything else goes to the
 handler of its request code afterwards. So a connection's requests may be answered out of order, as the
 protocol allows.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrowmq.protocol.frame import JSON_HEADER, RawFrame
-from sparrowmq.protocol.hot import PULL_PREFIXES, SEND_PREFIXES, decode_pull
+from sparrowmq.protocol.hot import END_PREFIX, PULL_PREFIXES, SEND_PREFIXES, decode_pull
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sparrowmq.broker.ending import EndPath
     from sparrowmq.broker.pulling import PullPath
     from sparrowmq.broker.sending import SendPath
     from sparrowmq.transport.connection import Connection
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class ChunkHandler:
-    """The broker's side of `transport.Server`: hot paths first, `general` for all else."""
+    """The broker's side of `transport.Server`: hot paths first, `general` for all else.
+
+    Without `ends` the ends of transactions are for `general`, too.
+    """
 
     def __init__(
         self,
@@ -30,11 +34,13 @@ class ChunkHandler:
         pulling: PullPath,
         general: CommandHandler,
         *,
+        ends: EndPath | None,
         connection_gone: Callable[[Connection], None],
     ) -> None:
         self._sending = sending
         self._pulling = pulling
         self._general = general
+        self._ends = ends
         self._connection_gone = connection_gone
 
     def connection_made(self, conn: Connection) -> None:
@@ -50,6 +56,7 @@ class ChunkHandler:
     def frames_received(self, conn: Connection, frames: list[RawFrame]) -> None:
         """Handle all requests of one read."""
         sends: list[tuple[bytes, bytes]] = []
+        ends: list[RawFrame] = []
         others: list[RawFrame] = []
         for frame in frames:
             kind, header, body = frame
@@ -62,9 +69,18 @@ class ChunkHandler:
                     if pull is not None:
                         self._pulling.pull(conn, pull)
                         continue
+                elif self._ends is not None and header.startswith(END_PREFIX):
+                    ends.append(frame)
+                    continue
             others.append(frame)
-        if sends:
-            odd = self._sending.store_chunk(conn, sends)
-            others += [(JSON_HEADER, header, body) for header, body in odd]
+        if ends and self._ends is not None:
+            others += self._ends.append_chunk(ends)
+        try:
+            if sends:
+                odd = self._sending.store_chunk(conn, sends)
+                others += [(JSON_HEADER, header, body) for header, body in odd]
+        finally:
+            if ends and self._ends is not None:
+                others += self._ends.settle(conn)
         if others:
             self._general.frames_received(conn, others)

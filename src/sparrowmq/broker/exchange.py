@@ -69,7 +69,7 @@ class Exchange:
         """The request codes answered here."""
         calls, tools = self._calls, self._tools
         return {
-            Code.END_TRANSACTION: self.transactions.end,
+            Code.END_TRANSACTION: self.transactions.ends.handle,
             Code.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
             Code.LOCK_BATCH_MQ: self.locks.lock,
             Code.UNLOCK_BATCH_MQ: self.locks.unlock,

@@ -82,7 +82,7 @@ class Scan(NamedTuple):
 
 def code_of_tags(properties: bytes) -> int:
     """The tag code of a property string (broker:3.1)."""
-    tags = find(properties, b"TAGS")
+    tags = find(properties, b"TAGS") if b"TAGS\x01" in properties else None
     return 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
 
 
@@ -114,37 +114,49 @@ class InnerStore:
         message of any other unknown topic is stored and can be read once the topic exists. Raises
         `StoreError`, or `RecordError` for a message that fits no record; then nothing of it is stored.
         """
-        if self._flusher.failed is not None:
-            raise StoreError(f"the disk failed: {self._flusher.failed}")
-        queues = [self._queue(message.topic, message.queue_id) for message in messages]
+        self.check()
+        queues = [self.queue(message.topic, message.queue_id) for message in messages]
         store, now = self._store, self._clock.now_ms()
         placed = []
         try:
             for message, queue in zip(messages, queues, strict=True):
-                code = message.tags_code
                 queue_offset = queue.next_offset
-                physical = store.append(
-                    queue,
-                    message.body,
-                    message.properties,
-                    flag=message.flag,
-                    sys_flag=message.sys_flag,
-                    born_timestamp=message.born_timestamp,
-                    born_host=message.born_host,
-                    reconsume_times=message.reconsume_times,
-                    prepared_offset=message.prepared_offset,
-                    tags_code=code_of_tags(message.properties) if code is None else code,
-                    now_ms=now,
-                )
-                placed.append(Placed(physical, queue_offset))
+                placed.append(Placed(self.append(message, queue, now), queue_offset))
         except RecordError:
             store.drop_chunk()
             raise
         store.commit_chunk()
-        self._wake_after(set(queues))
+        self.wake_after(set(queues))
         return placed
 
-    def _wake_after(self, touched: set[ConsumeQueue]) -> None:
+    def check(self) -> None:
+        """Raise `StoreError` when nothing can be stored any more."""
+        if self._flusher.failed is not None:
+            raise StoreError(f"the disk failed: {self._flusher.failed}")
+
+    def append(self, message: InnerMessage, queue: ConsumeQueue, now_ms: int) -> int:
+        """Add a message to the chunk under way; the physical offset it will have.
+
+        It becomes stored with the store's next `commit_chunk`, after which the caller wakes who waits. Raises
+        `RecordError` as the store's `append`, with the chunk as it was.
+        """
+        code = message.tags_code
+        return self._store.append(
+            queue,
+            message.body,
+            message.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_host=message.born_host,
+            reconsume_times=message.reconsume_times,
+            prepared_offset=message.prepared_offset,
+            tags_code=code_of_tags(message.properties) if code is None else code,
+            now_ms=now_ms,
+        )
+
+    def wake_after(self, touched: set[ConsumeQueue]) -> None:
+        """Wake who waits at queues whose messages were committed, once the messages are visible."""
         if not touched:
             return
         if not self._flusher.sync:
@@ -157,7 +169,8 @@ class InnerStore:
 
         self._flusher.after(self._store.position, flushed)
 
-    def _queue(self, name: str, queue_id: int) -> ConsumeQueue:
+    def queue(self, name: str, queue_id: int) -> ConsumeQueue:
+        """Where a message of the broker's own goes; see `put` for what is made. Raises `StoreError`."""
         topic = self._topics.get(name)
         if (
             topic is None
@@ -172,8 +185,7 @@ class InnerStore:
 
     def read(self, physical_offset: int) -> StoredRecord | None:
         """The record that starts at a physical offset, or None when no valid one does."""
-        data = self._store.read_record(physical_offset)
-        return None if data is None else decode_record(data)
+        return self._store.decoded_record(physical_offset)
 
     def scan(self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int) -> Scan:
         """Up to `max_count` records and `max_bytes` of a queue from `offset` on; the first of any size.

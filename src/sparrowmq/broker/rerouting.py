@@ -85,7 +85,7 @@ class Rerouting:
         plain = Placement(topic, queue_id, properties)
         if sys_flag & TRANSACTION_MASK & ~TRANSACTION_COMMIT:
             return plain
-        if _DELAY_MARK not in properties and _TIMER_MARK not in properties:
+        if not asks_for_time(properties):
             return plain
         own = property_string.decode(properties)
         level = delay_level(own)
@@ -121,6 +121,11 @@ class Rerouting:
         added = {TIMER_OUT: str(slot), REAL_TOPIC: plain.topic, REAL_QUEUE_ID: str(plain.queue_id)}
         text = property_string.encode(own | added)
         return Placement(TIMER_TOPIC, 0, text, timer_out=slot)
+
+
+def asks_for_time(properties: bytes) -> bool:
+    """Whether a property string may ask for a delay or a time; all others stay where they are."""
+    return _DELAY_MARK in properties or _TIMER_MARK in properties
 
 
 def delay_level(own: dict[str, str]) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Union
 from msgspec.structs import replace
 
 from sparrowmq.broker.answers import HeldAnswers
+from sparrowmq.broker.half_sends import HalfSends
 from sparrowmq.broker.idempotent import IdempotentSends, SequenceRefused, asks_for_judgement
 from sparrowmq.broker.recall import recall_handle
 from sparrowmq.broker.rerouting import RerouteRefused, Rerouting, delay_level
@@ -105,6 +106,7 @@ class SendPath:
         )
         self._hook = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if trace_on else "false"}
         self._items = SendItems(self._body_max, self._added)
+        self._half_sends = HalfSends(settings, store, self._added, self._id_prefix, self._items.tags_code)
         self._unique_ids = UniqueIds(unpack_host(store_host)[0])
         self._idempotent = IdempotentSends(store)
 
@@ -119,7 +121,7 @@ class SendPath:
         now = self._clock.now_ms()
         get_topic, append, tags_code = self._topics.get, self._store.append, self._items.tags_code
         added, body_max, born_host = self._added, self._body_max, connection.born_host
-        id_prefix = self._id_prefix
+        id_prefix, append_half = self._id_prefix, self._half_sends.append
         stored: list[Stored] = []
         touched: set[ConsumeQueue] = set()
         others: list[tuple[bytes, bytes]] = []
@@ -147,7 +149,8 @@ class SendPath:
                 or b"POP_CK" in text
                 or b"TRAN_MSG" in text
             ):
-                others.append(send)
+                if topic is None or not append_half(connection, frame, topic, body, now, stored, touched):
+                    others.append(send)
                 continue
             unique_key = text[at + 9 : text.find(b"\x02", at)]
             if (at and text[at - 1] != 2) or not unique_key.isalnum():

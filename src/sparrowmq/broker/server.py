@@ -180,6 +180,8 @@ class Broker:
             self._sending,
             self._pulling,
             self._general,
+            # A gate asks about the place of each end first, see `PlacedRequests`.
+            ends=self._exchange.transactions.ends if self._gate is None else None,
             connection_gone=self._membership.connection_gone,
         )
         return chunks if self._gate is None else GuardedHandler(chunks, self._gate)

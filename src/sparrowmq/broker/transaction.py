@@ -8,9 +8,11 @@ and only the latest copy is open. The commit log holds all of this: `OpenHalves`
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.inner import InnerMessage
 from sparrowmq.core.errors import InvalidMessageError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparrowmq.protocol.call_headers import EndTransactionRequest
+    from sparrowmq.protocol.hot import EndFields
     from sparrowmq.protocol.record import StoredRecord
 
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
@@ -45,8 +48,13 @@ IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_BYTES_MAX: Final = len(f"{CHECK_TIMES}{FIRST_OFFSET}") + 4 + len(f"{2**31}{2**63}")
 """What checks may add to the properties of a half message; a send must leave room for it."""
 QUEUE_ID_MAX: Final = 2**31 - 1
+OP_NUMBERS_MAX: Final = 100
+"""Ends that one op record names: it stays below `transactionOpMsgMaxSize`, and fits any log file."""
 _OP_PROPERTIES: Final = property_string.encode({"TAGS": "d", "WAIT": "true"})
 _LONG_DIGITS_MAX: Final = 18
+_FIRST_OFFSET: Final = FIRST_OFFSET.encode()
+_IMMUNITY: Final = IMMUNITY.encode()
+_PLACE: Final = re.compile(rb"REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01([0-9]{1,9})\x02")
 
 
 def is_half(properties: Mapping[str, str], *, reconsume_times: int, delay_level: int) -> bool:
@@ -84,6 +92,81 @@ def encode_half(properties: Mapping[str, str], topic: str, queue_id: int, added_
     return data
 
 
+def plain_half(text: bytes, topic: str, queue_id: int, added_bytes: int) -> tuple[bytes, bytes] | None:
+    """What `encode_half` gives for the property string of a plain half message, and its unique key.
+
+    None for any other message: one without unique key, with a delay, a time or names of the broker's own,
+    with other spellings of true, or too long.
+    """
+    if (
+        text[-1:] != b"\x02"
+        or b"DELAY\x01" in text
+        or b"TIMER_D" in text
+        or b"POP_CK" in text
+        or b"REAL_" in text
+        or b"__transactionId__" in text
+    ):
+        return None
+    if not (b"\x02TRAN_MSG\x01true\x02" in text or text.startswith(b"TRAN_MSG\x01true\x02")):
+        return None
+    at = text.rfind(b"UNIQ_KEY\x01")
+    key = text[at + 9 : text.find(b"\x02", at)]
+    if at < 0 or (at and text[at - 1] != 2) or not key.isalnum() or text.count(b"TRAN_MSG\x01") > 1:
+        return None
+    half = b"%bREAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02__transactionId__\x01%b\x02" % (
+        text,
+        topic.encode(),
+        queue_id,
+        key,
+    )
+    return None if len(half) > PROPERTIES_BYTES_MAX - CHECK_BYTES_MAX - added_bytes else (half, key)
+
+
+class Half(NamedTuple):
+    """What a half message's properties say about its end; `rest` is what its committed message keeps.
+
+    `first` is where a copy's first half message is, -1 in the first one itself.
+    """
+
+    group: str | None
+    topic: str | None
+    queue_id: int
+    immunity: str | None
+    first: int
+    rest: bytes
+
+    def origin(self, queue_offset: int) -> int:
+        """The queue offset of the first half message; its own for what names none before it."""
+        return self.first if 0 <= self.first < queue_offset else queue_offset
+
+
+def read_half(data: bytes) -> Half:
+    """Read a property string once for all that ending its half message needs."""
+    at = data.find(b"\x02REAL_TOPIC\x01") + 1
+    found = _PLACE.match(data, at) if at else None
+    if found is None or data.count(b"REAL_") != 2 or _FIRST_OFFSET in data or _IMMUNITY in data:
+        return _read_any_half(data)
+    topic, queue_id = found.groups()
+    group = property_string.find(data, b"PGROUP")
+    return Half(
+        None if group is None else group.decode("utf-8", "replace"),
+        topic.decode("utf-8", "replace"),
+        int(queue_id),
+        None,
+        -1,
+        data[:at] + data[found.end() :],
+    )
+
+
+def _read_any_half(data: bytes) -> Half:
+    """The same for properties in any order, of copies and of those with a time of their own too."""
+    own = property_string.decode(data)
+    topic, queue_id = own.pop(REAL_TOPIC, None), _queue_id(own.pop(REAL_QUEUE, None))
+    first = _number(own.pop(FIRST_OFFSET, None), -1)
+    rest = "".join([f"{name}\x01{value}\x02" for name, value in own.items()]).encode()  # as they were stored
+    return Half(own.get(PRODUCER_GROUP), topic, queue_id, own.get(IMMUNITY), first, rest)
+
+
 def _queue_id(text: str | None) -> int:
     return min(max(0, _number(text, 0)), QUEUE_ID_MAX)
 
@@ -104,18 +187,18 @@ def immunity_ms(text: str, timeout_ms: int) -> int:
 
 
 def end_refusal(
-    request: EndTransactionRequest, record: StoredRecord | None, *, now_ms: int, timeout_ms: int
+    request: EndTransactionRequest | EndFields,
+    record: StoredRecord,
+    half: Half,
+    *,
+    now_ms: int,
+    timeout_ms: int,
 ) -> tuple[ResponseCode, str] | None:
-    """Why a transaction cannot be ended so, or None (broker:9.2)."""
-    if record is None or record.topic != HALF_TOPIC:
-        return (
-            ResponseCode.SYSTEM_ERROR,
-            f"Find prepared transaction message failed: no half message at {request.commit_log_offset}",
-        )
-    found = property_string.decode(record.properties)
-    custom = found.get(IMMUNITY)
-    if custom and not request.from_transaction_check:
-        limit = max(immunity_ms(custom, timeout_ms), timeout_ms)
+    """Why a transaction cannot be ended so, or None (broker:9.2). `half` is read from the record."""
+    if record.topic != HALF_TOPIC:
+        return no_half(request.commit_log_offset)
+    if half.immunity and not request.from_transaction_check:
+        limit = max(immunity_ms(half.immunity, timeout_ms), timeout_ms)
         age = now_ms - record.born_timestamp
         if age > limit:
             return (
@@ -123,32 +206,42 @@ def end_refusal(
                 f"the half message is {age} ms old and its first check came after {limit} ms; the check "
                 "decides",
             )
-    if found.get(PRODUCER_GROUP) != request.producer_group:
+    if half.group != request.producer_group:
         return ResponseCode.SYSTEM_ERROR, f"The producer group wrong: {request.producer_group}"
     if record.queue_offset != request.tran_state_table_offset:
         return (
             ResponseCode.SYSTEM_ERROR,
             f"The transaction state table offset wrong: {request.tran_state_table_offset}",
         )
-    if REAL_TOPIC not in found:
+    if half.topic is None:
         return ResponseCode.SYSTEM_ERROR, "the half message does not say which topic it is for"
     return None
 
 
-def committed(record: StoredRecord) -> InnerMessage:
+def no_half(physical_offset: int) -> tuple[ResponseCode, str]:
+    """The refusal for a place where no half message is."""
+    remark = f"Find prepared transaction message failed: no half message at {physical_offset}"
+    return ResponseCode.SYSTEM_ERROR, remark
+
+
+def committed(record: StoredRecord, half: Half) -> InnerMessage:
     """The message that consumers of the real topic see once a half message is committed."""
-    found = property_string.decode(record.properties)
-    message = InnerMessage.copy_of(record, found.pop(REAL_TOPIC), _queue_id(found.pop(REAL_QUEUE, None)))
-    found.pop(FIRST_OFFSET, None)
-    message.properties = property_string.encode(found)
+    assert half.topic is not None, "end_refusal lets no such half message through"
+    message = InnerMessage.copy_of(record, half.topic, half.queue_id)
+    message.properties = half.rest
     message.sys_flag = message.sys_flag & ~TRANSACTION_MASK | COMMIT
     message.prepared_offset = record.physical_offset
     return message
 
 
-def op_message(half_offset: int, *, now_ms: int, host: bytes) -> InnerMessage:
-    """The op record that ends a half message, in the form that RocketMQ 4.9 and 5 read (broker:9.3)."""
-    body = b"%d" % half_offset
+def op_message(half_offsets: Sequence[int], *, now_ms: int, host: bytes) -> InnerMessage:
+    """The op record that ends up to `OP_NUMBERS_MAX` half messages (broker:9.3).
+
+    One is named in the form that RocketMQ 4.9 and 5 read, several as RocketMQ 5 does.
+    """
+    assert 0 < len(half_offsets) <= OP_NUMBERS_MAX, half_offsets
+    one = len(half_offsets) == 1
+    body = b"%d" % half_offsets[0] if one else b"".join([b"%d," % offset for offset in half_offsets])
     return InnerMessage(OP_HALF_TOPIC, 0, body, _OP_PROPERTIES, 0, 0, now_ms, host)
 
 
@@ -159,7 +252,7 @@ def op_numbers(body: bytes) -> list[int]:
 
 def first_offset(record: StoredRecord) -> int:
     """The queue offset of the first half message of a transaction; its own unless it is a copy."""
-    text = property_string.find(record.properties, FIRST_OFFSET.encode())
+    text = property_string.find(record.properties, _FIRST_OFFSET)
     first = -1 if text is None else _number(text.decode("ascii", "replace"), -1)
     return first if 0 <= first < record.queue_offset else record.queue_offset
 
@@ -297,13 +390,16 @@ class OpenHalves:
         self._done.add(offset)
         self._latest[origin] = copy
 
-    def ended(self, origin: int, op_offset: int | None = None) -> None:
-        """The transaction is ended by an op record, or given up without one."""
+    def ended(self, origins: Iterable[int], op_offset: int) -> None:
+        """These transactions are ended by one op record."""
+        self._ops.append((op_offset, max(map(self.given_up, origins))))
+
+    def given_up(self, origin: int) -> int:
+        """The transaction is over, without an op record; the offset of its latest half message."""
         offset = self._latest.pop(origin, origin)
         self._done.add(offset)
         self._done.add(origin)
-        if op_offset is not None:
-            self._ops.append((op_offset, offset))
+        return offset
 
     def skip(self, offset: int, count_max: int) -> int:
         """The first offset from `offset` on that is not done, at most `count_max` further."""

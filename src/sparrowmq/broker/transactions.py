@@ -1,8 +1,4 @@
-"""Transactions at work: ending them (37), checking back (39), checking again (323) (broker:9).
-
-A commit and its op record go into the log in one write: after a crash both are there or neither, so a
-committed message is never delivered a second time because of a check.
-"""
+"""Transactions at work: which are open, checking back (39), checking again (323) (broker:9)."""
 
 from __future__ import annotations
 
@@ -13,9 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker import transaction as rules
+from sparrowmq.broker.ending import EndPath
 from sparrowmq.broker.inner import InnerMessage
 from sparrowmq.broker.progress import answer, refusal
-from sparrowmq.broker.rerouting import RerouteRefused, Rerouting
 from sparrowmq.broker.transaction import OpenHalves, Verdict
 from sparrowmq.core.errors import InvalidMessageError, RecordError, StoreError
 from sparrowmq.core.ids import offset_message_id, parse_offset_message_id
@@ -23,7 +19,6 @@ from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.call_headers import (
     CheckTransactionStateRequest,
-    EndTransactionRequest,
     ResumeCheckHalfMessageRequest,
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -57,7 +52,7 @@ MS_PER_HOUR: Final = 3_600_000
 
 
 class Transactions:
-    """Keeps the half messages of one broker."""
+    """Keeps the half messages of one broker; `ends` ends them."""
 
     def __init__(
         self,
@@ -76,12 +71,11 @@ class Transactions:
         self._clients = clients
         self._offsets = offsets
         self._clock = clock
-        self._host = store_host
         self._turn = 0
         self._occasional = OccasionalLog(log)
-        self._rerouting = Rerouting.of(settings)
         self._halves = OpenHalves(self._start(HALF_TOPIC), self._start(OP_HALF_TOPIC))
         self._load()
+        self.ends = EndPath(settings, store, inner, self._halves, clock, store_host=store_host)
 
     def _start(self, topic: str) -> int:
         """Where the checks go on in a topic's queue."""
@@ -104,53 +98,6 @@ class Transactions:
                 return
             yield from scan.records
             offset = scan.next_offset
-
-    # Ending
-
-    def end(self, connection: Connection, command: Command) -> Command:
-        """37: commit or roll back; any other state does nothing (the reference then does not answer)."""
-        request = from_ext(EndTransactionRequest, command.ext)
-        if request.commit_or_rollback == rules.UNKNOWN:
-            return answer(command)
-        if request.commit_or_rollback not in (rules.COMMIT, rules.ROLLBACK):
-            remark = (
-                f"commitOrRollback={request.commit_or_rollback}: it is {rules.COMMIT} to commit, "
-                f"{rules.ROLLBACK} to roll back, {rules.UNKNOWN} to be asked later"
-            )
-            return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
-        now = self._clock.now_ms()
-        record = self._inner.read(request.commit_log_offset)
-        timeout = self._settings.transaction_time_out
-        refused = rules.end_refusal(request, record, now_ms=now, timeout_ms=timeout)
-        if refused is not None:
-            return refusal(command, *refused)
-        assert record is not None
-        origin = rules.first_offset(record)
-        latest = self._halves.latest(origin)
-        if latest is None:
-            remark = f"the transaction of half message {record.queue_offset} is finished already"
-            return refusal(command, ResponseCode.SYSTEM_ERROR, remark)
-        op = rules.op_message(latest, now_ms=now, host=self._host)
-        messages = [op]
-        if request.commit_or_rollback == rules.COMMIT:
-            try:
-                messages.insert(0, self._committed(record, now))
-            except RerouteRefused as refused_delay:
-                return refusal(command, refused_delay.code, refused_delay.remark)
-        placed = self._inner.put(messages)
-        self._halves.ended(origin, placed[-1].queue_offset)
-        return answer(command)
-
-    def _committed(self, record: StoredRecord, now_ms: int) -> InnerMessage:
-        """The message that becomes visible, or waits where its delay or time says (broker:9.2)."""
-        message = rules.committed(record)
-        place = self._rerouting.place(
-            message.topic, message.queue_id, message.properties, message.sys_flag, now_ms
-        )
-        message.topic, message.queue_id, message.properties = place.topic, place.queue_id, place.properties
-        if place.delay_ms is not None:
-            message.tags_code = now_ms + place.delay_ms
-        return message
 
     def resume(self, connection: Connection, command: Command) -> Command:
         """323: put a half message that was given up back, so that it is checked again."""
@@ -232,7 +179,7 @@ class Transactions:
 
     def _give_up(self, record: StoredRecord, why: str) -> None:
         self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
-        self._halves.ended(rules.first_offset(record))
+        self._halves.given_up(rules.first_offset(record))
         text = (
             f"a transaction was given up {why}; its half message {record.queue_offset} is in "
             f"{rules.DISCARD_TOPIC}"

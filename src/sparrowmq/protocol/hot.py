@@ -1,7 +1,8 @@
-"""The two requests a broker sees most, decoded in one step, and their answers made from templates.
+"""The requests a broker sees most, decoded in one step, and their answers made from templates.
 
-A general `Command` costs a dictionary and a conversion per field. Sends and pulls that begin the way Java's
-clients write them (members sorted, `code` first) are decoded straight into the fields the broker needs.
+A general `Command` costs a dictionary and a conversion per field. Sends, pulls and ends of transactions that
+begin the way Java's clients write them (members sorted, `code` first) are decoded straight into the fields
+the broker needs.
 Whatever looks different takes the general path; both end in the same handlers.
 """
 
@@ -16,6 +17,7 @@ from sparrowmq.protocol.codes import VERSION
 
 SEND_PREFIXES: Final = (b'{"code":310,', b'{"code":320,')
 PULL_PREFIXES: Final = (b'{"code":11,', b'{"code":361,')
+END_PREFIX: Final = b'{"code":37,'
 
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -72,8 +74,27 @@ class PullFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
     fields: PullFields
 
 
+class EndFields(msgspec.Struct, gc=False, rename="camel"):
+    """What ending a transaction needs (broker:9.2)."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    from_transaction_check: bool = False
+
+
+class EndFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
+    """The end of a transaction: its number, flag and fields."""
+
+    opaque: int
+    flag: int
+    fields: EndFields
+
+
 _send = msgspec.json.Decoder(SendFrame, strict=False).decode
 _pull = msgspec.json.Decoder(PullFrame, strict=False).decode
+_end = msgspec.json.Decoder(EndFrame, strict=False).decode
 
 
 def decode_send(header: bytes) -> SendFrame | None:
@@ -88,6 +109,14 @@ def decode_pull(header: bytes) -> PullFrame | None:
     """The pull in a JSON header, or None when it needs the general path."""
     try:
         return _pull(header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def decode_end(header: bytes) -> EndFrame | None:
+    """The end of a transaction in a JSON header, or None when it needs the general path."""
+    try:
+        return _end(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

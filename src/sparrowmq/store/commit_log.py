@@ -11,7 +11,13 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sparrowmq.core.errors import RecordError, StoreBusyError, StoreError
-from sparrowmq.protocol.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2, check_record
+from sparrowmq.protocol.record import (
+    RECORD_MAGIC_V1,
+    RECORD_MAGIC_V2,
+    StoredRecord,
+    check_record,
+    decode_record,
+)
 from sparrowmq.store import disk
 from sparrowmq.store.segments import MapPool, SegmentSequence
 from sparrowmq.store.settings import StoreSettings
@@ -171,6 +177,18 @@ class CommitLog:
         if size == 0 or PLACE.unpack_from(view, at)[3] != position:
             return None
         return bytes(view[at : at + size])
+
+    def decoded(self, position: int) -> StoredRecord | None:
+        """The same, decoded in the one pass that examines it."""
+        segment = self.files.at(position) if 0 <= position < self.position else None
+        if segment is None:
+            return None
+        at, limit = position - segment.base, min(segment.end, self.position) - segment.base
+        try:
+            record = decode_record(segment.view()[at:limit], check_crc=True)
+        except RecordError:
+            return None
+        return record if record.physical_offset == position else None
 
     def store_time(self, position: int, size: int, queue_offset: int) -> int | None:
         """Store time, epoch ms, of the record a queue entry points to; None when it is not that record."""

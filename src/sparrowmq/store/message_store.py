@@ -29,6 +29,7 @@ from sparrowmq.store.writer import ChunkWriter
 
 if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
+    from sparrowmq.protocol.record import StoredRecord
 
 log = logging.getLogger("sparrowmq.store")
 SAFE_POINT_SECONDS: Final = 10.0
@@ -414,6 +415,11 @@ class MessageStore:
         """The stored record that starts at a physical offset, or None when no valid one does."""
         self._let_go()
         return self._log.record(physical_offset)
+
+    def decoded_record(self, physical_offset: int) -> StoredRecord | None:
+        """The same, decoded."""
+        self._let_go()
+        return self._log.decoded(physical_offset)
 
     def earliest_time(self) -> int:
         """Store time, epoch ms, of the oldest record in the log; -1 without any."""
