@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from tests.crash.faults import mounted
 from tests.spark.support import (
+    QUERY_SECONDS,
     Collected,
     Topics,
+    bodies,
     load,
     numbered,
     run_available,
+    stored_offsets,
     stream,
+    wait_for_rows,
 )
 
 import sparrowmq as mq
@@ -74,3 +82,115 @@ def test_offsets_outside_the_log_are_told(spark: SparkSession, topics: Topics, t
             PySparkException, match=rf"option {name} gives offset 3 .* ends at 2; it takes 0 to 2"
         ):
             load(spark, topics.options(topic, **{name: beyond})).count()
+
+
+def test_a_topic_deleted_under_a_query_ends_it(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 8)
+    options = topics.options(topic, startingOffsets="earliest", discoveryIntervalMs="50", pollIntervalMs="10")
+    collected = Collected()
+    query = (
+        stream(spark, options)
+        .writeStream.foreachBatch(collected)
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+    try:
+        wait_for_rows(collected, 8, query)
+        topics.admin.delete_topic(topic)
+        with pytest.raises(StreamingQueryException, match=f"{topic}.*failOnDataLoss=false to go on"):
+            query.awaitTermination(QUERY_SECONDS)
+    finally:
+        query.stop()
+
+
+def _run(frame: DataFrame, checkpoint: str) -> Collected:
+    collected = Collected()
+    run_available(frame.writeStream.foreachBatch(collected), checkpoint)
+    return collected
+
+
+def test_a_checkpoint_of_another_topic_or_from_the_future_is_refused(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 8)
+    options = topics.options(topic, startingOffsets="earliest")
+    _run(stream(spark, options), checkpoint)
+    topics.cluster.create_topic(f"{topic}-b", queues=1)
+    other = options | {"subscribe": f"{topic}-b"}
+    with pytest.raises(
+        StreamingQueryException, match=f"the checkpoint is of {topic}, .* another checkpointLocat"
+    ):
+        _run(stream(spark, other), checkpoint)
+    ahead, later = f"{checkpoint}-ahead", f"{checkpoint}-later"
+    for copy in (ahead, later):
+        shutil.copytree(checkpoint, copy)
+        file = Path(copy) / "offsets" / "0"
+        *head, text = file.read_text().splitlines()
+        offset = json.loads(text)
+        if copy == ahead:
+            [queues] = offset["queues"][topic].values()
+            queues.update(dict.fromkeys(queues, 1000))
+        else:
+            offset["epoch"] = 2
+        file.write_text("\n".join([*head, json.dumps(offset, sort_keys=True)]))
+        (Path(copy) / "offsets" / ".0.crc").unlink(missing_ok=True)
+    with pytest.raises(
+        StreamingQueryException, match=r"ends at 2: its broker lost messages.*another checkpoint"
+    ):
+        _run(stream(spark, options), ahead)
+    with pytest.raises(StreamingQueryException, match="holds 'epoch', which this release does not know"):
+        _run(stream(spark, options), later)
+
+
+def test_of_two_queries_on_one_checkpoint_one_goes_on(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 8)
+    frame = stream(spark, topics.options(topic, startingOffsets="earliest"))
+    first, second = Collected(), Collected()
+    running = frame.writeStream.foreachBatch(first).option("checkpointLocation", checkpoint).start()
+    try:
+        wait_for_rows(first, 8, running)
+        following = frame.writeStream.foreachBatch(second).option("checkpointLocation", checkpoint).start()
+        try:
+            assert running.awaitTermination(QUERY_SECONDS)
+            topics.send(topic, 8, first=8)
+            wait_for_rows(second, 8, following)
+        finally:
+            following.stop()
+    finally:
+        running.stop()
+    assert first.texts + second.texts == numbered(0, 16)
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory that takes next to nothing: a small file system, or one without leave to write."""
+    directory = tmp_path / "small"
+    with mounted(directory) as done:
+        if done:
+            (directory / "filler").write_bytes(b"\0" * (shutil.disk_usage(directory).free - 8192))
+        else:
+            directory.chmod(0o500)
+        yield directory
+
+
+def test_a_full_disk_at_the_sink_ends_the_query_and_nothing_is_lost(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str, full_disk: Path
+) -> None:
+    topics.send(topic, 2000)
+    frame = stream(spark, topics.options(topic, startingOffsets="earliest"))
+    out = full_disk / "out"
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.mode("overwrite").parquet(f"{out}/batch={batch_id:08d}")
+
+    with pytest.raises(StreamingQueryException, match=r"(?i)no space left|permission denied|mkdirs failed"):
+        run_available(frame.writeStream.foreachBatch(write), checkpoint)
+    full_disk.chmod(0o700)
+    (full_disk / "filler").unlink(missing_ok=True)
+    run_available(frame.writeStream.foreachBatch(write), checkpoint)
+    assert bodies(spark.read.parquet(str(out))) == numbered(0, 2000)
+    assert len(stored_offsets(checkpoint)) == 1
