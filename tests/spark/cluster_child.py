@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 
@@ -45,7 +44,7 @@ def without(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         spark.read.format("rocketmq").load()
-    except AnalysisException as error:
+    except Exception as error:  # Py4JJavaError around Spark's own
         found["by name"] = str(error)
     try:
         from sparrowmq.spark.source import register
