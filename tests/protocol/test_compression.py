@@ -67,9 +67,19 @@ def test_a_bomb_stops_at_the_bound(kind: CompressionType) -> None:
     """What lies far behind the bound is not even looked at: nobody notices that it is damaged."""
     packed = compress(bytes(32 * 1024 * 1024), kind)
     half = len(packed) // 2
-    for bomb in (packed, packed[:half] + b"\xff" * half):
+    for bomb in (packed, packed[:half] + b"\xff" * half, packed[:-4] + b"\xff" * 4):
         with pytest.raises(RecordError, match="more than the limit of 1000 bytes"):
             decompress(bomb, with_compression(0, kind), bytes_max=1000)
+
+
+def test_small_blocks_are_counted_together() -> None:
+    """Each is below the bound; the damage after the third is not looked at."""
+    codec, rng = zstandard.ZstdCompressor().compressobj(), random.Random(1)
+    packed = b""
+    for _ in range(20):
+        packed += codec.compress(rng.randbytes(500)) + codec.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    with pytest.raises(RecordError, match="more than the limit of 1000 bytes"):
+        decompress(packed[:9000] + b"\xff" * 600, with_compression(0, CompressionType.ZSTD), bytes_max=1000)
 
 
 @pytest.mark.parametrize("kind", KINDS)

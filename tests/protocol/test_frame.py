@@ -79,8 +79,10 @@ def test_written_header_has_what_peers_need() -> None:
     assert b'"extFields":{}' in header
     assert b'"language":"PYTHON"' in header
     assert b'"version":%d' % VERSION in header
+    assert b'"serializeTypeCurrentRPC":"JSON"' in header
     assert b"remark" not in header
     assert b" " not in header
+    assert frame(b"{}") == b"\0\0\0\x06\0\0\0\x02{}"
 
 
 @pytest.mark.parametrize(
@@ -180,6 +182,7 @@ def test_a_large_body_in_pieces_is_taken_whole(kind: int, cuts: list[int], rest:
     reader, other = FrameReader(), FrameReader()
     with patch.object(frames, "LARGE_FRAME_BYTES", 100):
         assert [reader.feed(piece) for piece in pieces] == [[]] * len(pieces)
+        assert reader._parts == pieces, "nothing is copied before the last"
         assert reader.feed(last + rest) == [recorded.raw(whole), *other.feed(rest)]
     assert reader.buffered == other.buffered
 
@@ -254,8 +257,9 @@ def test_a_frame_of_exactly_the_limit_is_read() -> None:
     ],
 )
 def test_other_protocols_are_named(data: bytes, text: str) -> None:
-    with pytest.raises(FrameError, match=text):
-        FrameReader().feed(data)
+    for before in (b"", COMPACT):
+        with pytest.raises(FrameError, match=text):
+            FrameReader().feed(before + data)
 
 
 def test_after_an_error_the_reader_is_dead() -> None:
