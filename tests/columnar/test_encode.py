@@ -2,17 +2,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.columnar import encode as module
-from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_messages
+from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_messages, mark_column
 from sparrowmq.columnar.schema import PROPERTIES
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.batch import decode_batch, encode_batch
+from sparrowmq.protocol.producer_mark import Mark, binding, first_of_run
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=6)
 ROWS = st.lists(
@@ -131,3 +133,17 @@ def test_properties_over_the_limit_name_their_row() -> None:
         InvalidMessageError, match="row 1: the properties take 32773 bytes, the limit is 32767"
     ):
         list(encode_batches(columns, bytes_max=100_000))
+
+
+def test_marks_stand_first_and_are_read_back() -> None:
+    columns = MessageColumns(
+        body=pa.array([b"a", b"b"]),
+        ids=pa.array(["AB", "CD"]),
+        marks=mark_column("spark", 9, "t", 3, np.array([5, 6])),
+    )
+    (batch,) = encode_batches(columns, bytes_max=10_000)
+    texts = [own for _, _, own in decode_batch(batch.body)]
+    assert first_of_run(texts) == (Mark("spark", 9, 5, binding("t", 3)), 2)
+    assert texts[1].endswith(b"UNIQ_KEY\x01CD\x02") and texts[1].startswith(b"SPARROW_PRODUCER\x01")
+    with pytest.raises(ValueError, match="producer id"):
+        mark_column("a b", 0, "t", 3, np.array([0]))

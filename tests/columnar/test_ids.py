@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import zlib
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from sparrowmq.columnar.ids import IDS_MAX, UniqueIdColumns
+from sparrowmq.columnar.ids import IDS_MAX, UniqueIdColumns, body_checksums, hex_column
 from sparrowmq.core.ids import UniqueIds
 
 NOW = 1_700_000_000_000
@@ -35,3 +39,17 @@ def test_calls_in_one_millisecond_never_repeat_an_id() -> None:
 def test_a_count_out_of_range_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match="the limit is 65536"):
         UniqueIdColumns("127.0.0.1").next(count)
+
+
+def test_bytes_become_hex() -> None:
+    rows = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    column = hex_column(rows)
+    column.validate(full=True)
+    assert column.to_pylist() == [bytes(row).hex().upper() for row in rows]
+    assert hex_column(rows[:0]).to_pylist() == []
+
+
+def test_checksums_are_those_of_each_body() -> None:
+    bodies = pa.array([b"", b"hello", None, b"x" * 1000], pa.binary())
+    assert body_checksums(bodies).tolist() == [zlib.crc32(value or b"") for value in bodies.to_pylist()]
+    assert body_checksums(bodies.slice(1, 1)).tolist() == [zlib.crc32(b"hello")]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sparrowmq import Message, select_by_hash
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.spark.routing import Destination, RouteColumns, group_rows
+from sparrowmq.spark.routing import TURN_ROWS, Destination, RouteColumns, group_rows, numbered_rows
 
 
 def _queues(topic: str) -> list[MessageQueue]:
@@ -101,3 +101,30 @@ def test_sliced_columns_are_read_from_their_own_start() -> None:
 def test_rows_that_go_nowhere_are_named(columns: RouteColumns, text: str) -> None:
     with pytest.raises(InvalidMessageError, match=text):
         _groups(columns, 2)
+
+
+def _turns(count: int, first: int, partition: int, columns: RouteColumns | None = None) -> list[MessageQueue]:
+    """The queue of each row."""
+    found: dict[int, MessageQueue] = {}
+    given = columns or RouteColumns("t")
+    for queue, rows in numbered_rows(given, count, _queues, first=first, partition=partition):
+        assert len(rows)
+        found |= dict.fromkeys(rows.tolist(), queue)
+    return [found[row] for row in range(count)]
+
+
+def test_a_rows_queue_depends_on_its_place_only() -> None:
+    whole = _turns(5 * TURN_ROWS + 7, 0, 1)
+    assert [whole[number * TURN_ROWS] for number in range(4)] == [
+        _queues("t")[(number + 1) % len(_queues("t"))] for number in range(4)
+    ]
+    for cut in (1, TURN_ROWS - 1, TURN_ROWS, 3 * TURN_ROWS + 5):
+        assert _turns(cut, 0, 1) + _turns(len(whole) - cut, cut, 1) == whole
+    assert _turns(1, 0, 0) != _turns(1, 0, 1), "each partition begins with another queue"
+    assert _turns(0, 0, 0) == []
+
+
+def test_rows_with_a_key_or_a_queue_keep_it() -> None:
+    columns = RouteColumns("t", pa.array(["k", None, "k"]))
+    by_key = select_by_hash(_queues("t"), Message("t", b""), "k")
+    assert _turns(3, 0, 2, columns) == [by_key, _queues("t")[2 % len(_queues("t"))], by_key]

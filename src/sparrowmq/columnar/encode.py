@@ -24,6 +24,7 @@ from sparrowmq.core.message import (
     PROPERTY_UNIQ_KEY,
     SYSTEM_PROPERTIES,
 )
+from sparrowmq.protocol.producer_mark import mark_head
 
 PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 FIXED_BYTES: Final = 22
@@ -42,7 +43,7 @@ class MessageColumns:
 
     `body` is binary, `tags`, `keys`, `sharding_keys` and `ids` (the `UNIQ_KEY`) are strings, `properties` is
     `map<string, string>`. Null or empty means: the message has none; properties with a null or empty value
-    are left out, as readers drop them.
+    are left out, as readers drop them. `marks` is what `mark_column` makes.
     """
 
     body: pa.Array
@@ -51,6 +52,7 @@ class MessageColumns:
     keys: pa.Array | None = None
     sharding_keys: pa.Array | None = None
     properties: pa.Array | None = None
+    marks: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.body)
@@ -64,7 +66,15 @@ class MessageColumns:
         return self._each(lambda column: column.take(pa.array(rows)))
 
     def _each(self, change: Callable[[pa.Array], pa.Array]) -> MessageColumns:
-        columns = (self.body, self.ids, self.tags, self.keys, self.sharding_keys, self.properties)
+        columns = (
+            self.body,
+            self.ids,
+            self.tags,
+            self.keys,
+            self.sharding_keys,
+            self.properties,
+            self.marks,
+        )
         return MessageColumns(*(None if column is None else change(column) for column in columns))
 
 
@@ -127,6 +137,7 @@ def encode_messages(columns: MessageColumns, *, first_row: int = 0) -> pa.Array:
     """
     count = len(columns)
     parts = [
+        columns.marks,
         _property(PROPERTY_UNIQ_KEY, columns.ids, first_row),
         _property(PROPERTY_KEYS, columns.keys, first_row),
         _property(PROPERTY_TAGS, columns.tags, first_row),
@@ -153,6 +164,17 @@ def encode_messages(columns: MessageColumns, *, first_row: int = 0) -> pa.Array:
         properties.cast(pa.binary()),
         b"",
     )
+
+
+def mark_column(
+    producer: str, epoch: int, topic: str, queue_id: int, sequences: npt.NDArray[np.int64]
+) -> pa.Array:
+    """The properties of an idempotent producer for messages to one queue (`protocol.producer_mark`).
+
+    Raises ValueError for an id that is none.
+    """
+    head = mark_head(producer, epoch, topic, queue_id).decode()
+    return pc.binary_join_element_wise(head, pa.array(sequences).cast(pa.string()), "\x02", "")
 
 
 def _fixed(values: npt.NDArray[Any], width: int) -> pa.Array:

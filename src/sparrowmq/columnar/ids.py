@@ -6,14 +6,32 @@ import time
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowmq.core.ids import UniqueIds
+from sparrowmq.protocol.crc import crc32
 
 IDS_MAX: Final = 65536
 """Ids in one call: the counter has two bytes."""
 
 _COUNTER_CHARS: Final = 4
+_DIGITS: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+
+
+def hex_column(rows: npt.NDArray[np.uint8]) -> pa.Array:
+    """Each row of bytes as upper-case hex, a string array."""
+    count, width = len(rows), 2 * rows.shape[1]
+    texts = np.empty((count, width), np.uint8)
+    texts[:, ::2], texts[:, 1::2] = _DIGITS[rows >> 4], _DIGITS[rows & 15]
+    bounds = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(texts)])
+
+
+def body_checksums(bodies: pa.Array) -> npt.NDArray[np.uint32]:
+    """The CRC-32 of each value of a binary array; of null that of nothing."""
+    values = (value or b"" for value in bodies.to_pylist()) if bodies.null_count else bodies.to_pylist()
+    return np.fromiter(map(crc32, values), np.uint32, len(bodies))
 
 
 class UniqueIdColumns:

@@ -120,6 +120,20 @@ def topic(name: str, text: str) -> str:
     return text.strip()
 
 
+def job_id(name: str, text: str) -> str:
+    """A job's id: 1 to 200 letters, digits, `.`, `_` and `-`; it names a directory, too."""
+    if re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", text.strip()) is None:
+        raise wrong(name, text, "1 to 200 letters, digits, '.', '_' and '-', not beginning with '.'")
+    return text.strip()
+
+
+def some_text(name: str, text: str) -> str:
+    """Any text but a blank one."""
+    if not text.strip():
+        raise wrong(name, text, "a text that is not blank")
+    return text.strip()
+
+
 def group(name: str, text: str) -> str:
     """A consumer group's name."""
     try:

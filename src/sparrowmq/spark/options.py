@@ -305,6 +305,16 @@ class WriteOptions(ConnectionOptions):
     """A batch send is at most so long, unless one message is longer."""
     max_in_flight: Annotated[int, Option("maxInFlight", kinds.number(1, 256))] = 8
     """Batch sends of a task that wait for their answer at once; one per queue."""
+    idempotent: Annotated[bool, Option("idempotent", kinds.switch)] = True
+    """Number the rows, so that a row which is sent again is stored once; needs a stream or `jobId`."""
+    job_id: Annotated[str, Option("jobId", kinds.job_id)] = ""
+    """What names a batch write: a further try with the same id stores what the first did not."""
+    idempotence_key: Annotated[str, Option("idempotenceKey", kinds.some_text)] = ""
+    """Column that names a row within its batch: for rows whose order is not the same in a further try."""
+    plan_location: Annotated[str, Option("planLocation", kinds.some_text)] = ""
+    """Directory in which the queues of a batch are written down; by default below the checkpoint."""
+    checkpoint_location: Annotated[str, Option("checkpointLocation", kinds.some_text)] = ""
+    """Spark's own option, of streams."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
@@ -328,7 +338,7 @@ def _values(kind: type, options: Mapping[str, str], use: Use | None) -> dict[str
     others = {option.name.lower() for option in known_options(other).values()}
     for key, text in options.items():
         lower = key.lower()
-        if lower in _SPARK_OWN or lower.startswith(_SPARK_PREFIXES):
+        if lower not in known and (lower in _SPARK_OWN or lower.startswith(_SPARK_PREFIXES)):
             continue
         if lower not in known:
             if lower not in others:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,30 @@ class RouteColumns:
     sharding_keys: pa.Array | None = None
     brokers: pa.Array | None = None
     queue_ids: pa.Array | None = None
+
+
+TURN_ROWS: Final = 2048
+"""So many rows of a task go to one queue before the next one's turn comes."""
+
+
+def numbered_rows(
+    columns: RouteColumns, count: int, queues_of: QueuesOf, *, first: int, partition: int
+) -> Iterator[tuple[MessageQueue, Rows]]:
+    """As `group_rows`, with a queue for every row that depends on nothing but the row's place and the queues.
+
+    `first` is the number of the first row in its task. Rows without queue or sharding key take turns, so many
+    rows at a time, and each partition begins with another queue.
+    """
+    for destination, rows in group_rows(columns, count, queues_of):
+        if destination.queue is not None:
+            yield destination.queue, rows
+            continue
+        queues = queues_of(destination.topic)
+        turns = (rows + first) // TURN_ROWS
+        bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(rows)]
+        for low, high in pairwise(bounds):
+            if low < high:
+                yield queues[(int(turns[low]) + partition) % len(queues)], rows[low:high]
 
 
 def group_rows(columns: RouteColumns, count: int, queues_of: QueuesOf) -> Iterator[tuple[Destination, Rows]]:

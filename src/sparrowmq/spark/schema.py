@@ -44,6 +44,8 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "sharding_key": ("string",),
 }
 """What the sink takes: `value` is another name for `body`, `key` for `keys`."""
+KEY_KINDS: Final = ("string", "binary", "int", "bigint")
+"""Types of a column that is only named by the option idempotenceKey."""
 
 
 def source_ddl(options: ReadOptions) -> str:
@@ -134,6 +136,7 @@ class SinkColumns:
     queue_id: str | None = None
     broker: str | None = None
     sharding_key: str | None = None
+    idempotence_key: str | None = None
 
 
 def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
@@ -141,6 +144,8 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
     present = set()
     for field in schema.fields:
         kinds = SINK_COLUMNS.get(field.name)
+        if kinds is None and field.name == options.idempotence_key:
+            kinds = KEY_KINDS
         if kinds is None:
             raise SettingsError(
                 f"column {field.name!r} is unknown to the rocketmq sink; it takes {', '.join(SINK_COLUMNS)}"
@@ -151,6 +156,11 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
                 f"column {field.name!r} has type {found}; the sink takes {' or '.join(kinds)}"
             )
         present.add(field.name)
+    if options.idempotence_key and options.idempotence_key not in present:
+        raise SettingsError(
+            f"option idempotenceKey={options.idempotence_key!r}: the frame has no such column, it has "
+            f"{', '.join(sorted(present))}"
+        )
     body, keys = _one_of(present, "body", "value"), _one_of(present, "keys", "key")
     if body is None:
         raise SettingsError("the sink needs a column body (or value) of type binary or string")
@@ -163,7 +173,9 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
         for name in ("tags", "properties", "queue_id", "broker", "sharding_key")
     }
     topic = None if options.topic or "topic" not in present else "topic"
-    return SinkColumns(body=body, topic=topic, keys=keys, **others)
+    return SinkColumns(
+        body=body, topic=topic, keys=keys, idempotence_key=options.idempotence_key or None, **others
+    )
 
 
 def _one_of(present: set[str], name: str, other: str) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import SparrowError
@@ -27,7 +27,13 @@ class BatchProducer(Protocol):
     """What a sender needs of `aio.Producer`."""
 
     async def send_encoded_batch(
-        self, topic: str, body: bytes, count: int, *, queue: MessageQueue | None = None
+        self,
+        topic: str,
+        body: bytes,
+        count: int,
+        *,
+        queue: MessageQueue | None = None,
+        numbered: bool = False,
     ) -> SendResult:
         """Send a batch body of `count` messages."""
 
@@ -63,9 +69,16 @@ class Sender:
 
     def submit(self, destination: Destination, body: bytes, count: int) -> None:
         """Send a batch; waits while too many are in flight. Raises what an earlier send raised."""
-        while len(self._pending) >= self._options.max_in_flight:
-            self._wait_for_one()
-        self._pending.append(self._loop.submit(self._send(destination, body, count)))
+        self._start(self._send(destination, body, count))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            while len(self._pending) >= self._options.max_in_flight:
+                self._wait_for_one()
+        except BaseException:
+            work.close()
+            raise
+        self._pending.append(self._loop.submit(work))
 
     def finish(self) -> None:
         """Wait for everything. Raises what a send raised."""
@@ -89,15 +102,14 @@ class Sender:
                 await self._send_to(queue, body, count)
         self.sent[destination.topic] += count
 
-    async def _send_to(self, queue: MessageQueue, body: bytes, count: int) -> None:
+    async def _send_to(self, queue: MessageQueue, body: bytes, count: int, **more: bool) -> SendResult:
         delays = _BACKOFF.delays()
         for _ in range(self._options.retries):
             try:
-                await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue)
-                return
+                return await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue, **more)
             except SparrowError as error:
                 if not is_passing(error):
                     raise
                 log.info("a send of %d messages to %s is tried again: %s", count, queue, error)
             await asyncio.sleep(next(delays))
-        await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue)
+        return await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue, **more)

@@ -60,22 +60,32 @@ class RocketMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For batch writes."""
         _need_packages()
+        from sparrowmq.spark.delivery import announce, batch_choice
         from sparrowmq.spark.options import WriteOptions
+        from sparrowmq.spark.schema import sink_columns
         from sparrowmq.spark.writer import RocketMQWriter
 
         _refuse_overwrite(overwrite)
-        return RocketMQWriter(WriteOptions.parse(self.options), schema)
+        options = WriteOptions.parse(self.options)
+        sink_columns(schema, options)
+        announce(options, stream=False)
+        return RocketMQWriter(options, schema, batch_choice(options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For streaming writes; `overwrite` is output mode `complete`."""
         _need_packages()
         from sparrowmq.spark.compat import check_stream_writer
+        from sparrowmq.spark.delivery import announce, stream_choice
         from sparrowmq.spark.options import WriteOptions
+        from sparrowmq.spark.schema import sink_columns
         from sparrowmq.spark.writer import RocketMQStreamWriter
 
         check_stream_writer()
         _refuse_overwrite(overwrite)
-        return RocketMQStreamWriter(WriteOptions.parse(self.options), schema)
+        options = WriteOptions.parse(self.options)
+        sink_columns(schema, options)
+        announce(options, stream=True)
+        return RocketMQStreamWriter(options, schema, stream_choice(options))
 
 
 class SparrowMQSource(RocketMQSource):
