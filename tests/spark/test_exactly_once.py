@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.spark.support import Topics, numbered, run_available, stream
+from tests.spark.support import QUERY_SECONDS, Topics, numbered, run_available, stream
+from tests.support import free_port, until_sync
+
+import sparrowmq as mq
+from sparrowmq.runtime.child import ChildServers
 
 COUNT = 9000
 
@@ -84,6 +89,55 @@ def test_a_worker_that_is_killed_in_mid_write_leaves_no_row_twice(
     write(rows, topics, topic, jobId="killed")
     assert (tmp_path / "killed").exists()
     assert stored(topics, topic) == once()
+
+
+def test_a_broker_that_is_killed_in_mid_write_leaves_no_row_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ports = str(free_port()), str(free_port())
+
+    def start() -> ChildServers:
+        broker = {"storePathRootDir": str(tmp_path / "store"), "listenPort": ports[0]}
+        child = ChildServers(broker=broker, nameserver={"listenPort": ports[1]})
+        child.start()
+        return child
+
+    child = start()
+    try:
+        with mq.Admin(child.nameserver_address) as admin:
+            admin.create_topic("Killed", queues=4)
+        rows = frame(spark, 40_000).select("body").write.format("rocketmq").mode("append")
+        rows = rows.options(nameServer=child.nameserver_address, topic="Killed", jobId="killed")
+        rows = rows.options(batchBytes="4096", maxInFlight="2", retries="100")
+        with mq.PullConsumer("watch", namesrv=child.nameserver_address) as consumer:
+            queues = consumer.queues("Killed")
+            stored = 0
+
+            def kill_and_start() -> ChildServers:
+                nonlocal stored
+                until_sync(lambda: sum(map(consumer.max_offset, queues)) > 2000, QUERY_SECONDS)
+                stored = sum(map(consumer.max_offset, queues))
+                child.kill()
+                return start()
+
+            with ThreadPoolExecutor(1) as pool:
+                killing = pool.submit(kill_and_start)
+                rows.save()
+                child = killing.result(QUERY_SECONDS)
+            assert 2000 < stored < 40_000, "killed in mid-write"
+            found = Counter(body for queue in queues for body in bodies_in(consumer, queue))
+        assert found == once(40_000)
+    finally:
+        child.kill()
+
+
+def bodies_in(consumer: mq.PullConsumer, queue: mq.MessageQueue) -> Iterator[str]:
+    """The bodies of a queue."""
+    offset, end = 0, consumer.max_offset(queue)
+    while offset < end:
+        result = consumer.pull(queue, offset)
+        yield from (message.body.decode() for message in result.messages)
+        offset = result.next_offset
 
 
 def test_a_job_goes_on_with_its_queues_when_the_topic_gets_more(
