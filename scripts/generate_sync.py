@@ -32,6 +32,7 @@ PARTS = {
         "admin_access:AccessAdmin",
         "admin_dead:DeadLetterAdmin",
         "admin_groups:GroupAdmin",
+        "admin_holds:HoldAdmin",
         "admin_names:NameServerAdmin",
         "admin_trace:TraceAdmin",
     )

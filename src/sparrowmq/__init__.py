@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DeadLetterStatus,
         GroupConnections,
         GroupMemberInfo,
+        HoldStatus,
         MemberStatus,
         QueueProgress,
         QueueStatus,
@@ -169,6 +170,7 @@ __all__ = [
     "GroupConnections",
     "GroupMemberInfo",
     "HalfMessage",
+    "HoldStatus",
     "Hook",
     "InvalidExpressionError",
     "InvalidMessageError",
@@ -241,7 +243,8 @@ _HOMES = {
     "sparrowmq.client.outcomes": "ConsumeResult Retry",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
     "sparrowmq.client.admin_types": (
-        "AccessGrant AccessUser BrokerStatus DeadLetterStatus GroupConnections GroupMemberInfo MemberStatus "
+        "AccessGrant AccessUser BrokerStatus DeadLetterStatus GroupConnections GroupMemberInfo HoldStatus "
+        "MemberStatus "
         "QueueProgress QueueStatus Rate Rates"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",

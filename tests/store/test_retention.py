@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.store.retention import HOUR_MS, NOTHING, LogFile, RetentionSettings, plan
+from sparrowmq.store.retention import (
+    HOUR_MS,
+    NOTHING,
+    Hold,
+    LogFile,
+    RetentionSettings,
+    Unread,
+    overrun,
+    plan,
+)
 
 NOW = 1_700_000_000_000
 SETTINGS = RetentionSettings()
@@ -88,3 +97,29 @@ def test_what_every_plan_keeps_to(
         assert not made.forced
         assert all(age >= 72 for age in ages[: made.files])
         assert made.files == 0 or hour == 4 or used > 75 or manual
+
+
+@pytest.mark.parametrize(
+    ("held", "count"), [(None, 4), (4 << 30, 4), (3 << 30, 3), (1 << 30, 1), (1, 0), (0, 0)]
+)
+def test_what_is_held_stays_however_old_or_full(held: int | None, count: int) -> None:
+    for used in (10, 99):
+        found = plan(
+            SETTINGS,
+            files(100, 90, 80, 79, 0),
+            now_ms=NOW,
+            hour=4,
+            used_percent=used,
+            manual=False,
+            held=held,
+        )
+        assert found.files == count
+
+
+def test_limits_of_a_hold() -> None:
+    hold = Hold(topic="T", group="g", hours=2, size_max=100)
+    oldest = Unread(1000, NOW)
+    assert overrun(hold, oldest, now_ms=NOW + 2 * HOUR_MS - 1, log_end=1100) == ""
+    assert "2 hours" in overrun(hold, oldest, now_ms=NOW + 2 * HOUR_MS, log_end=1100)
+    assert "101 bytes" in overrun(hold, oldest, now_ms=NOW, log_end=1101)
+    assert overrun(Hold(topic="T", group="g", hours=2), oldest, now_ms=NOW, log_end=2**60) == ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,7 +45,16 @@ def retention(settings: BrokerSettings) -> RetentionSettings:
 class Cleaner:
     """Looks for expired files now and then; `settings` may be replaced while it runs."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore, pool: Executor, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        pool: Executor,
+        clock: Clock,
+        held: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`held` gives the physical offset from which on nothing may go, or None."""
+        self._held = held
         self.settings = settings
         self._store = store
         self._pool = pool
@@ -71,6 +80,7 @@ class Cleaner:
                 hour=time.localtime(now_ms / 1000).tm_hour,
                 used_percent=percent,
                 manual=self._manual > 0,
+                held=self._held(),
             )
             self._manual = max(0, self._manual - 1)
             if not todo.files:

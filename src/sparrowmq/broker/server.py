@@ -279,6 +279,7 @@ class Broker:
             waiting=self._delayed.runtime,
             changed=self._apply,
             occasional=self._occasional,
+            holds=ConfigFile(self.settings.store_path_root_dir / "config" / "retentionHolds.json"),
         )
         self._membership = Membership(
             self._clients,

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.broker.cleaning import Cleaner
+from sparrowmq.broker.holding import Holds
 from sparrowmq.broker.indexing import Indexer
 from sparrowmq.broker.maintenance import Maintenance, Settings
 from sparrowmq.broker.periodic import repeat
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sparrowmq.broker.topics import TopicTable
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.store.config_file import ConfigFile
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.offsets import ConsumerOffsets
     from sparrowmq.transport.occasional import OccasionalLog
@@ -32,7 +34,8 @@ FIRST_CLEANING_SECONDS: Final = 60.0
 class Upkeep:
     """What keeps a broker usable, and the handlers of those who look at it.
 
-    `waiting` tells of delayed messages; `changed` is told the new settings when an operator changed some.
+    `waiting` tells of delayed messages; `changed` is told the new settings when an operator changed some;
+    `holds` is where holds are kept.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Upkeep:
         waiting: Callable[[], dict[str, str]],
         changed: Callable[[BrokerSettings], None],
         occasional: OccasionalLog,
+        holds: ConfigFile,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -55,7 +59,8 @@ class Upkeep:
         self._occasional = occasional
         self._task: asyncio.Task[None] | None = None
         self.indexer = Indexer(store)
-        self.cleaner = Cleaner(settings, store, pool, clock)
+        self.holds = Holds(holds, store, topics, offsets, clock)
+        self.cleaner = Cleaner(settings, store, pool, clock, self.holds.held)
         self.stats = BrokerStats(settings.broker_cluster_name, store, pulling, clock)
         self.info = RuntimeInfo(settings, store, self.stats, clock, waiting)
         self._queries = Queries(settings, store, self.indexer)
@@ -109,4 +114,7 @@ class Upkeep:
             Code.VIEW_BROKER_STATS_DATA: self._maintenance.stats_data,
             Code.CLEAN_UNUSED_TOPIC: self._maintenance.clean_unused_topics,
             Code.DELETE_EXPIRED_COMMITLOG: self._maintenance.delete_expired_log,
+            Code.PUT_RETENTION_HOLD: self.holds.put,
+            Code.DELETE_RETENTION_HOLD: self.holds.delete,
+            Code.GET_RETENTION_HOLDS: self.holds.list,
         }

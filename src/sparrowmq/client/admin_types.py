@@ -18,6 +18,24 @@ class DeadLetterStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldStatus:
+    """Messages of a topic that one broker keeps until a group has consumed them.
+
+    `messages` wait for it, the oldest since `oldest_ms` (epoch milliseconds, None without any). `overrun`
+    says why the hold gave way, and is empty while it holds.
+    """
+
+    topic: str
+    broker_name: str
+    group: str
+    hours: int
+    size_max: int
+    messages: int
+    oldest_ms: int | None
+    overrun: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStatus:
     """One queue: oldest stored offset, next offset, epoch milliseconds of the last message (0: none)."""
 

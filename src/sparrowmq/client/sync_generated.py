@@ -9,6 +9,7 @@ from typing import Any
 from sparrowmq.client import queries
 from sparrowmq.client.admin import PERM_READ_WRITE
 from sparrowmq.client.admin import Admin as _Admin
+from sparrowmq.client.admin_holds import HOURS
 from sparrowmq.client.admin_types import (
     AccessGrant,
     AccessUser,
@@ -16,6 +17,7 @@ from sparrowmq.client.admin_types import (
     DeadLetterStatus,
     GroupConnections,
     GroupMemberInfo,
+    HoldStatus,
     MemberStatus,
     QueueProgress,
     QueueStatus,
@@ -1146,6 +1148,24 @@ class Admin(Facade[_Admin]):
         from where they are and overwrite what was set.
         """
         return self._run(self._inner.clone_offsets, source, target, topic)
+
+    def hold_messages(self, topic: str, group: str, *, hours: int = HOURS, size_max: int = 0) -> None:
+        """Have all masters of `topic` keep its messages until `group` has consumed them, or change that.
+
+        A hold wins over `fileReservedTime` and over a full disk until its oldest message waits for `hours`,
+        or
+        `size_max` bytes of log (0: no limit) are behind it; then it gives way and the broker logs an error.
+        Raises `ClientError` when a broker is Apache's, which cannot do it.
+        """
+        self._run(self._inner.hold_messages, topic, group, hours=hours, size_max=size_max)
+
+    def release_messages(self, topic: str) -> None:
+        """Have all masters of `topic` keep its messages no longer than others."""
+        self._run(self._inner.release_messages, topic)
+
+    def holds(self) -> list[HoldStatus]:
+        """All holds of all brokers, by topic and broker; Apache's brokers have none."""
+        return self._run(self._inner.holds)
 
     def put_value(self, namespace: str, key: str, value: str) -> None:
         """Keep a value at every name server."""

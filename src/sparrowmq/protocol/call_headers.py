@@ -103,6 +103,15 @@ class GetConsumerStatusRequest(Header, kw_only=True):
     client_addr: str | None = None
 
 
+class RetentionHoldRequest(Header, kw_only=True):
+    """PUT_RETENTION_HOLD (90101) and, with the topic alone, DELETE_RETENTION_HOLD (90102); ours only."""
+
+    topic: str
+    group: str = ""
+    hours: int = 0
+    size_max: int = 0
+
+
 class CloneGroupOffsetRequest(Header, kw_only=True):
     """CLONE_GROUP_OFFSET (314); without `topic` every topic of the source group."""
 

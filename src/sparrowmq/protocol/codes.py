@@ -120,6 +120,9 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    PUT_RETENTION_HOLD = 90101
+    DELETE_RETENTION_HOLD = 90102
+    GET_RETENTION_HOLDS = 90103
 
 
 class ResponseCode(IntEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 HOUR_MS: Final = 3_600_000
@@ -25,6 +26,38 @@ class RetentionSettings:
     forcibly: bool = True
     forcibly_above: int = 85
     batch_max: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Messages of `topic` are kept until `group` has consumed them, however old and however full the disk.
+
+    Up to a limit: the oldest one waits for `hours`, or `size_max` bytes of log (0: no such limit) are behind
+    it.
+    """
+
+    topic: str
+    group: str
+    hours: int
+    size_max: int = 0
+
+
+class Unread(NamedTuple):
+    """The oldest message a hold keeps: physical offset of its record, and when it was stored, epoch ms."""
+
+    position: int
+    stored_ms: int
+
+
+def overrun(hold: Hold, oldest: Unread, *, now_ms: int, log_end: int) -> str:
+    """Why the hold keeps nothing any more; empty while it is within its limit."""
+    hours = (now_ms - oldest.stored_ms) // HOUR_MS
+    if hours >= hold.hours:
+        return f"the oldest one waits for {hours} hours, the limit is {hold.hours}"
+    size = log_end - oldest.position
+    if hold.size_max and size > hold.size_max:
+        return f"{size} bytes of log are kept for it, the limit is {hold.size_max}"
+    return ""
 
 
 class LogFile(NamedTuple):
@@ -53,8 +86,12 @@ def plan(
     hour: int,
     used_percent: int,
     manual: bool,
+    held: int | None = None,
 ) -> Plan:
-    """What one pass deletes of `files`, oldest first; the last one always stays."""
+    """What one pass deletes of `files`, oldest first; the last one always stays.
+
+    What is stored from physical offset `held` on stays in any case.
+    """
     forced = settings.forcibly and used_percent > settings.forcibly_above
     if forced:
         reason = (
@@ -69,9 +106,10 @@ def plan(
     else:
         return NOTHING
     count = 0
-    for file in files[:-1]:
+    for file, following in pairwise(files):
         young = now_ms - file.modified_ms < settings.reserved_hours * HOUR_MS
-        if count >= settings.batch_max or (young and not forced):
+        kept = held is not None and following.base > held
+        if count >= settings.batch_max or kept or (young and not forced):
             break
         count += 1
     return Plan(count, forced, reason) if count else NOTHING

@@ -98,3 +98,22 @@ class KVTable(Body, frozen=True):
     """Keys and values."""
 
     table: dict[str, str] = field(default_factory=dict)
+
+
+class RetentionHold(Body, frozen=True):
+    """One hold and how it stands: its oldest message, -1 without any; `overrun` says why it gave way."""
+
+    topic: str
+    group: str
+    hours: int
+    size_max: int = 0
+    messages: int = 0
+    position: int = -1
+    stored: int = -1
+    overrun: str = ""
+
+
+class RetentionHoldList(Body, frozen=True):
+    """The answer to GET_RETENTION_HOLDS (90103)."""
+
+    holds: list[RetentionHold] = field(default_factory=list)
