@@ -56,6 +56,13 @@ def decode_vectors(
     places = layout(buffer)
     if offsets is not None:
         places = _in_range(places, offsets)
+    return decode_layout(buffer, places, schema, broker_name=broker_name)
+
+
+def decode_layout(
+    buffer: bytes, places: Layout, schema: pa.Schema = DEFAULT_SCHEMA, *, broker_name: str = ""
+) -> pa.RecordBatch:
+    """The records of `buffer` that are in `places`, as columns. Raises as `decode`."""
     chunk = _Chunk(buffer, places, broker_name)
     return pa.RecordBatch.from_arrays([_COLUMNS[field.name](chunk) for field in schema], schema=schema)
 

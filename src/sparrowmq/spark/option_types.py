@@ -17,6 +17,8 @@ T = TypeVar("T")
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 GROUP: Final = "group"
+FAIL: Final = "fail"
+SKIP: Final = "skip"
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 
@@ -149,6 +151,13 @@ def topics(name: str, text: str) -> tuple[str, ...]:
     if not found:
         raise wrong(name, text, "topic names, separated by commas")
     return found
+
+
+def word(name: str, text: str) -> str:
+    """Any text that is not empty, without blanks around it."""
+    if not text.strip():
+        raise wrong(name, text, "a text that is not empty")
+    return text.strip()
 
 
 def pattern(name: str, text: str) -> str:

@@ -19,7 +19,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import Expression, Sql
 from sparrowmq.spark import option_types as kinds
-from sparrowmq.spark.option_types import EARLIEST, GROUP, LATEST, Place
+from sparrowmq.spark.option_types import EARLIEST, FAIL, GROUP, LATEST, SKIP, Place
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -216,6 +216,14 @@ class ReadOptions(ConnectionOptions):
     retries: Annotated[int, Option("fetchOffset.numRetries", kinds.number(0, 1000))] = 10
     retry_interval: Annotated[float, Option("fetchOffset.retryIntervalMs", kinds.millis)] = 0.2
     """The first pause between tries of the driver; pauses double up to 5 s."""
+    store: Annotated[str, Option("store", kinds.word, "batch")] = ""
+    """A store directory to read instead of a cluster; all executors see it under this name."""
+    broker_name: Annotated[str, Option("brokerName", kinds.word, "batch")] = ""
+    """With `store`: what the column `broker` says; a store does not know its broker's name."""
+    check_crc: Annotated[bool, Option("checkCrc", kinds.switch, "batch")] = True
+    """With `store`: whether bodies are held against their CRC."""
+    damaged_records: Annotated[str, Option("damagedRecords", kinds.one_of((FAIL, SKIP)), "batch")] = FAIL
+    """With `store`: fail on bytes that hold no record, or go on at the next record and warn."""
 
     @property
     def body(self) -> BodyOptions:
@@ -250,8 +258,28 @@ class ReadOptions(ConnectionOptions):
         Raises `SettingsError`.
         """
         parsed = cls(**_values(cls, options, use))
+        if parsed.store:
+            parsed._check_store()
+            return parsed
         parsed._check(use)
         return replace(parsed, name_server=_name_server(parsed.name_server, environ))
+
+    def _check_store(self) -> None:
+        if self.subscribe and self.subscribe_pattern:
+            raise SettingsError("a read of a store takes subscribe or subscribePattern, not both")
+        for name, value in (
+            ("assign", self.assign),
+            ("startingOffsets", self.starting_offsets),
+            ("endingOffsets", self.ending_offsets),
+            ("groupId", self.group_id),
+            ("nameServer", self.name_server),
+        ):
+            if value:
+                raise SettingsError(
+                    f"option {name} is for reads of a cluster and store={self.store!r} is given; leave one "
+                    f"of "
+                    "them out. A store is narrowed by subscribe, tags, startingTimestamp and endingTimestamp"
+                )
 
     def _check(self, use: Use | None) -> None:
         self._check_connection()

@@ -43,8 +43,10 @@ class RocketMQSource(DataSource):
         _need_packages()
         from sparrowmq.spark.options import ReadOptions
         from sparrowmq.spark.reader import RocketMQReader
+        from sparrowmq.spark.store_reader import StoreReader
 
-        return RocketMQReader(ReadOptions.parse(self.options, "batch"), schema)
+        options = ReadOptions.parse(self.options, "batch")
+        return StoreReader(options, schema) if options.store else RocketMQReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming reads."""
