@@ -17,11 +17,14 @@ from sparrowmq.cli import (
     demo,
     dlq,
     groups,
+    holds,
     identity,
     message_query,
     messages,
+    pipes,
     sends,
     servers,
+    sql,
     topics,
     tracing,
 )
@@ -101,6 +104,9 @@ app.add_typer(access.account_app, name="account")
 app.command("trace")(tracing.trace)
 app.add_typer(dlq.app, name="dlq")
 message_query.app.command("trace")(tracing.trace)
+app.add_typer(holds.app, name="hold")
+app.add_typer(pipes.app, name="pipe")
+app.command("sql")(sql.sql)
 app.command("demo")(demo.demo)
 app.command("test")(checks.test)
 

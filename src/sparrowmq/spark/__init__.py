@@ -1,9 +1,61 @@
-"""The Spark data source `rocketmq`: batch and streaming reads and writes in Arrow batches.
+"""The Spark data source `rocketmq`, batches and streams in Arrow batches; and the pipelines on it.
 
     options = {"nameServer": "127.0.0.1:9876", "subscribe": "orders"}
     orders = spark.readStream.format("rocketmq").options(**options).load()
 
 Spark finds it by itself where the package is installed (module `pyspark_rocketmq`); `source.register` makes
 it known under its second name `sparrowmq` as well. Needs pyspark, pyarrow and numpy: `pip install
-'sparrowmq[spark]'`.
+'sparrowmq[spark]'`. The names of `__all__` are the pipelines', imported when they are used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.archive import (
+        ArchiveSettings,
+        archive,
+        backfill,
+        dry_run_archive,
+        plan_archive,
+        read_archive,
+    )
+    from sparrowmq.spark.pipelines.history import HistorySettings, history, plan_history
+    from sparrowmq.spark.pipelines.sql import SqlSettings, sql
+    from sparrowmq.spark.pipelines.steps import Plan
+    from sparrowmq.spark.pipelines.watch import Progress, Watch
+
+__all__ = [
+    "ArchiveSettings",
+    "HistorySettings",
+    "Plan",
+    "Progress",
+    "SqlSettings",
+    "Watch",
+    "archive",
+    "backfill",
+    "dry_run_archive",
+    "history",
+    "plan_archive",
+    "plan_history",
+    "read_archive",
+    "sql",
+]
+
+_HOMES: Final = {
+    "archive": ("ArchiveSettings", "archive", "backfill", "dry_run_archive", "plan_archive", "read_archive"),
+    "history": ("HistorySettings", "history", "plan_history"),
+    "sql": ("SqlSettings", "sql"),
+    "steps": ("Plan",),
+    "watch": ("Progress", "Watch"),
+}
+"""Which module of `pipelines` has which names."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.pipelines.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

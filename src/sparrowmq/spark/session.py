@@ -6,8 +6,11 @@ Users' own sessions are their business; the one setting worth copying is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pyspark
@@ -54,3 +57,17 @@ def builder(app: str, master: str = "local[2]") -> SparkSession.Builder:
     for name, value in settings(master).items():
         made = made.config(name, value)
     return made
+
+
+@contextlib.contextmanager
+def standard_error_to(log: Path) -> Iterator[None]:
+    """Processes started meanwhile have the file as their standard error: the JVM and Spark's workers."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with log.open("ab") as target:
+            os.dup2(target.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

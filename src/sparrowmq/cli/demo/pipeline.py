@@ -6,11 +6,9 @@ again replaces what it left behind: every flight stands in Parquet exactly once 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -79,7 +77,7 @@ def launch(job: Job, conf: SparkConf) -> Any:
     """Start the JVM; what it and Spark's workers say goes to the log. Gives py4j's gateway to it."""
     from pyspark.java_gateway import launch_gateway
 
-    from sparrowmq.spark.session import is_local
+    from sparrowmq.spark.session import is_local, standard_error_to
     from sparrowmq.spark.shipping import package_zip
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -87,7 +85,7 @@ def launch(job: Job, conf: SparkConf) -> Any:
     if not is_local(job.master):
         package_zip(job.scratch / PACKAGE_ZIP)
     start_jvm: Any = launch_gateway
-    with _standard_error(job.log):
+    with standard_error_to(job.log):
         return start_jvm(conf)
 
 
@@ -98,20 +96,6 @@ def session(gateway: Any, conf: SparkConf) -> SparkSession:
 
     SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
-
-
-@contextlib.contextmanager
-def _standard_error(log: Path) -> Iterator[None]:
-    """Processes started meanwhile have the file as their standard error: the JVM and Spark's workers."""
-    sys.stderr.flush()
-    before = os.dup(2)
-    try:
-        with log.open("ab") as target:
-            os.dup2(target.fileno(), 2)
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
 
 
 def flights(spark: SparkSession, job: Job) -> DataFrame:

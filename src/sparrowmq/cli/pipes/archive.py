@@ -1,0 +1,126 @@
+"""`sparrow pipe archive`: topics to Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
+from sparrowmq.cli.pipes.common import (
+    DEFAULT_MASTER,
+    Conf,
+    DryRun,
+    Master,
+    MetricsAt,
+    Run,
+    Show,
+    ShowAs,
+    ShowPlan,
+    SourceOptions,
+    millis,
+    need_spark,
+    pairs,
+    run_pipeline,
+    session,
+    show_plan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparrowmq.spark.pipelines.watch import Progress, Watch
+
+
+def archive(
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")] = None,
+    to: Annotated[
+        Path,
+        typer.Option("--to", help="The archive's directory; all of Spark's machines see it under this name."),
+    ] = Path("archive"),
+    pattern: Annotated[str, typer.Option(help="A regular expression that whole topic names match.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option(help="With --follow: seconds between the starts of batches.")
+    ] = 60.0,
+    start: Annotated[
+        str, typer.Option(help="earliest or latest: where queues begin that are new to it.")
+    ] = "earliest",
+    batch_rows: Annotated[int, typer.Option(help="Messages of one batch at most.")] = 1_000_000,
+    columns: Annotated[
+        str | None, typer.Option(help="The source's columns to keep, joined with commas.")
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SQL", help="One more column: an expression AS a name; may be repeated."),
+    ] = None,
+    compact_batches: Annotated[
+        int, typer.Option(help="Merge so many small batches into one directory; 0: never.")
+    ] = 32,
+    backfill: Annotated[
+        bool, typer.Option("--backfill", help="Archive what is stored but missing before the archive's end.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With --backfill: stored at or after, such as 2026-11-21T08:00."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="With --backfill: stored before.")] = None,
+    group: Annotated[
+        str, typer.Option(help="A consumer group whose offsets follow the archive; its lag is the archive's.")
+    ] = "",
+    hold_hours: Annotated[
+        int,
+        typer.Option(
+            help="Have brokers keep messages until they are archived, so many hours at most; 0: not."
+        ),
+    ] = 0,
+    namesrv: Namesrv = None,
+    master: Master = DEFAULT_MASTER,
+    conf: Conf = None,
+    options: SourceOptions = None,
+    plan: ShowPlan = False,
+    dry_run: DryRun = False,
+    show: ShowAs = Show.BAR,
+    metrics: MetricsAt = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy topics to Parquet, partitioned by date and topic, every message exactly once for any reader."""
+    need_spark()
+    from sparrowmq.spark.pipelines import archive as pipeline
+
+    if (since or until) and not backfill:
+        raise UsageError("--since and --until narrow a --backfill; add it or leave them out")
+    settings = pipeline.ArchiveSettings(
+        directory=to,
+        topics=tuple(topics or ()),
+        pattern=pattern,
+        name_server=namesrv_or_default(namesrv),
+        start=start,
+        follow=follow,
+        every=every,
+        batch_rows=batch_rows,
+        columns=tuple(columns.split(",")) if columns else pipeline.DEFAULT_COLUMNS,
+        select=tuple(select or ()),
+        compact_batches=compact_batches,
+        group=group,
+        hold_hours=hold_hours,
+        options=pairs(options, "--option"),
+    )
+    if plan:
+        show_plan(pipeline.plan_archive(settings), as_json)
+        return
+    if dry_run:
+        with session("archive", master, conf or ()) as spark:
+            print(
+                f"{pipeline.dry_run_archive(spark, settings):,} messages would be archived; nothing is "
+                f"written"
+            )
+        return
+
+    def work(spark: SparkSession, watch: Watch) -> Progress:
+        if backfill:
+            return pipeline.backfill(spark, settings, since=millis(since), until=millis(until), watch=watch)
+        return pipeline.archive(spark, settings, watch)
+
+    run_pipeline("archive", Run(master, conf or (), show, metrics), work)

@@ -1,0 +1,233 @@
+"""What the pipelines' commands share: their options, the session, and what is shown while they run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from sparrowmq.cli.common import UsageError, print_json, print_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sparrowmq.spark.pipelines.steps import Plan
+    from sparrowmq.spark.pipelines.watch import Progress as Done
+    from sparrowmq.spark.pipelines.watch import Watch
+
+TIME_FORMAT: Final = "yyyy-MM-dd HH:mm:ss.SSS"
+PLAIN_SECONDS: Final = 5.0
+"""Without a terminal there are no bars but a line this often."""
+
+
+class Show(StrEnum):
+    """How a run tells what it does."""
+
+    BAR = "bar"
+    JSON = "json"
+    NONE = "none"
+
+
+Master = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Spark's master: local[N], spark://HOST:PORT, yarn, …")
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="An option of the data source; may be repeated."),
+]
+ShowPlan = Annotated[bool, typer.Option("--plan", help="Print what would be done; start no Spark.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read all that would be read, write nothing.")]
+ShowAs = Annotated[
+    Show,
+    typer.Option("--progress", help="bar; json: a line of JSON for every change, on standard output; none."),
+]
+MetricsAt = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve the progress for Prometheus meanwhile."),
+]
+DEFAULT_MASTER: Final = "local[2]"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a pipeline is run."""
+
+    master: str = DEFAULT_MASTER
+    conf: Sequence[str] = ()
+    show: Show = Show.BAR
+    metrics: str | None = None
+
+
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """`NAME=VALUE` texts as a dictionary. Raises `UsageError`."""
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} {text!r}: give NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def millis(text: str | None) -> int | None:
+    """A moment in epoch milliseconds; without a zone it is local time. Raises `UsageError`."""
+    if text is None:
+        return None
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time: give one such as 2026-11-21T08:00:00") from None
+
+
+def need_spark() -> None:
+    """Raise `UsageError` with what to type when Spark is not installed."""
+    for name in ("pyspark", "pyarrow", "numpy", "prometheus_client", "prompt_toolkit"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise UsageError(f"pipelines need {name}: pip install 'sparrowmq[spark]'") from None
+
+
+def show_plan(plan: Plan, as_json: bool) -> None:
+    """Print a plan."""
+    if as_json:
+        print_json(plan.to_json())
+    else:
+        print(plan)
+
+
+def show_topics(frame: DataFrame, as_json: bool) -> None:
+    """Print how many messages and bytes of body there are of each topic, and from when to when."""
+    from pyspark.sql import functions as F
+
+    counted = frame.groupBy("topic").agg(
+        F.count("*").alias("messages"),
+        F.sum(F.length("body")).alias("bytes"),
+        F.date_format(F.min("store_timestamp"), TIME_FORMAT).alias("first"),
+        F.date_format(F.max("store_timestamp"), TIME_FORMAT).alias("last"),
+    )
+    found: list[Any] = counted.orderBy("topic").collect()
+    if as_json:
+        for row in found:
+            print_json(row.asDict())
+        return
+    columns = ("topic", "messages", "bytes", "first", "last")
+    print_table(columns, [[row[name] for name in columns] for row in found], right=("messages", "bytes"))
+
+
+class Bars:
+    """Rows done of rows known, as a bar on standard error, or a line now and then where there is no
+    terminal.
+    """
+
+    def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._now = now
+        self._next = now() + PLAIN_SECONDS
+        self._task: TaskID | None = None
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=40),
+            TextColumn("{task.completed:,.0f} rows, {task.fields[lag]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, done: Done) -> None:
+        """Show what was done."""
+        lag = "lag not known" if done.lag is None else f"lag {done.lag:,}"
+        if self._console.is_terminal:
+            total = None if done.lag is None else done.rows + done.lag
+            if self._task is None:
+                self._task = self._progress.add_task(done.pipeline, total=total, lag=lag)
+            self._progress.update(self._task, completed=done.rows, total=total, lag=lag)
+        elif self._now() >= self._next:
+            self._next = self._now() + PLAIN_SECONDS
+            self._console.print(f"{done.pipeline}: {done.rows:,} rows, {lag}", highlight=False, markup=False)
+
+
+@contextmanager
+def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSession]:
+    """A quiet session; what Spark's processes say is kept in a file when something fails, and named."""
+    from sparrowmq.spark.pipelines.queries import plain_errors
+    from sparrowmq.spark.session import builder, standard_error_to
+
+    handle, path = tempfile.mkstemp(prefix="sparrow-pipe-", suffix=".log")
+    os.close(handle)
+    log = Path(path)
+    made: Any = builder(f"sparrow pipe {name}", master)
+    for key, value in pairs(conf, "--conf").items():
+        made = made.config(key, value)
+    try:
+        with plain_errors():
+            with standard_error_to(log):
+                spark: SparkSession = made.getOrCreate()
+            try:
+                yield spark
+            finally:
+                with standard_error_to(log):
+                    spark.stop()
+    except Exception:
+        if log.stat().st_size:
+            print(f"sparrow: what Spark wrote is in {log}", file=sys.stderr)
+        else:
+            log.unlink()
+        raise
+    log.unlink()
+
+
+@contextmanager
+def watching(run: Run) -> Iterator[Watch]:
+    """A watch that shows progress as asked, and is told to stop by SIGINT and SIGTERM."""
+    from sparrowmq.spark.pipelines import metrics
+    from sparrowmq.spark.pipelines.queries import stopped_by_signals
+    from sparrowmq.spark.pipelines.watch import Report, Watch, all_of, json_lines
+
+    with ExitStack() as stack:
+        reports: list[Report] = []
+        if run.show is Show.BAR:
+            reports.append(stack.enter_context(Bars(Console(stderr=True))))
+        elif run.show is Show.JSON:
+            reports.append(json_lines(sys.stdout))
+        if run.metrics is not None:
+            report, port = stack.enter_context(metrics.serve(*metrics.address(run.metrics)))
+            print(f"metrics at port {port}, path /metrics", file=sys.stderr)
+            reports.append(report)
+        watch = Watch(all_of(*reports))
+        stack.enter_context(stopped_by_signals(watch))
+        yield watch
+
+
+def run_pipeline(name: str, run: Run, work: Callable[[SparkSession, Watch], Done]) -> None:
+    """Run a pipeline to its end, then say in one line what it did; progress as JSON says it itself."""
+    need_spark()
+    with watching(run) as watch, session(name, run.master, run.conf) as spark:
+        done = work(spark, watch)
+    if run.show is not Show.JSON:
+        ended = "stopped: " if watch.stopping else ""
+        print(f"{ended}{done.rows:,} messages in {done.batches:,} batches, {done.size:,} bytes")

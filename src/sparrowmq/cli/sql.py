@@ -1,0 +1,177 @@
+"""`sparrow sql`: queries over topics, one from the command line or many at a prompt."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from sparrowmq.cli.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    complain,
+    namesrv_or_default,
+    print_json,
+    print_table,
+)
+from sparrowmq.cli.pipes.common import DEFAULT_MASTER, Conf, Master, SourceOptions, need_spark, pairs, session
+from sparrowmq.core.errors import SparrowError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sparrowmq.spark.pipelines.sql import SqlSettings
+
+ROWS: Final = 1000
+HISTORY: Final = ".sparrow_sql_history"
+WORDS: Final = (
+    "select from where group by order having limit join left right inner outer on as and or not in is null "
+    "between like distinct count sum avg min max cast case when then else end with union all desc asc "
+    "from_json get_json_object window date_trunc length"
+).split()
+COLUMNS: Final = (
+    "topic broker queue_id queue_offset msg_id tags keys born_timestamp store_timestamp reconsume_times "
+    "properties body text"
+).split()
+HELP: Final = "Queries end with ';'. \\t lists topics, \\q or Ctrl-D ends, Ctrl-C stops a query."
+
+
+def sql(
+    query: Annotated[
+        str | None, typer.Argument(help="A query; without one, a prompt, or queries from standard input.")
+    ] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", help="An archive: its messages and the live ones, each once.")
+    ] = None,
+    archive_only: Annotated[
+        bool, typer.Option("--archive-only", help="Leave out the live log; no cluster is asked.")
+    ] = False,
+    rows: Annotated[int, typer.Option(help="Rows shown at most.")] = ROWS,
+    namesrv: Namesrv = None,
+    master: Master = DEFAULT_MASTER,
+    conf: Conf = None,
+    options: SourceOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Query topics as tables, live, archived or both: sparrow sql "select count(*) from Orders"."""
+    need_spark()
+    from sparrowmq.spark.pipelines import sql as pipeline
+
+    if rows < 1:
+        raise UsageError(f"--rows {rows}: it takes 1 or more")
+    settings = pipeline.SqlSettings(
+        name_server="" if archive_only else namesrv_or_default(namesrv),
+        directory=archive,
+        live=not archive_only,
+        options=pairs(options, "--option"),
+    )
+    tables = pipeline.tables_of(settings)  # says what is wrong before Spark starts
+    with session("sql", master, conf or ()) as spark:
+        if query is not None:
+            _show(pipeline.sql(spark, query, settings, tables), rows, as_json)
+            return
+        console = Console(spark, settings, rows, as_json)
+        for text in prompted(tables) if sys.stdin.isatty() else statements(sys.stdin.readline):
+            if not console.run(text):
+                return
+
+
+class Console:
+    """Runs what is typed; a wrong query is told and the next one may come."""
+
+    def __init__(self, spark: SparkSession, settings: SqlSettings, rows: int, as_json: bool) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._rows = rows
+        self._as_json = as_json
+
+    def run(self, text: str) -> bool:
+        """One query or command; whether to go on."""
+        from sparrowmq.spark.pipelines import sql as pipeline
+        from sparrowmq.spark.pipelines.queries import plain_errors
+
+        if text == "\\q":
+            return False
+        try:
+            with plain_errors():
+                if text == "\\t":
+                    print_table(("topic",), [(name,) for name in pipeline.tables_of(self._settings)])
+                elif text.startswith("\\"):
+                    raise UsageError(f"{text} is no command. {HELP}")
+                else:
+                    _show(pipeline.sql(self._spark, text, self._settings), self._rows, self._as_json)
+        except KeyboardInterrupt:
+            complain("stopped")
+        except SparrowError as error:
+            complain(str(error))
+        return True
+
+
+def statements(read: Callable[[], str]) -> Iterator[str]:
+    """Queries and commands from lines until `read` gives nothing: a query ends with ';' or with the input."""
+    waiting: list[str] = []
+    while line := read():
+        text = line.strip()
+        if not waiting and text.startswith("\\"):
+            yield text
+            continue
+        waiting.append(text)
+        if text.endswith(";"):
+            whole = "\n".join(waiting).rstrip(";").strip()
+            waiting.clear()
+            if whole:
+                yield whole
+    rest = "\n".join(waiting).strip()
+    if rest:
+        yield rest
+
+
+def prompted(tables: list[str]) -> Iterator[str]:
+    """What is typed at a prompt, with history over sessions and completion of tables, columns and words."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.history import FileHistory
+
+    words = [*tables, *COLUMNS, *WORDS]
+    asking: PromptSession[str] = PromptSession(
+        history=FileHistory(str(Path.home() / HISTORY)),
+        completer=WordCompleter(words, ignore_case=True),
+        complete_while_typing=False,
+    )
+    print(HELP)
+    waiting = False
+
+    def read() -> str:
+        nonlocal waiting
+        try:
+            text = asking.prompt("   -> " if waiting else "sql> ")
+        except KeyboardInterrupt:
+            text = ";" if waiting else ""
+        except EOFError:
+            return ""
+        waiting = bool(text.strip()) and not text.rstrip().endswith(";") and not text.startswith("\\")
+        return text + "\n"
+
+    return statements(read)
+
+
+def _show(frame: DataFrame, most: int, as_json: bool) -> None:
+    """Print the first rows of a result."""
+    found: list[Any] = frame.limit(most + 1).collect()
+    for row in found[:most] if as_json else ():
+        print_json({name: _value(value) for name, value in row.asDict(recursive=True).items()})
+    if not as_json:
+        print_table(frame.columns, [[_value(value) for value in row] for row in found[:most]])
+    if len(found) > most:
+        complain(f"only the first {most} rows are shown; --rows shows more")
+
+
+def _value(value: Any) -> Any:
+    """A value as it is printed: bytes as text, times in ISO form."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    return value if value is None or isinstance(value, bool | int | float | str | dict | list) else str(value)

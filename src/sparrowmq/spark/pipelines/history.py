@@ -1,0 +1,185 @@
+"""`history`: an archive and the live log as one table, with no gap and no overlap at the seam.
+
+What the archive holds is read there, everything else where it is still stored, by offsets: the archive's own
+record of what it covers is the seam. Both sides are as of the moment the table is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.faults import DataLossError
+from sparrowmq.spark.offsets import Span
+from sparrowmq.spark.option_types import LATEST
+from sparrowmq.spark.pipelines import reading
+from sparrowmq.spark.pipelines.archive import NEEDED, UTC_DATE, read_units
+from sparrowmq.spark.pipelines.archive_home import ArchiveHome, ddl, directory, read_ledger, unit_name
+from sparrowmq.spark.pipelines.ledger import ArchiveError, Ledger, Unit, rounds
+from sparrowmq.spark.pipelines.steps import Plan, Step
+from sparrowmq.spark.schema import SOURCE_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME: Final = "history"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySettings:
+    """Which messages of which archive and cluster."""
+
+    directory: str | Path
+    """The archive."""
+    topics: tuple[str, ...] = ()
+    """Topics; none: all that the archive has."""
+    name_server: str = ""
+    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
+    since: int | None = None
+    """Only what was stored at or after it, epoch milliseconds."""
+    until: int | None = None
+    """Only what was stored before it, epoch milliseconds."""
+    select: tuple[str, ...] = ()
+    """The archive's `select`, so that the live side has those columns too; else they are null there."""
+    fail_on_data_loss: bool = True
+    """Whether offsets that are neither archived nor stored any more are an error."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """More options of the source."""
+
+    def __post_init__(self) -> None:
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise SettingsError(f"since={self.since} is not before until={self.until}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seam:
+    """Where each part comes from: units of a generation, and spans of the live log."""
+
+    generation: Path
+    ledger: Ledger
+    units: tuple[Unit, ...]
+    topics: tuple[str, ...]
+    spans: tuple[Span, ...]
+
+
+def history(spark: SparkSession, settings: HistorySettings) -> DataFrame:
+    """The messages, archived or not, with the archive's columns and `date`; each once.
+
+    The table is a snapshot: make it again to see newer messages. Raises `ArchiveError` without an archive,
+    and
+    `DataLossError` when messages were deleted before they were archived.
+    """
+    seam = _seam(settings)
+    columns = seam.ledger.columns
+    paths = [seam.generation / unit_name(unit.number) for unit in seam.units]
+    parts: list[DataFrame] = []
+    if paths:
+        archived = read_units(spark, seam.generation, paths, columns)
+        parts.append(_narrowed(archived.where(archived["topic"].isin(*seam.topics)), settings, dated=True))
+    parts += [_live(spark, settings, spans, columns) for spans in rounds(seam.spans)]
+    if not parts:
+        kinds = {"topic": "string", "date": "date", **columns}
+        parts.append(spark.createDataFrame([], ddl(kinds)))
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+
+
+def plan_history(settings: HistorySettings) -> Plan:
+    """What `history` would read now. Asks the cluster, starts no Spark."""
+    seam = _seam(settings)
+    what = {"batches": len(seam.units), "messages at most": f"{sum(unit.rows for unit in seam.units):,}"}
+    steps = [Step("read archive", str(seam.generation), what)]
+    for topic in seam.topics:
+        mine = {
+            str(span.queue): f"offsets {span.start} to before {span.end}"
+            for span in seam.spans
+            if span.queue.topic == topic
+        }
+        if mine:
+            steps.append(Step("read live", topic, mine))
+    return Plan(NAME, tuple(steps), sum(map(len, seam.spans)))
+
+
+def _seam(settings: HistorySettings) -> _Seam:
+    generation = ArchiveHome(directory(settings.directory)).current()
+    ledger = read_ledger(generation)
+    topics = settings.topics or tuple(sorted({queue.topic for queue in ledger.queues}))
+    if not topics:
+        raise ArchiveError(f"{settings.directory} is empty; name the topics, or archive some first")
+    options = _options(settings, topics)
+    found = reading.queues_of(options)
+    if settings.fail_on_data_loss:
+        _check_loss(ledger, found.firsts, topics)
+    units = tuple(unit for unit in ledger.units if any(span.queue.topic in topics for span in unit.spans))
+    spans: list[Span] = []
+    for span in _stored(settings, options, found):
+        spans += ledger.missing(span)
+    return _Seam(generation, ledger, units, topics, tuple(sorted(spans)))
+
+
+def _options(settings: HistorySettings, topics: Sequence[str]) -> dict[str, str]:
+    options = {"failOnDataLoss": str(settings.fail_on_data_loss).lower(), **settings.options}
+    if settings.name_server:
+        options["nameServer"] = settings.name_server
+    return {**options, "subscribe": ",".join(topics)}
+
+
+def _stored(settings: HistorySettings, options: Mapping[str, str], found: reading.Waiting) -> list[Span]:
+    """What the brokers have of the time asked for."""
+    if settings.since is None and settings.until is None:
+        return [Span(queue, found.firsts[queue], end) for queue, end in found.ends.items()]
+    narrowed = dict(options)
+    if settings.since is not None:
+        narrowed |= {"startingTimestamp": str(settings.since), "startingOffsetsByTimestampStrategy": LATEST}
+    if settings.until is not None:
+        narrowed |= {"endingTimestamp": str(settings.until)}
+    return reading.spans_of(narrowed)
+
+
+def _check_loss(ledger: Ledger, firsts: Mapping[MessageQueue, int], topics: Sequence[str]) -> None:
+    """Raise `DataLossError` for offsets after a queue's first archived one that are nowhere any more."""
+    for queue in ledger.queues:
+        covered = ledger.covered(queue)
+        if queue.topic not in topics or queue not in firsts or covered[0].start >= firsts[queue]:
+            continue
+        gone = ledger.missing(Span(queue, covered[0].start, firsts[queue]))
+        if gone:
+            raise DataLossError(
+                f"queue {queue}: offsets {gone[0].start} to {gone[0].end - 1} were deleted before they were "
+                f"archived; "
+                "fail_on_data_loss=False goes on without them"
+            )
+
+
+def _live(
+    spark: SparkSession, settings: HistorySettings, spans: Sequence[Span], columns: Mapping[str, str]
+) -> DataFrame:
+    """Spans of the live log in the shape of the archive."""
+    from pyspark.sql import functions as F
+
+    names = dict.fromkeys((*NEEDED, *(columns or SOURCE_COLUMNS)))
+    schema = ddl({name: kind for name, kind in SOURCE_COLUMNS.items() if name in names})
+    options = reading.assigned(_options(settings, ()), spans)
+    frame = reading.batch(spark, options, schema).selectExpr("*", *settings.select)
+    return _narrowed(frame, settings, dated=False).withColumn("date", F.expr(UTC_DATE))
+
+
+def _narrowed(frame: DataFrame, settings: HistorySettings, *, dated: bool) -> DataFrame:
+    """Rows of the time asked for; `dated` frames are partitioned by date, which is narrowed first."""
+    from pyspark.sql import functions as F
+
+    for bound, is_start in ((settings.since, True), (settings.until, False)):
+        if bound is None:
+            continue
+        moment = F.lit(datetime.fromtimestamp(bound / 1000, UTC))
+        day = F.lit(datetime.fromtimestamp(bound / 1000, UTC).date())
+        stored = frame["store_timestamp"]
+        frame = frame.where(stored >= moment if is_start else stored < moment)
+        if dated:
+            frame = frame.where(frame["date"] >= day if is_start else frame["date"] <= day)
+    return frame

@@ -1,0 +1,122 @@
+"""Reads of topics as pipelines make them: options for spans, and what waits in a cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq import Admin
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.driver import Driver
+from sparrowmq.spark.lookup import Found, Lookup
+from sparrowmq.spark.offsets import Span, to_tree
+from sparrowmq.spark.option_types import EARLIEST
+from sparrowmq.spark.options import ReadOptions, Use
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("sparrowmq.spark")
+
+FORMAT: Final = "rocketmq"
+ASK_SECONDS: Final = 60.0
+REPORT_SECONDS: Final = 10.0
+FILTERS: Final = frozenset({"tags", "sql92"})
+"""Options with which a read gives fewer rows than offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The queues that a read would follow: the smallest stored offset of each, and its end."""
+
+    firsts: Mapping[MessageQueue, int]
+    ends: Mapping[MessageQueue, int]
+
+
+def is_filtered(options: Mapping[str, str]) -> bool:
+    """Whether rows may be fewer than offsets."""
+    return any(name.lower() in FILTERS for name in options)
+
+
+def queues_of(options: Mapping[str, str]) -> Waiting:
+    """What the cluster holds for a read with these options. Raises what the cluster answers."""
+    parsed = ReadOptions.parse(options, None)
+
+    async def ask(lookup: Lookup) -> Waiting:
+        queues = await lookup.queues(fresh=True)
+        return Waiting(await lookup.firsts(queues), await lookup.ends(queues))
+
+    return Driver(parsed)(lambda lookup: lookup.patiently(lambda: ask(lookup)), ASK_SECONDS)
+
+
+def report(options: Mapping[str, str], group: str, ends: Mapping[MessageQueue, int]) -> None:
+    """Tell the brokers that `group` has done everything before `ends`; what fails is logged, never raised."""
+    parsed = ReadOptions.parse({**options, "groupId": group}, None)
+    try:
+        Driver(parsed)(lambda lookup: lookup.report(dict(ends)), REPORT_SECONDS)
+    except (SparrowError, FutureTimeoutError) as error:
+        log.warning("progress of group %s is not reported: %r", group, error)
+
+
+def prepare(options: Mapping[str, str], group: str, hold_hours: int) -> None:
+    """Make the group that reports if need be; have brokers keep messages of all these topics for it.
+
+    Without `hold_hours` they keep them as they do anyway. Raises `ClientError`, …
+    """
+    parsed = ReadOptions.parse(options, None)
+    with Admin(parsed.name_server) as admin:
+        if not admin.group_config(group):
+            admin.create_group(group)
+        if not hold_hours:
+            return
+        for topic in sorted({queue.topic for queue in queues_of(options).ends}):
+            admin.hold_messages(topic, group, hours=hold_hours)
+
+
+def spans_of(options: Mapping[str, str], use: Use = "batch") -> list[Span]:
+    """What a batch read with these options would read, sorted by queue."""
+    parsed = ReadOptions.parse(options, use)
+
+    async def ask(lookup: Lookup) -> tuple[Found, Found]:
+        return await lookup.starts(EARLIEST), await lookup.stops()
+
+    starts, stops = Driver(parsed)(lambda lookup: lookup.patiently(lambda: ask(lookup)), ASK_SECONDS)
+    return sorted(Span(queue, start, stops[queue]) for queue, start in starts.items() if stops[queue] > start)
+
+
+def assigned(options: Mapping[str, str], spans: Iterable[Span]) -> dict[str, str]:
+    """Options of a batch read of exactly these spans, each queue at most once."""
+    chosen = {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in ("subscribe", "subscribepattern")
+    }
+    wanted = list(spans)
+    starts = {span.queue: span.start for span in wanted}
+    assert len(starts) == len(wanted), "each queue once"
+    queues: dict[str, dict[str, list[int]]] = {}
+    for queue in starts:
+        queues.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
+    return {
+        **chosen,
+        "assign": json.dumps(queues),
+        "startingOffsets": json.dumps(to_tree(starts)),
+        "endingOffsets": json.dumps(to_tree({span.queue: span.end for span in wanted})),
+    }
+
+
+def batch(spark: SparkSession, options: Mapping[str, str], schema: str | None = None) -> DataFrame:
+    """A batch read."""
+    reader = spark.read.format(FORMAT).options(**options)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def stream(spark: SparkSession, options: Mapping[str, str], schema: str | None = None) -> DataFrame:
+    """A streaming read."""
+    reader = spark.readStream.format(FORMAT).options(**options)
+    return (reader.schema(schema) if schema else reader).load()

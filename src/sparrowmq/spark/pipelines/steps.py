@@ -1,0 +1,49 @@
+"""What a pipeline will do, said before it does it. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that will be done: a verb, what it is done to, and figures or places by name."""
+
+    action: str
+    what: str
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of a run of `pipeline`, in order; `rows` is how many messages wait now, None if not known."""
+
+    pipeline: str
+    steps: tuple[Step, ...]
+    rows: int | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The plan as text, a line for each step and each detail."""
+        waiting = "" if self.rows is None else f", {self.rows:,} messages wait"
+        yield f"{self.pipeline}: {len(self.steps)} steps{waiting}"
+        for number, step in enumerate(self.steps, 1):
+            yield f"{number:>3}. {step.action} {step.what}"
+            for name, value in step.details.items():
+                yield f"     {name}: {value}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as a JSON value."""
+        steps = [
+            {
+                "action": step.action,
+                "what": step.what,
+                "details": {k: str(v) for k, v in step.details.items()},
+            }
+            for step in self.steps
+        ]
+        return {"pipeline": self.pipeline, "rows": self.rows, "steps": steps}
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

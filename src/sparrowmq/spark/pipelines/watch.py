@@ -1,0 +1,121 @@
+"""How a running pipeline tells what it does, and how it is asked to stop.
+
+A run gets one `Watch`. Batches are added by Spark's callback thread, lags by the thread that drives the
+query;
+`report` is called for every change, never by two threads at once. What it raises ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from time import time
+from typing import Any, TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run has done so far. `lag` is how many messages waited when last looked, None if not known."""
+
+    pipeline: str
+    batches: int = 0
+    rows: int = 0
+    size: int = 0
+    """Bytes written."""
+    lag: int | None = None
+    batch_seconds: float = 0.0
+    """How long the last batch took."""
+    at: float = 0.0
+    """Epoch seconds of the last change."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON value."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+Report = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Reports nothing."""
+
+
+class Watch:
+    """One run's progress, and whether it is to stop."""
+
+    def __init__(self, report: Report = silent, *, now: Callable[[], float] = time) -> None:
+        self._report = report
+        self._now = now
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._progress = Progress("")
+
+    def __repr__(self) -> str:
+        return f"<Watch {self._progress}{' stopping' if self.stopping else ''}>"
+
+    @property
+    def progress(self) -> Progress:
+        """What was done so far."""
+        return self._progress
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked for the end."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Ask for the end: the batch in hand is finished. For any thread and for signal handlers."""
+        self._stop.set()
+
+    def begin(self, pipeline: str) -> None:
+        """A run of `pipeline` starts."""
+        self._change(pipeline=pipeline)
+
+    def batch(self, rows: int, size: int, seconds: float) -> None:
+        """A batch is done and safe."""
+        with self._lock:
+            now = self._progress
+            self._set(
+                replace(
+                    now,
+                    batches=now.batches + 1,
+                    rows=now.rows + rows,
+                    size=now.size + size,
+                    batch_seconds=seconds,
+                )
+            )
+
+    def waiting(self, lag: int | None) -> None:
+        """So many messages wait; nothing is reported when it is what was known."""
+        if lag is not None and lag != self._progress.lag:
+            self._change(lag=lag)
+
+    def _change(self, **values: Any) -> None:
+        with self._lock:
+            self._set(replace(self._progress, **values))
+
+    def _set(self, progress: Progress) -> None:
+        self._progress = replace(progress, at=self._now())
+        self._report(self._progress)
+
+
+def all_of(*reports: Report) -> Report:
+    """A report that calls several."""
+
+    def report(progress: Progress) -> None:
+        for one in reports:
+            one(progress)
+
+    return report
+
+
+def json_lines(out: TextIO) -> Report:
+    """A report that writes one line of JSON for every change."""
+
+    def report(progress: Progress) -> None:
+        out.write(json.dumps(progress.to_json(), separators=(",", ":")) + "\n")
+        out.flush()
+
+    return report

@@ -1,0 +1,73 @@
+"""What the pipelines' commands share."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.pipes.common import PLAIN_SECONDS, Bars, Run, Show, millis, need_spark, pairs, watching
+from sparrowmq.spark.pipelines.watch import Progress
+
+
+def test_pairs() -> None:
+    assert pairs(["a=b=c", "d="], "--conf") == {"a": "b=c", "d": ""}
+    assert pairs(None, "--conf") == {}
+    for text in ("a", "=b", ""):
+        with pytest.raises(UsageError, match=rf"--conf '{text}': give NAME=VALUE"):
+            pairs([text], "--conf")
+
+
+def test_a_missing_package_gives_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    need_spark()
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(UsageError, match=r"pipelines need pyspark: pip install 'sparrowmq\[spark\]'"):
+        need_spark()
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+    out, clock = io.StringIO(), [0.0]
+    with Bars(Console(file=out), now=lambda: clock[0]) as bars:
+        bars(Progress("archive", rows=1))
+        clock[0] = PLAIN_SECONDS
+        bars(Progress("archive", rows=1500))
+        bars(Progress("archive", rows=1600))
+        clock[0] = 2 * PLAIN_SECONDS
+        bars(Progress("archive", rows=2000, lag=30))
+    assert out.getvalue().splitlines() == [
+        "archive: 1,500 rows, lag not known",
+        "archive: 2,000 rows, lag 30",
+    ]
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    out = io.StringIO()
+    with Bars(Console(file=out, force_terminal=True, width=120)) as bars:
+        bars(Progress("archive", rows=10, lag=None))
+        bars(Progress("archive", rows=30, lag=70))
+    assert "30 rows, lag 70" in out.getvalue()
+
+
+def test_a_run_is_watched_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with watching(Run(show=Show.JSON, metrics="127.0.0.1:0")) as watch:
+        watch.begin("archive")
+    captured = capsys.readouterr()
+    assert captured.out.startswith('{"pipeline":"archive"')
+    assert captured.err.startswith("metrics at port ")
+    with watching(Run(show=Show.NONE)) as watch:
+        watch.begin("archive")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_moments() -> None:
+    assert millis(None) is None
+    assert millis("2026-11-21T08:00:00+00:00") == 1795248000000
+    with pytest.raises(UsageError, match="'noon' is no time"):
+        millis("noon")

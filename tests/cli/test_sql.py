@@ -1,0 +1,91 @@
+"""`sparrow sql`: what is typed, and what is printed; tests/spark runs queries."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sparrowmq.cli.sql import Console, _show, _value, statements
+from sparrowmq.spark.pipelines import sql as pipeline
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Sparrow
+
+
+def typed(text: str) -> list[str]:
+    return list(statements(io.StringIO(text).readline))
+
+
+def test_queries_end_with_a_semicolon_or_the_input() -> None:
+    assert typed("select 1;\nselect\n  2\n;\n\\t\n;\nselect 3") == [
+        "select 1",
+        "select\n2",
+        "\\t",
+        "select 3",
+    ]
+    assert typed("") == typed("\n\n") == typed(";;\n") == []
+    assert typed("select \\x\n\\q;") == ["select \\x\n\\q"]
+
+
+def test_values() -> None:
+    assert _value(b"a\xff") == "a�"
+    assert _value(datetime.date(2026, 1, 2)) == "2026-01-02"
+    assert [_value(value) for value in (None, 1, True, 1.5, "x")] == [None, 1, True, 1.5, "x"]
+
+
+class Row(tuple[Any, ...]):
+    def asDict(self, recursive: bool) -> dict[str, Any]:
+        return dict(zip("ab", self, strict=True))
+
+
+class Frame:
+    """A result with as many rows as are asked for."""
+
+    columns = ("a", "b")
+
+    def limit(self, count: int) -> Frame:
+        self.count = count
+        return self
+
+    def collect(self) -> list[Row]:
+        return [Row((number, b"x")) for number in range(min(self.count, 5))]
+
+
+def test_rows_are_shown_up_to_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(Frame(), 2, True)  # type: ignore[arg-type]
+    shown = capsys.readouterr()
+    assert shown.out == '{"a":0,"b":"x"}\n{"a":1,"b":"x"}\n'
+    assert "only the first 2 rows are shown" in shown.err
+    _show(Frame(), 5, False)  # type: ignore[arg-type]
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 7
+    assert shown.err == ""
+
+
+def test_a_wrong_query_does_not_end_the_prompt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    def refuse(*_: object) -> None:
+        raise AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\nlong text")
+
+    monkeypatch.setattr(pipeline, "sql", refuse)
+    monkeypatch.setattr(pipeline, "tables_of", lambda settings: ["Orders"])
+    console = Console(None, pipeline.SqlSettings(name_server="h:1"), 10, False)  # type: ignore[arg-type]
+    assert console.run("select * from x")
+    assert "The table `x` cannot be found." in capsys.readouterr().err
+    assert console.run("\\t")
+    assert "Orders" in capsys.readouterr().out
+    assert console.run("\\x")
+    assert "\\x is no command" in capsys.readouterr().err
+    assert not console.run("\\q")
+
+
+def test_what_is_wrong_is_said_before_spark_starts(sparrow: Sparrow) -> None:
+    assert "needs an archive" in sparrow("sql", "select 1", "--archive-only", status=1).err
+    assert "holds no archive" in sparrow("sql", "select 1", "--archive", "/nowhere", status=1).err
+    assert "--rows 0: it takes 1 or more" in sparrow("sql", "select 1", "--rows", "0", status=1).err

@@ -1,0 +1,199 @@
+"""The archive: every message once, for any reader, whatever happens between write and commit."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as dataset
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.support import Topics, bodies, numbered
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark import Watch
+from sparrowmq.spark.offsets import Span
+from sparrowmq.spark.pipelines.archive import (
+    ArchiveSettings,
+    _parts,
+    archive,
+    backfill,
+    dry_run_archive,
+    plan_archive,
+    read_archive,
+)
+from sparrowmq.spark.pipelines.archive_home import ArchiveHome
+from sparrowmq.spark.pipelines.ledger import ArchiveError
+
+
+@pytest.fixture
+def settings(topics: Topics, topic: str, tmp_path: Path) -> ArchiveSettings:
+    return ArchiveSettings(
+        directory=tmp_path / "archive", topics=(topic,), name_server=topics.cluster.namesrv, compact_batches=0
+    )
+
+
+def changed(settings: ArchiveSettings, **values: Any) -> ArchiveSettings:
+    from dataclasses import replace
+
+    return replace(settings, **values)
+
+
+def plain(settings: ArchiveSettings) -> list[str]:
+    """What a reader without Spark finds, sorted by number."""
+    files = dataset.dataset(settings.home.data, format="parquet", partitioning="hive")
+    found = [body.decode() for body in files.to_table(["body"])["body"].to_pylist()]
+    return sorted(found, key=lambda text: int(text[1:]))
+
+
+def test_every_message_once_run_by_run(
+    spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings
+) -> None:
+    topics.send(topic, 20)
+    before = str(plan_archive(settings))
+    assert "20 messages wait" in before
+    assert f"read {topic}" in before and "offsets 0 to before 5" in before
+    assert dry_run_archive(spark, settings) == 20
+    assert not settings.home.root.exists()
+
+    watch = Watch()
+    held = changed(settings, group=f"archive_of_{topic}"[:100], hold_hours=5)
+    done = archive(spark, held, watch)
+    assert (done.rows, done.batches, done.lag) == (20, 1, 0)
+    assert done.size == sum(path.stat().st_size for path in settings.home.data.rglob("*.parquet"))
+    assert _held(topics, topic) == 0
+
+    topics.send(topic, 5, first=20)
+    assert _held(topics, topic) == 5
+    assert archive(spark, held).rows == 5
+    assert _held(topics, topic) == 0
+    assert plain(settings) == numbered(0, 25)
+
+    frame = read_archive(spark, settings.directory)
+    assert bodies(frame) == numbered(0, 25)
+    assert frame.columns[:2] == ["topic", "date"]
+    row = frame.selectExpr(
+        "min(topic) t", "count(distinct topic) n", "bool_and(date = to_date(store_timestamp)) d"
+    )
+    assert row.first() == (topic, 1, True)
+    assert frame.schema["store_timestamp"].dataType.simpleString() == "timestamp"
+
+
+def _held(topics: Topics, topic: str) -> int:
+    """Messages that brokers keep until they are archived."""
+    (hold,) = [hold for hold in topics.admin.holds() if hold.topic == topic]
+    return hold.messages
+
+
+def test_a_run_that_dies_around_publishing(
+    spark: SparkSession,
+    topics: Topics,
+    topic: str,
+    settings: ArchiveSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = ArchiveHome.publish
+
+    def before(*arguments: Any) -> None:
+        raise SettingsError("died before")
+
+    def after(*arguments: Any) -> None:
+        real(*arguments)
+        raise SettingsError("died after")
+
+    topics.send(topic, 12)
+    for number, (publish, rows) in enumerate(((before, 0), (after, 12))):
+        monkeypatch.setattr(ArchiveHome, "publish", publish)
+        with pytest.raises(SettingsError, match=("died before", "died after")[number]):
+            archive(spark, settings)
+        assert settings.home.load().rows == rows
+    monkeypatch.setattr(ArchiveHome, "publish", real)
+    topics.send(topic, 3, first=12)
+    assert archive(spark, settings).rows == 3
+    assert plain(settings) == numbered(0, 15)
+
+    # Without its checkpoint it goes on where the archive ends.
+    shutil.rmtree(settings.home.checkpoint)
+    topics.send(topic, 4, first=15)
+    assert archive(spark, settings).rows == 4
+    assert plain(settings) == numbered(0, 19)
+
+
+def test_small_batches_are_merged_and_columns_may_come(
+    spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings
+) -> None:
+    topics.send(topic, 24)
+    merging = changed(settings, batch_rows=6, compact_batches=3, columns=("body", "keys"))
+    done = archive(spark, merging)
+    assert (done.rows, done.batches) == (24, 4)
+    units = settings.home.load().units
+    assert [unit.rows for unit in units] == [18, 6]
+    assert [unit.number for unit in units] == [2, 3]
+    assert plain(settings) == numbered(0, 24)
+
+    topics.send(topic, 2, first=24)
+    expression = "cast(substr(cast(body as string), 2) as bigint) as number"
+    archive(spark, changed(merging, select=(expression,)))
+    frame = read_archive(spark, settings.directory)
+    assert frame.where("number is null").count() == 24
+    assert frame.where("number in (24, 25) and keys is not null").count() == 2
+
+    with pytest.raises(ArchiveError, match=r"column 'number' has type bigint in archive .* and int now"):
+        topics.send(topic, 1, first=26)
+        archive(spark, changed(merging, select=("1 as number",)))
+
+
+def test_what_was_left_out_is_filled_in(
+    spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings
+) -> None:
+    topics.send(topic, 8)
+    late = changed(settings, start="latest", batch_rows=5)
+    assert archive(spark, late).rows == 0
+    topics.send(topic, 4, first=8)
+    assert archive(spark, late).rows == 4
+    done = backfill(spark, late)
+    assert (done.rows, done.batches) == (8, 2)
+    assert plain(settings) == numbered(0, 12)
+    topics.send(topic, 2, first=12)
+    assert backfill(spark, late, since=0, until=2**40).rows == 0
+    assert archive(spark, late).rows == 2
+    assert plain(settings) == numbered(0, 14)
+
+
+def test_wrong_settings(settings: ArchiveSettings, tmp_path: Path) -> None:
+    for values, text in (
+        ({"topics": ()}, "topics or a pattern"),
+        ({"pattern": "x"}, "topics or a pattern"),
+        ({"start": "middle"}, "start='middle': it takes earliest or latest"),
+        ({"every": -1}, "every=-1: it takes 0 or more"),
+        ({"batch_rows": 0}, "batch_rows=0: it takes 1 or more"),
+        ({"hold_hours": 5}, "hold_hours=5 needs a group"),
+        ({"columns": ("boddy",)}, "column 'boddy' is unknown"),
+    ):
+        with pytest.raises(SettingsError, match=text):
+            changed(settings, **values)
+    with pytest.raises(SettingsError, match="mounted file system"):
+        plan_archive(changed(settings, directory="hdfs://x/y"))
+    assert changed(settings, topics=(), pattern="T.*").source_options["subscribePattern"] == "T.*"
+
+
+def test_wrong_columns(spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings) -> None:
+    topics.send(topic, 1)
+    for expression in ("1 as batch", "1 as date", "body"):
+        with pytest.raises(SettingsError, match="is taken; give the expression in select another name"):
+            dry_run_archive(spark, changed(settings, select=(expression,)))
+    with pytest.raises(ArchiveError, match="holds no archive"):
+        read_archive(spark, settings.directory)
+
+
+def test_pieces_of_a_backfill() -> None:
+    queues = [MessageQueue("T", "b", number) for number in range(3)]
+    spans = [Span(queue, 10, 10 + 4 * number) for number, queue in enumerate(queues)]
+    pieces = list(_parts(spans, 5))
+    assert [sum(map(len, piece)) for piece in pieces] == [5, 5, 2]
+    found = Counter((one.queue, o) for piece in pieces for one in piece for o in range(one.start, one.end))
+    assert set(found.values()) == {1}
+    assert sum(found.values()) == 12
