@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -133,27 +134,85 @@ def test_programs_run(
             execute(program, cluster)
 
 
+CHILD = """
+import json, os, sys, traceback
+for line in sys.stdin:
+    path, directory = json.loads(line)
+    os.chdir(directory)
+    failed = ""
+    try:
+        with open(path) as source:
+            exec(compile(source.read(), path, "exec"), {"__name__": "__main__"})
+    except BaseException:
+        failed = traceback.format_exc()
+    print("\\n" + json.dumps({"failed": failed}), flush=True)
+"""
+
+
+class SparkChild:
+    """A process that runs programs with Spark one after the other: the JVM is started once, not for each."""
+
+    def __init__(self, directory: Path) -> None:
+        binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        environment = {**os.environ, "PATH": binaries, "PYSPARK_PYTHON": sys.executable}
+        self.log = directory / "log"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log.open("w"),
+            cwd=directory,
+            env=environment,
+            text=True,
+        )
+
+    def run(self, script: Path) -> str:
+        """What went wrong with a program, or nothing."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps([str(script), str(script.parent)]) + "\n")
+        self.process.stdin.flush()
+        printed: list[str] = []
+        for line in self.process.stdout:
+            printed.append(line)
+            if line.startswith('{"failed":'):
+                failed: str = json.loads(line)["failed"]
+                return failed and f"{''.join(printed)[-4000:]}{failed}"
+        return f"the process died: {''.join(printed)[-4000:]}{self.log.read_text()[-8000:]}"
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def spark_child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkChild]:
+    child = SparkChild(tmp_path_factory.mktemp("pages"))
+    yield child
+    child.close()
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(SPARK_SECONDS_MAX)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(program.needs_spark for program in page.programs)], ids=str
 )
 def test_spark_programs_run(
-    page: Page, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Page,
+    cluster: LocalCluster,
+    spark_child: SparkChild,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = {**os.environ, "PATH": binaries, "PYSPARK_PYTHON": sys.executable}
     for program in page.programs:
         if not program.needs_spark:
             execute(program, cluster)
             continue
         script = tmp_path / "page.py"
         script.write_text(addressed(program.text, cluster))
-        done = subprocess.run(
-            [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{page}:{program.line}\n{done.stdout[-4000:]}{done.stderr[-8000:]}"
+        failed = spark_child.run(script)
+        assert not failed, f"{page}:{program.line}\n{failed}"
 
 
 # Links and commands
