@@ -156,15 +156,16 @@ class SparkChild:
         binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         environment = {**os.environ, "PATH": binaries, "PYSPARK_PYTHON": sys.executable}
         self.log = directory / "log"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log.open("w"),
-            cwd=directory,
-            env=environment,
-            text=True,
-        )
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", CHILD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=directory,
+                env=environment,
+                text=True,
+            )
 
     def run(self, script: Path) -> str:
         """What went wrong with a program, or nothing."""
