@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -34,7 +35,7 @@ def test_an_archive_is_followed_and_stopped(topics: Topics, topic: str, tmp_path
     ]
     command += ["--follow", "--every", "0.5", "--progress", "json", "--metrics", "127.0.0.1:0"]
     with out.open("w") as stdout, err.open("w") as stderr:
-        running = subprocess.Popen(command, stdout=stdout, stderr=stderr)
+        running = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
 
     def rows() -> int:
         assert running.poll() is None, err.read_text()
@@ -49,7 +50,7 @@ def test_an_archive_is_followed_and_stopped(topics: Topics, topic: str, tmp_path
         assert port is not None
         with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=10) as answer:
             assert b'sparrow_pipe_rows{pipeline="archive"} 15.0' in answer.read()
-        running.send_signal(signal.SIGTERM)
+        os.killpg(running.pid, signal.SIGINT)  # what a terminal does at Ctrl-C
         assert running.wait(SECONDS) == 0, err.read_text()
     finally:
         running.kill()

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from rich.console import Console
 
 from sparrowmq.cli.common import UsageError
-from sparrowmq.cli.pipes.common import PLAIN_SECONDS, Bars, Run, Show, millis, need_spark, pairs, watching
+from sparrowmq.cli.pipes.common import (
+    PLAIN_SECONDS,
+    Bars,
+    Run,
+    Show,
+    millis,
+    need_spark,
+    pairs,
+    session,
+    watching,
+)
+from sparrowmq.core.errors import SparrowError
 from sparrowmq.spark.pipelines.watch import Progress
 
 
@@ -64,6 +81,59 @@ def test_a_run_is_watched_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
     with watching(Run(show=Show.NONE)) as watch:
         watch.begin("archive")
     assert capsys.readouterr() == ("", "")
+
+
+@dataclass
+class Builder:
+    """In place of Spark's: says something on standard error when it starts."""
+
+    settings: dict[str, str] = field(default_factory=dict)
+    stops: int = 0
+
+    def config(self, name: str, value: str) -> Builder:
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> Builder:
+        os.write(2, b"from the JVM\n")
+        return self
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
+    made = Builder()
+    monkeypatch.setattr("sparrowmq.spark.session.builder", lambda app, master: made)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return made
+
+
+def test_a_session_is_quiet_and_leaves_nothing(
+    builder: Builder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with session("archive", "spark://host:7077", ["a.b=c"]):
+        assert builder.settings["a.b"] == "c"
+        with zipfile.ZipFile(builder.settings["spark.submit.pyFiles"]) as shipped:
+            assert {"pyspark_rocketmq.py", "sparrowmq/__init__.py"} <= set(shipped.namelist())
+    assert (builder.stops, list(tmp_path.iterdir())) == (1, [])
+    with session("archive", "local[2]", []):
+        os.write(2, b"from us\n")
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().err == "from us\n"
+
+
+def test_what_spark_said_is_kept_when_something_fails(
+    builder: Builder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failing = pytest.raises(SparrowError, match=r"^offsets 1 to 2 are gone$")
+    with failing, session("archive", "local[2]", []):
+        raise PySparkException("x\nsparrowmq.core.errors.SettingsError: offsets 1 to 2 are gone\nat y")
+    (log,) = tmp_path.iterdir()
+    assert log.read_text() == "from the JVM\n"
+    assert str(log) in capfd.readouterr().err
+    assert builder.stops == 1
 
 
 def test_moments() -> None:

@@ -173,14 +173,21 @@ class Bars:
 
 @contextmanager
 def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSession]:
-    """A quiet session; what Spark's processes say is kept in a file when something fails, and named."""
+    """A quiet session; what Spark's processes say is kept in a file when something fails, and named.
+
+    Workers of a cluster get this package.
+    """
     from sparrowmq.spark.pipelines.queries import plain_errors
-    from sparrowmq.spark.session import builder, standard_error_to
+    from sparrowmq.spark.session import builder, is_local, standard_error_to
+    from sparrowmq.spark.shipping import package_zip
 
     handle, path = tempfile.mkstemp(prefix="sparrow-pipe-", suffix=".log")
     os.close(handle)
     log = Path(path)
+    package = log.with_suffix(".zip")
     made: Any = builder(f"sparrow pipe {name}", master)
+    if not is_local(master):
+        made = made.config("spark.submit.pyFiles", str(package_zip(package)))
     for key, value in pairs(conf, "--conf").items():
         made = made.config(key, value)
     try:
@@ -198,14 +205,16 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
         else:
             log.unlink()
         raise
-    log.unlink()
+    else:
+        log.unlink()
+    finally:
+        package.unlink(missing_ok=True)
 
 
 @contextmanager
 def watching(run: Run) -> Iterator[Watch]:
-    """A watch that shows progress as asked, and is told to stop by SIGINT and SIGTERM."""
+    """A watch that shows progress as asked."""
     from sparrowmq.spark.pipelines import metrics
-    from sparrowmq.spark.pipelines.queries import stopped_by_signals
     from sparrowmq.spark.pipelines.watch import Report, Watch, all_of, json_lines
 
     with ExitStack() as stack:
@@ -218,15 +227,19 @@ def watching(run: Run) -> Iterator[Watch]:
             report, port = stack.enter_context(metrics.serve(*metrics.address(run.metrics)))
             print(f"metrics at port {port}, path /metrics", file=sys.stderr)
             reports.append(report)
-        watch = Watch(all_of(*reports))
-        stack.enter_context(stopped_by_signals(watch))
-        yield watch
+        yield Watch(all_of(*reports))
 
 
 def run_pipeline(name: str, run: Run, work: Callable[[SparkSession, Watch], Done]) -> None:
-    """Run a pipeline to its end, then say in one line what it did; progress as JSON says it itself."""
+    """Run a pipeline to its end, then say in one line what it did; progress as JSON says it itself.
+
+    SIGINT and SIGTERM end it after the batch in hand.
+    """
     need_spark()
-    with watching(run) as watch, session(name, run.master, run.conf) as spark:
+    from sparrowmq.spark.pipelines.queries import stopped_by_signals
+
+    # Signals come after the session, which sets a handler of its own.
+    with watching(run) as watch, session(name, run.master, run.conf) as spark, stopped_by_signals(watch):
         done = work(spark, watch)
     if run.show is not Show.JSON:
         ended = "stopped: " if watch.stopping else ""

@@ -20,7 +20,14 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.offsets import Span, to_tree
 from sparrowmq.spark.option_types import EARLIEST, EARLIEST_OFFSET, LATEST
 from sparrowmq.spark.pipelines import compaction, reading
-from sparrowmq.spark.pipelines.archive_home import ArchiveHome, ddl, directory, written
+from sparrowmq.spark.pipelines.archive_home import (
+    ArchiveHome,
+    ddl,
+    directory,
+    read_ledger,
+    unit_name,
+    written,
+)
 from sparrowmq.spark.pipelines.ledger import ArchiveError, Ledger, Unit, evolve, merged, rounds
 from sparrowmq.spark.pipelines.queries import BatchFunction, drive
 from sparrowmq.spark.pipelines.steps import Plan, Step
@@ -154,7 +161,7 @@ def plan_archive(settings: ArchiveSettings) -> Plan:
     steps.append(
         Step(
             "write",
-            str(home.data / f"batch={ledger.next_number:08d}" / "date=…" / "topic=…"),
+            str(home.data / unit_name(ledger.next_number) / "date=…" / "topic=…"),
             {"columns": ", ".join((settings.schema, *settings.select)), "batches": end},
         )
     )
@@ -246,10 +253,10 @@ def read_archive(spark: SparkSession, where: str | Path) -> DataFrame:
 
     Columns that only some batches have are null in the others. Raises `ArchiveError`.
     """
-    home = ArchiveHome(directory(where))
-    generation = home.current()
-    columns = home.load().columns
-    return read_units(spark, generation, [generation], columns)
+    generation = ArchiveHome(directory(where)).current()
+    ledger = read_ledger(generation)
+    paths = [generation / unit_name(unit.number) for unit in ledger.units]
+    return read_units(spark, generation, paths or [generation], ledger.columns)
 
 
 def read_units(
@@ -372,7 +379,7 @@ class _Job:
     def _merge(self, spark: SparkSession, group: Sequence[Unit]) -> None:
         generation = self._home.current()
         columns = Ledger(group).columns
-        paths = [generation / f"batch={unit.number:08d}" for unit in group]
+        paths = [generation / unit_name(unit.number) for unit in group]
         last = max(unit.number for unit in group)
         staged = self._home.staged(last)
         frame = read_units(spark, generation, paths, columns)
