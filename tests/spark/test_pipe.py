@@ -16,9 +16,9 @@ import pytest
 from tests.spark.support import Topics
 from tests.support import until_sync
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 PIPE = [sys.executable, "-m", "sparrowmq.cli.main", "pipe"]
-SECONDS = 60
+SECONDS = 240
 
 
 def test_an_archive_is_followed_and_stopped(topics: Topics, topic: str, tmp_path: Path) -> None:
