@@ -271,14 +271,17 @@ class ReadOptions(ConnectionOptions):
             ("assign", self.assign),
             ("startingOffsets", self.starting_offsets),
             ("endingOffsets", self.ending_offsets),
+            ("startingOffsetsByTimestamp", self.starting_times),
+            ("endingOffsetsByTimestamp", self.ending_times),
             ("groupId", self.group_id),
             ("nameServer", self.name_server),
+            ("sql92", self.sql92),
+            ("bodyFormat", self.body_format != "binary"),
         ):
             if value:
                 raise SettingsError(
                     f"option {name} is for reads of a cluster and store={self.store!r} is given; leave one "
-                    f"of "
-                    "them out. A store is narrowed by subscribe, tags, startingTimestamp and endingTimestamp"
+                    "out. A store is narrowed by subscribe, tags, startingTimestamp and endingTimestamp"
                 )
 
     def _check(self, use: Use | None) -> None:

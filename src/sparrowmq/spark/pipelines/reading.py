@@ -9,9 +9,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq import Admin
+from sparrowmq import Admin, ClientSettings
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.connections import client_settings
 from sparrowmq.spark.driver import Driver
 from sparrowmq.spark.lookup import Found, Lookup
 from sparrowmq.spark.offsets import Span, to_tree
@@ -69,7 +70,7 @@ def prepare(options: Mapping[str, str], group: str, hold_hours: int) -> None:
     Without `hold_hours` they keep them as they do anyway. Raises `ClientError`, …
     """
     parsed = ReadOptions.parse(options, None)
-    with Admin(parsed.name_server) as admin:
+    with Admin(settings=ClientSettings(**client_settings(parsed))) as admin:
         if not admin.group_config(group):
             admin.create_group(group)
         if not hold_hours:

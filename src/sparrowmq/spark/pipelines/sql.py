@@ -10,10 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq import Admin
+from sparrowmq import Admin, ClientSettings
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.connections import client_settings
 from sparrowmq.spark.options import ReadOptions
 from sparrowmq.spark.pipelines import reading
 from sparrowmq.spark.pipelines.archive import read_archive
@@ -76,7 +77,7 @@ def tables_of(settings: SqlSettings) -> list[str]:
     """The topics that can be tables, sorted. Raises `ArchiveError`, `TransportError`, …"""
     found: set[str] = set()
     if settings.live:
-        with Admin(_name_server(settings)) as admin:
+        with Admin(settings=ClientSettings(**_connection(settings))) as admin:
             found.update(admin.topic_list())
     found.update(_archived(settings))
     return sorted(found)
@@ -128,5 +129,6 @@ def _options(settings: SqlSettings) -> dict[str, str]:
     return {**settings.options, **named}
 
 
-def _name_server(settings: SqlSettings) -> str:
-    return ReadOptions.parse({**_options(settings), "subscribe": "any"}, None).name_server
+def _connection(settings: SqlSettings) -> dict[str, Any]:
+    """How the cluster is spoken to: name servers, account, TLS."""
+    return client_settings(ReadOptions.parse({**_options(settings), "subscribe": "any"}, None))
