@@ -2,8 +2,8 @@
 
     python examples/stored_once.py 127.0.0.1:9876
 
-Half of the answers get lost here on their way back. The producer cannot know whether such a batch was stored; it
-sends the batch again, with the same numbers, and is told the place of the first one.
+Half of the answers get lost here on their way back. The producer cannot know whether such a batch was stored;
+it sends the batch again, with the same numbers, and is told the place of the first one.
 """
 
 from __future__ import annotations
