@@ -38,6 +38,7 @@ def test_the_table_has_every_key_that_tools_read(tmp_path: Path) -> None:
             await call.create("TopicTest")
             fresh = KVTable.decode((await call(Command(RequestCode.GET_BROKER_RUNTIME_INFO))).body).table
             assert set(TOOLS_READ.split()) <= set(fresh)
+            assert fresh["producerStates"] == "0"
             for name in ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"):
                 assert [float(part) >= 0 for part in fresh[name].split(" ")] == [True] * 3
             assert fresh["earliestMessageTimeStamp"] == "-1"

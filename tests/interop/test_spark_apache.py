@@ -15,6 +15,8 @@ from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver, Received
 
 from sparrowmq.core.message import Message
+from sparrowmq.spark.delivery import broker_without_states
+from sparrowmq.spark.options import WriteOptions
 from sparrowmq.spark.session import builder
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
@@ -111,6 +113,20 @@ def test_rows_are_written_for_java_to_read(
     assert sorted(found, key=lambda row: row[0]) == sorted(values, key=lambda row: row[0])
     assert all(message.born_timestamp / 1000 >= before - 0.002 for message in stored)
     assert len({message.msg_id for message in stored}) == 100
+
+
+def test_a_job_that_runs_again_is_written_again_and_was_announced_so(
+    spark: SparkSession, apache: ApacheCluster, driver: JavaDriver, name: str
+) -> None:
+    driver.admin(apache.namesrv).create_topic(apache.broker_address, name, 2)
+    options = {"nameServer": apache.namesrv, "topic": name, "jobId": "nightly"}
+    assert broker_without_states(WriteOptions.parse(options, {})) == "broker-a"
+    rows = spark.range(0, 50, 1, 1).selectExpr("concat('row ', id) AS body")
+    for _ in range(2):
+        rows.write.format("rocketmq").options(**options).mode("append").save()
+    stored = Counter(message.msg_id for message in driver.dump(apache.namesrv, name))
+    assert len(stored) == 50
+    assert set(stored.values()) == {2}  # ids are the same, so that readers can drop what they know
 
 
 def test_filters_and_times_are_apaches_to_judge(

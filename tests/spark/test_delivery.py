@@ -11,7 +11,14 @@ import pytest
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark import delivery
-from sparrowmq.spark.delivery import announce, batch_choice, delivered, stream_choice, told_once
+from sparrowmq.spark.delivery import (
+    announce,
+    batch_choice,
+    broker_without_states,
+    delivered,
+    stream_choice,
+    told_once,
+)
 from sparrowmq.spark.options import WriteOptions
 from sparrowmq.spark.writer import Sent
 
@@ -26,6 +33,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
         "_choose",
         lambda folder, batch, options: delivery.choose(folder, batch, options.topic, lambda: QUEUES),
     )
+    monkeypatch.setattr(delivery, "broker_without_states", lambda options: "")
     with caplog.at_level(logging.INFO):
         yield
 
@@ -51,6 +59,26 @@ def test_a_write_says_what_it_promises(
     for _ in range(2):
         announce(options(**more), stream=stream)
     assert text in caplog.text and len(caplog.records) == 1
+
+
+def test_a_broker_that_does_not_judge_is_named_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delivery, "broker_without_states", lambda options: "broker-x")
+    announce(options(jobId="j"), stream=False)
+    assert "at least once: its broker broker-x knows no idempotent producers" in caplog.text
+
+
+def test_brokers_that_do_not_tell_are_asked_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(options: WriteOptions) -> None:
+        raise SparrowError("admins only")
+
+    monkeypatch.setattr(delivery, "admin", refuse)
+    assert broker_without_states(options(jobId="j")) == ""
+    assert "do not tell whether they judge repeated rows: admins only" in caplog.text
+    assert broker_without_states(WriteOptions.parse({"nameServer": "h:1"}, {})) == ""
 
 
 def test_a_result_says_when_it_may_be_there_twice() -> None:

@@ -19,6 +19,8 @@ from tests.support import free_port, until_sync
 
 import sparrowmq as mq
 from sparrowmq.runtime.child import ChildServers
+from sparrowmq.spark.delivery import broker_without_states
+from sparrowmq.spark.options import WriteOptions
 
 COUNT = 9000
 
@@ -69,6 +71,8 @@ def test_a_batch_with_a_job_id_is_stored_once_however_often_it_runs(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:
     rows = frame(spark).select("body")
+    named = {"nameServer": topics.cluster.namesrv, "topic": topic, "jobId": "nightly-1"}
+    assert broker_without_states(WriteOptions.parse(named, {})) == ""
     write(rows, topics, topic, jobId="nightly-1")
     first = topics.read(topic)
     write(rows, topics, topic, jobId="nightly-1")

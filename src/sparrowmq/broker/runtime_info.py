@@ -75,6 +75,7 @@ class RuntimeInfo:
             **self._totals(),
             **self._pools(),
             **self._waiting(),
+            "producerStates": str(len(self._store.producers)),
         }
 
     def _identity(self) -> dict[str, str]:

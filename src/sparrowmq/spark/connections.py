@@ -70,7 +70,7 @@ async def pull_consumer(options: ReadOptions) -> PullConsumer:
     )
 
 
-async def admin(options: ReadOptions) -> Admin:
+async def admin(options: ConnectionOptions) -> Admin:
     """A started admin client; shared, so never close it. Raises what its start raises."""
     given = client_settings(options)
     return await _client(("admin", *given.values()), lambda: Admin(settings=ClientSettings(**given)))

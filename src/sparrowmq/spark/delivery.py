@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from sparrowmq.core.errors import SparrowError
-from sparrowmq.spark.connections import producer
+from sparrowmq.spark.connections import admin, producer
 from sparrowmq.spark.loop import loop_thread
 from sparrowmq.spark.options import WriteOptions
 from sparrowmq.spark.queue_choice import FOLDER, Folder, QueueChoice, choose, current_batch
 
 log = logging.getLogger("sparrowmq.spark")
+
+PRODUCER_STATES: Final = "producerStates"
+"""What only a broker that judges repeated sends has in its runtime information."""
 
 _told: set[tuple[object, ...]] = set()
 _TOLD_MAX = 1000
@@ -38,6 +41,12 @@ def announce(options: WriteOptions, *, stream: bool) -> None:
         log.warning("writing to %s at least once: option idempotent is false", target)
     elif not stream and not options.job_id:
         log.warning("writing to %s at least once: a batch write needs the option jobId for more", target)
+    elif other := broker_without_states(options):
+        log.warning(
+            "writing to %s at least once: its broker %s knows no idempotent producers, as Apache's do not",
+            target,
+            other,
+        )
     elif options.idempotence_key:
         log.info(
             "writing to %s exactly once on SparrowMQ brokers, rows named by column %s",
@@ -51,6 +60,27 @@ def announce(options: WriteOptions, *, stream: bool) -> None:
             "names the rows",
             target,
         )
+
+
+def broker_without_states(options: WriteOptions) -> str:
+    """A broker of the option `topic` that stores repeated rows again; empty when none is known to."""
+    if not options.topic:
+        return ""
+    loop = loop_thread()
+
+    async def ask() -> str:
+        client = await admin(options)
+        brokers = {queue.broker_name for queue in await (await producer(options)).queues(options.topic)}
+        for broker in sorted(brokers):
+            if PRODUCER_STATES not in await client.broker_info(broker):
+                return broker
+        return ""
+
+    try:
+        return loop.run(ask())
+    except SparrowError as error:  # the write itself finds out, and says so
+        log.info("the brokers of %s do not tell whether they judge repeated rows: %s", options.topic, error)
+        return ""
 
 
 def delivered(messages: Iterable[Any]) -> str:

@@ -136,8 +136,14 @@ class NumberedSender(Sender):
                     self._begin_anew(line, one, work, error)
                     continue
                 line.trust()
-                self.exactly_once &= result.idempotent
+                if not result.idempotent:
+                    self._not_judged(line)
         self.sent[line.queue.topic] += len(chunk.messages)
+
+    def _not_judged(self, line: Line) -> None:
+        if self.exactly_once:
+            log.warning("broker %s stores repeated rows again: at least once", line.queue.broker_name)
+        self.exactly_once = False
 
     def _body(self, line: Line, chunk: Chunk) -> bytes:
         if chunk.body is not None and line.step == 0:
