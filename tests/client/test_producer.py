@@ -68,6 +68,28 @@ def test_closing_waits_for_sends_in_flight() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("steps", range(12))
+def test_a_close_that_is_cancelled_leaves_no_connection(steps: int) -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            producer = Producer("g", namesrv=cluster.namesrv)
+            await producer.start()
+            await producer.send(Message("T", b"x"))
+            remoting = producer._running().instance.remoting
+            assert remoting._connections
+            closing = asyncio.create_task(producer.close())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            if producer.state is State.RUNNING:  # it had not begun
+                await producer.close()
+            assert producer.state is State.CLOSED
+            assert not remoting._connections
+
+    run(main())
+
+
 def test_closing_waits_for_sends_that_have_no_connection_yet() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:

@@ -211,8 +211,11 @@ def test_the_command_line_tells_what_members_do(
         (found,) = cli_rows(cluster, "connections", name)
         assert [member["language"] for member in found["members"]] == ["JAVA"]
         assert found["subscriptions"][name] == "a || b"
-        assert "stop them before" in cli(cluster, "clone", name, name, status=1)
-        assert "stop them before" in cli(cluster, "clone", name, name, "--topic", queue.topic, status=1)
+        source = f"{name}_2"
+        cli(cluster, "clone", name, source)
+        assert "stop them before" in cli(cluster, "clone", source, name, status=1)
+        assert "stop them before" in cli(cluster, "clone", source, name, "--topic", queue.topic, status=1)
+        assert "has its offsets already" in cli(cluster, "clone", name, name, status=1)
 
 
 def cli_rows(cluster: ApacheCluster | LocalCluster, *arguments: str) -> list[dict[str, Any]]:

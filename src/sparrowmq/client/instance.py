@@ -221,8 +221,10 @@ class ClientInstance:
         self.state = InstanceState.CLOSED
         for call in self.on_close:
             call()
-        await self.tasks.close()
-        await self.remoting.close()
+        try:
+            await self.tasks.close()
+        finally:  # who closes may be cancelled meanwhile
+            await self.remoting.close()
 
     # Members
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -188,16 +188,15 @@ class Producer:
                 self._life.to(State.CLOSED)
 
     async def _end_parts(self, instance: ClientInstance) -> None:
-        """Stop what the start began, however far it came."""
-        try:
-            if self._transactions is not None:
-                await self._transactions.close()
-            await self._tasks.close()
-            await instance.unregister(producer=self.group)
+        """Stop what the start began, however far it came; all of it, also when it is cancelled meanwhile."""
+        async with AsyncExitStack() as end:  # the last one first
+            end.push_async_callback(instance.close)
             if self._tracing is not None:
-                await self._tracing.close()
-        finally:
-            await instance.close()
+                end.push_async_callback(self._tracing.close)
+            end.push_async_callback(instance.unregister, producer=self.group)
+            end.push_async_callback(self._tasks.close)
+            if self._transactions is not None:
+                end.push_async_callback(self._transactions.close)
 
     def _task_died(self, name: str, error: BaseException) -> None:
         log.error("the background task %r of producer %r died", name, self.group, exc_info=error)

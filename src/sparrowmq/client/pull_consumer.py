@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -184,12 +184,13 @@ class PullConsumer:
             self._life.to(State.CLOSED)
             if self._lite is not None:
                 self._lite.end()
-            if self._tasks is not None:
-                await self._tasks.close()
-            if self._instance is not None:
-                await self._instance.close()
-                assert self._hooks is not None
-                await self._hooks.close()
+            async with AsyncExitStack() as end:  # the last one first, all of it also when it is cancelled
+                if self._instance is not None:
+                    assert self._hooks is not None
+                    end.push_async_callback(self._hooks.close)
+                    end.push_async_callback(self._instance.close)
+                if self._tasks is not None:
+                    end.push_async_callback(self._tasks.close)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -230,8 +230,10 @@ class RemotingClient:
         connections = list(self._connections.values())
         for connection in connections:
             connection.close("this client was closed")
-        await asyncio.gather(*(connection.wait_closed(timeout) for connection in connections))
-        await self._dispatcher.close(timeout)
+        try:
+            await asyncio.gather(*(connection.wait_closed(timeout) for connection in connections))
+        finally:
+            await self._dispatcher.close(timeout)
 
     # What connections call
 
