@@ -68,6 +68,20 @@ def test_a_failure_is_for_those_whose_run_it_was() -> None:
     run(main())
 
 
+def test_who_asks_in_the_moment_a_run_ends_gets_the_next_one() -> None:
+    async def main() -> None:
+        job = Job()
+        job.go.set()
+        shared = SharedRun(job)
+        first = asyncio.create_task(shared.join())
+        await turns(1)  # the run ends in the next turn, before what it has to say is heard
+        second = asyncio.create_task(shared.join())
+        await asyncio.gather(first, second)
+        assert job.runs == 2
+
+    run(main())
+
+
 def test_who_goes_away_does_not_end_the_run_of_the_others() -> None:
     async def main() -> None:
         job = Job()

@@ -117,7 +117,7 @@ def test_java_takes_a_message_back_from_our_broker(
     recalling: LocalCluster, driver: JavaDriver, our_clients: OurClients, name: str
 ) -> None:
     driver.admin(recalling.namesrv).create_topic(recalling.broker_address, name, 1)
-    wanted = [{"body": body, "delay_ms": 2500} for body in ("mistake", "good")]
+    wanted = [{"body": body, "delay_ms": 6000} for body in ("mistake", "good")]
     handles = driver.call("Delays.send", namesrv=recalling.namesrv, topic=name, messages=wanted)
     assert driver.call("Delays.recall", namesrv=recalling.namesrv, topic=name, handle=handles[0])
     with our_clients.consumer(recalling.namesrv, f"{name}_c", {name: "*"}) as consumer:

@@ -23,7 +23,7 @@ class SharedRun:
         wanted = self._begun + 1
         begun = 0
         while begun < wanted:
-            if self._run is None:
+            if self._run is None or self._run.done():  # done, and its callbacks are still to come
                 self._begun += 1
                 self._run = asyncio.create_task(self._job())
                 self._run.add_done_callback(self._ended)
@@ -35,6 +35,7 @@ class SharedRun:
                     raise
 
     def _ended(self, run: asyncio.Task[None]) -> None:
-        self._run = None
+        if self._run is run:
+            self._run = None
         if not run.cancelled():
             run.exception()  # whoever waits has it; perhaps nobody does any more
