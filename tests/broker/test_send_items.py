@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparrowmq.broker.send_items import TAG_CODES_KEPT, Refused, SendItems, ended
 from sparrowmq.core.errors import RecordError
@@ -66,6 +70,44 @@ def test_a_clean_batch_is_its_messages() -> None:
         (1, b"one", OWN, java_hash("A")),
         (2, b"two", b"KEYS\x01k\x02", 0),
     ]
+
+
+PROPERTIES = st.sampled_from(
+    [
+        b"TAGS\x01A\x02a\x01b\x02",
+        b"TAGS\x01B\x02a\x01b\x02",
+        b"a\x01b\x02TAGS\x01A\x02",
+        b"TAGS\x01A\x02TAGS\x01B",
+        b"a\x01bcTAGS\x01A\x02",
+        b"MYTAGS\x01A\x02x\x01\x02",
+        b"TAGS\x01AA\x02b\x01\x02",
+        b"a\x01b\x02a\x01DELAY\x01",
+        b"TIMER_D\x01aaaaa\x02",
+        b"POP_CK\x01aaaaaa\x02",
+        b"a\x01aaaaaaaaaaa\x02",
+        b"aaaaaaaaaaaaaaa",
+    ]
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"", b"x", b"y"]), PROPERTIES | st.just(b"")), min_size=1))
+def test_an_alike_batch_has_the_messages_and_codes_of_a_clean_one(members: list[tuple[bytes, bytes]]) -> None:
+    body = encode_batch((3, one, own) for one, own in members)
+    clean = items().of_clean_batch("T", body)
+    found = items().of_alike_batch("T", body)
+    if len({(len(one), len(own)) for one, own in members}) > 1:
+        assert found is None
+    elif found is not None:
+        batch, codes = found
+        assert clean == list(zip(repeat(batch.flag), batch.bodies, batch.properties, codes))
+    else:
+        assert not clean
+
+
+def test_an_alike_batch_has_the_limit_of_a_batch() -> None:
+    body = encode_batch([(0, b"x" * 900, OWN)] * 80)
+    assert items().of_alike_batch("T", body) is None
+    assert items(2000 * 80).of_alike_batch("T", body) is not None
 
 
 @pytest.mark.parametrize(

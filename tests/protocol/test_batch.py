@@ -11,7 +11,7 @@ from tests.protocol import recorded
 
 from sparrowmq.core.errors import RecordError
 from sparrowmq.protocol import properties
-from sparrowmq.protocol.batch import BatchItem, decode_batch, encode_batch
+from sparrowmq.protocol.batch import AlikeBatch, BatchItem, decode_alike, decode_batch, encode_batch
 from sparrowmq.protocol.codes import RequestCode
 
 FIRST = bytes.fromhex(
@@ -88,6 +88,62 @@ def test_damage_is_a_record_error_or_messages(noise: bytes, place: int) -> None:
             assert isinstance(text, bytes)
     except RecordError:
         pass
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[BatchItem]:
+    body, own = draw(st.integers(0, 9)), draw(st.integers(0, 9))
+    flag, count = draw(st.integers(-(2**31), 2**31 - 1)), draw(st.integers(1, 5))
+    return [
+        (flag, draw(st.binary(min_size=body, max_size=body)), draw(st.binary(min_size=own, max_size=own)))
+        for _ in range(count)
+    ]
+
+
+@given(alike())
+def test_messages_of_equal_lengths_are_read_at_once(items: list[BatchItem]) -> None:
+    bodies, owns = tuple(item[1] for item in items), tuple(item[2] for item in items)
+    assert decode_alike(encode_batch(items)) == AlikeBatch(items[0][0], bodies, owns)
+
+
+@given(BATCHES | alike(), st.integers(0, 200), st.binary(max_size=8), st.integers(-3, 3))
+def test_what_is_read_at_once_is_what_is_read_one_by_one(
+    items: list[BatchItem], place: int, noise: bytes, cut: int
+) -> None:
+    data = encode_batch(items)
+    data = data[:place] + noise + data[place + len(noise) :]
+    data = data[:cut] if cut < 0 else data + bytes(cut)
+    found = decode_alike(data)
+    if found is not None:
+        pairs = zip(found.bodies, found.properties, strict=True)
+        assert decode_batch(data) == [(found.flag, body, own) for body, own in pairs]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [(0, b"one", b"p"), (0, b"two", b"pp")],
+        [(0, b"one", b"p"), (0, b"four", b"")],
+        [(0, b"one", b"p"), (1, b"two", b"p")],
+        [],
+    ],
+    ids=["properties", "the same total", "flag", "none"],
+)
+def test_messages_that_differ_in_more_are_not_read_at_once(items: list[BatchItem]) -> None:
+    assert decode_alike(encode_batch(items)) is None
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, 46), (0, -1), (0, 2**30), (16, -1), (16, 100), (25, 21)])
+def test_a_wrong_length_is_not_read_at_once(place: int, value: int) -> None:
+    broken = bytearray(FIRST)
+    struct.pack_into(">h" if place == 25 else ">i", broken, place, value)
+    assert decode_alike(bytes(broken)) is None
+
+
+def test_properties_too_long_for_their_field_are_not_read_at_once() -> None:
+    own = b"p" * 32768
+    body = struct.pack(">iiiii", 22 + 1 + len(own), 0, 0, 0, 1) + b"x" + struct.pack(">H", len(own)) + own
+    assert decode_alike(body) is None
 
 
 def test_recorded_batches_are_read_and_written_back() -> None:

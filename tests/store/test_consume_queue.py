@@ -305,3 +305,29 @@ def test_synchronous_messages_show_up_in_order_of_the_flush(tmp_path: Path) -> N
     assert queue.max_offset == 6
     log.flushed_position = 700
     assert queue.max_offset == 7
+
+
+def test_a_run_of_entries_goes_over_the_ends_of_files(tmp_path: Path) -> None:
+    queue = queue_in(tmp_path)
+    offset = 0
+    for count in (1, PER_FILE, 3, 2 * PER_FILE + 1):
+        while queue.writable_until < offset + count:
+            queue.make_writable(max(offset, queue.writable_until))
+        queue.write_run(offset, b"".join(entry(number) for number in range(offset, offset + count)))
+        offset += count
+        assert queue.committed == offset
+    assert [queue.entry(number) for number in range(offset)] == [
+        Entry._make(ENTRY.unpack(entry(number))) for number in range(offset)
+    ]
+
+
+def test_a_run_that_waits_shows_up_whole(tmp_path: Path) -> None:
+    queue = written(tmp_path, 2)
+    queue._log.begin_at(Progress(200, 100, 0))
+    for number in range(2, 6):
+        queue.restore(number, entry(number))
+    queue.hold_back(2, 500, 3)
+    queue.hold_back(5, 500)
+    assert queue.max_offset == 2
+    queue._log.flushed_position = 500
+    assert queue.max_offset == 6

@@ -12,8 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.conftest import LONG
-from tests.store.rig import append, open_store, read_all
+from tests.store.rig import HOST, START_MS, append, open_store, read_all
 
+from sparrowmq.protocol.batch import AlikeBatch
 from sparrowmq.store import disk
 from sparrowmq.store.message_store import MessageStore
 
@@ -61,6 +62,22 @@ class StoreModel(RuleBasedStateMachine):
         if total <= 4088:
             assert places[-1] - places[0] == total - queue.fixed_bytes - len(batch[-1])
         self.pending += [(key, body) for body in batch]
+
+    @rule(key=keys, body=bodies, count=st.integers(1, 30))
+    def append_alike(self, key: Key, body: bytes, count: int) -> None:
+        starts = self.store.append_alike(
+            self.store.queue(*key),
+            AlikeBatch(0, (body,) * count, (b"",) * count),
+            [0] * count,
+            b"",
+            sys_flag=0,
+            born_timestamp=START_MS,
+            born_host=HOST,
+            reconsume_times=0,
+            now_ms=START_MS,
+        )
+        if starts is not None:
+            self.pending += [(key, body)] * count
 
     @rule(key=keys, body=bodies, kind=st.sampled_from([4, 12]))
     def append_without_entry(self, key: Key, body: bytes, kind: int) -> None:

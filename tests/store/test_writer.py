@@ -6,7 +6,9 @@ import errno
 import itertools
 import os
 import zlib
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.store.rig import (
@@ -25,6 +27,7 @@ from tests.store.rig import (
 
 from sparrowmq.core.errors import RecordError, StoreFullError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.protocol.batch import AlikeBatch
 from sparrowmq.protocol.record import BLANK_MAGIC, decode_record, encode_record
 from sparrowmq.store import disk
 
@@ -300,6 +303,103 @@ def test_a_batch_with_a_message_that_does_not_fit_is_dropped_whole(
         store.drop_chunk()
         put(store, queue, b"next")
         assert len(read_all(store, queue)) == 3
+
+
+ALIKE = {
+    "sys_flag": 1,
+    "born_timestamp": 7,
+    "born_host": HOST,
+    "reconsume_times": 3,
+    "now_ms": START_MS + 5,
+}
+
+
+def alike(count: int, body: int = 20, own: int = 6) -> AlikeBatch:
+    bodies = tuple(b"%0*d" % (body, number) for number in range(count))
+    return AlikeBatch(9, bodies, tuple(b"K\x01%0*d\x02" % (own - 3, number) for number in range(count)))
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_an_alike_batch_is_stored_like_its_messages_one_by_one(flush: str, tmp_path: Path) -> None:
+    """Among single messages of the same and of another queue, over the ends of queue files."""
+    added = b"C\x01c\x02"
+    places: list[list[int]] = [[], []]
+    for way in range(2):
+        files = {"flush_disk_type": flush, "mapped_file_size_commit_log": 4 * LOG_BYTES}
+        with opened(tmp_path / str(way), **files) as store:
+            queue, other = store.queue("T", 2), store.queue("T", 3)
+            for turn, count in enumerate((1, 7, 9, 4, 12, 3)):
+                append(store, queue, b"before")
+                append(store, other, b"beside")
+                batch, codes = alike(count), range(turn, turn + count)
+                if way:
+                    starts = store.append_alike(queue, batch, codes, added, **ALIKE)
+                    assert starts is not None
+                    places[way] += starts
+                else:
+                    items = zip(repeat(9), batch.bodies, batch.properties, codes)
+                    for flag, body, own, code in items:
+                        physical = store.append(
+                            queue, body, own + added, flag=flag, tags_code=code, prepared_offset=0, **ALIKE
+                        )
+                        places[way].append(physical)
+                append(store, queue, b"behind")
+                seen = queue.max_offset, other.max_offset
+                store.commit_chunk()
+                assert queue.committed == queue.next_offset
+                if flush == "SYNC_FLUSH":
+                    assert (queue.max_offset, other.max_offset) == seen
+                    store.flush()
+                assert queue.max_offset == queue.next_offset
+            assert (queue.max_offset, other.max_offset) == (36 + 12, 6)
+            assert (store.stats.puts, store.stats.put_bytes) == (54, store.position)
+            assert len(read_all(store, queue)) == 48
+    assert places[0] == places[1]
+    assert log_bytes(tmp_path / "0") == log_bytes(tmp_path / "1")
+    assert queue_bytes(tmp_path / "0") == queue_bytes(tmp_path / "1")
+
+
+@pytest.mark.parametrize(
+    ("batch", "topic", "changes", "file_bytes"),
+    [
+        (alike(2), "%RETRY%" + "g" * 130, {}, LOG_BYTES),
+        (alike(2), "T", {"born_host": HOST_V6}, LOG_BYTES),
+        (alike(2), "T", {"sys_flag": 4}, LOG_BYTES),
+        (alike(30, body=200), "T", {}, LOG_BYTES),
+        (alike(1, body=LOG_BYTES), "T", {}, LOG_BYTES),
+        (alike(1, own=PROPERTIES_BYTES_MAX + 1), "T", {}, 32 * LOG_BYTES),
+    ],
+    ids=["topic", "host", "transaction", "file", "record", "properties"],
+)
+def test_an_alike_batch_that_needs_a_closer_look_adds_nothing(
+    batch: AlikeBatch, topic: str, changes: dict[str, Any], file_bytes: int, tmp_path: Path
+) -> None:
+    with opened(tmp_path, mapped_file_size_commit_log=file_bytes) as store:
+        queue = store.queue(topic, 0)
+        codes = [0] * len(batch.bodies)
+        assert store.append_alike(queue, batch, codes, b"", **(ALIKE | changes)) is None
+        store.commit_chunk()
+        assert (queue.next_offset, store.position) == (0, 0)
+
+
+def test_an_alike_batch_with_a_value_that_does_not_fit_adds_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        with pytest.raises(RecordError):
+            store.append_alike(queue, alike(2), [0, 0], b"", **(ALIKE | {"reconsume_times": 2**31}))
+        put(store, queue, b"next")
+        assert bodies_of(store, "T") == [b"next"]
+
+
+def test_a_dropped_alike_batch_leaves_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        fill(store, queue, 2)
+        assert store.append_alike(queue, alike(5), [0] * 5, b"", **ALIKE) is not None
+        store.drop_chunk()
+        assert queue.next_offset == 2
+        fill(store, queue, 1)
+        assert bodies_of(store, "T") == [b"m0", b"m1", b"m2"]
 
 
 def test_a_batch_larger_than_a_file_is_not_refused(tmp_path: Path) -> None:

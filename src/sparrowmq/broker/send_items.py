@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.rerouting import TIMER_PROPERTIES, RerouteRefused, delay_level
@@ -9,7 +10,7 @@ from sparrowmq.core.errors import RecordError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.protocol import properties
-from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, decode_batch
+from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, AlikeBatch, decode_alike, decode_batch
 from sparrowmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ RECORD_EXTRA_BYTES: Final = 65_536
 
 SPECIAL: Final = (b"DELAY\x01", b"TIMER_D", b"POP_CK")
 """A batch that holds one of these somewhere, and be it in a body, is looked at message by message."""
+_TAGS: Final = b"TAGS\x01"
 
 TAG_CODES_KEPT: Final = 10_000
 
@@ -62,6 +64,30 @@ class SendItems:
             code = self._tag_codes[tags] = java_hash(tags.decode("utf-8", "replace")) if tags else 0
         return code
 
+    def of_alike_batch(self, topic: str, body: bytes) -> tuple[AlikeBatch, Sequence[int]] | None:
+        """The messages of a clean batch of alike ones, and their tag codes; None for any other."""
+        batch = decode_alike(body)
+        if batch is None or not batch.bodies[0] or not batch.properties[0]:
+            return None
+        owns, count = batch.properties, len(batch.bodies)
+        text = b"".join(owns)
+        if (
+            any(name in text for name in SPECIAL)
+            or text[len(owns[0]) - 1 :: len(owns[0])] != properties.VALUE_END * count
+            or self._batch_bytes(topic, body, count) > self._batch_max
+        ):
+            return None
+        return batch, self._alike_codes(owns, text) if _TAGS in text else [0] * count
+
+    def _alike_codes(self, owns: Sequence[bytes], text: bytes) -> list[int]:
+        """The tag codes of property strings, joined in `text`: most often one tag, at the same place."""
+        first = owns[0]
+        at = first.find(_TAGS)
+        low, high = max(at - 1, 0), first.find(properties.VALUE_END, at) + 1
+        if at >= 0 and text.count(_TAGS) == len(owns) and len({own[low:high] for own in owns}) == 1:
+            return [self.tags_code(first)] * len(owns)
+        return [self.tags_code(own) for own in owns]
+
     def of_clean_batch(self, topic: str, body: bytes) -> list[ChunkItem]:
         """The messages of a batch; none when it needs a closer look. Raises `RecordError`."""
         if any(name in body for name in SPECIAL):
@@ -73,7 +99,7 @@ class SendItems:
             for flag, one, own in members
             if one and own[-1:] == properties.VALUE_END
         ]
-        if len(items) != len(members) or self._batch_bytes(topic, body, items) > self._batch_max:
+        if len(items) != len(members) or self._batch_bytes(topic, body, len(items)) > self._batch_max:
             return []
         return items
 
@@ -96,7 +122,7 @@ class SendItems:
                 items.append((flag, body, own, tags_code(own)))
         except RecordError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
-        total = self._batch_bytes(request.topic, command.body, items)
+        total = self._batch_bytes(request.topic, command.body, len(items))
         if total > self._batch_max:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -105,10 +131,10 @@ class SendItems:
             )
         return items
 
-    def _batch_bytes(self, topic: str, body: bytes, items: list[ChunkItem]) -> int:
+    def _batch_bytes(self, topic: str, body: bytes, count: int) -> int:
         """How long the records of a batch are, all together."""
         added = FIXED_BYTES_V1 + len(topic) + self._added_bytes - BATCH_FIXED_BYTES
-        return len(body) + len(items) * added
+        return len(body) + count * added
 
     def _refuse_delay(self, text: bytes) -> None:
         """A batch goes into one queue, so none of its messages may wait in another (broker:2.3)."""

@@ -196,15 +196,32 @@ class SendPath:
         self, connection: Connection, fields: SendFields, topic: Topic, body: bytes, now: int
     ) -> bytes:
         """Append the messages of a clean batch; their ids, or nothing when it is not clean."""
+        queue, sys_flag = topic.queues[fields.e], fields.f | topic.sys_flag
         try:
+            alike = self._items.of_alike_batch(fields.topic, body)
+            if alike is not None:
+                batch, codes = alike
+                starts = self._store.append_alike(
+                    queue,
+                    batch,
+                    codes,
+                    self._added,
+                    sys_flag=sys_flag,
+                    born_timestamp=fields.g,
+                    born_host=connection.born_host,
+                    reconsume_times=fields.j,
+                    now_ms=now,
+                )
+                if starts is not None:
+                    return self._ids(starts)
             items = self._items.of_clean_batch(fields.topic, body)
             if not items:
                 return b""
             places = self._store.append_batch(
-                topic.queues[fields.e],
+                queue,
                 items,
                 self._added,
-                sys_flag=fields.f | topic.sys_flag,
+                sys_flag=sys_flag,
                 born_timestamp=fields.g,
                 born_host=connection.born_host,
                 reconsume_times=fields.j,

@@ -133,14 +133,14 @@ class ConsumeQueue:
             self._visible = waiting.popleft()[1]
         return self._visible if waiting else self.committed
 
-    def hold_back(self, offset: int, end: int) -> None:
-        """Show the message at `offset` only once the log is flushed up to `end`."""
+    def hold_back(self, offset: int, end: int, count: int = 1) -> None:
+        """Show the `count` messages from `offset` on only once the log is flushed up to `end`."""
         waiting = self._waiting
         if not waiting:
             self._visible = offset
         elif waiting[-1][0] == end:
             waiting.pop()
-        waiting.append((end, offset + 1))
+        waiting.append((end, offset + count))
 
     # Writing
 
@@ -174,6 +174,19 @@ class ConsumeQueue:
         self.map_base = segment.base
         segment.on_unmap = self._release
         return offset * ENTRY_BYTES - segment.base
+
+    def write_run(self, offset: int, entries: bytes) -> None:
+        """Write packed entries from `offset` on, into files that `make_writable` has made."""
+        file_bytes, done = self._files.file_bytes, 0
+        while done < len(entries):
+            at = offset * ENTRY_BYTES + done - self.map_base
+            if at >= file_bytes:
+                at = self.turn(offset + done // ENTRY_BYTES)
+            part = entries[done : done + file_bytes - at]
+            assert self.map is not None
+            self.map[at : at + len(part)] = part
+            done += len(part)
+        self.committed = offset + done // ENTRY_BYTES
 
     def _release(self) -> None:
         """A file being written to is unmapped: the next append maps it again."""

@@ -87,6 +87,7 @@ class MessageStore:
         self._writer = ChunkWriter(settings, commit_log, store_host, self.stats)
         self.append = self._writer.append  # the hot path goes there directly
         self.append_batch = self._writer.append_batch
+        self.append_alike = self._writer.append_alike
         self.reserve = self._writer.reserve
         self.drop_chunk = self._writer.drop
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import RecordError, StoreError
@@ -17,9 +18,11 @@ from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.record import BLANK_BYTES_MIN, BLANK_MAGIC, HEAD, RECORD_MAGIC_V1, encode_record
 from sparrowmq.store.commit_log import CommitLog, Progress
 from sparrowmq.store.consume_queue import ENTRY
+from sparrowmq.store.packing import pack_alike, pack_entries
 from sparrowmq.store.settings import ENTRY_BYTES, StoreSettings
 
 if TYPE_CHECKING:
+    from sparrowmq.protocol.batch import AlikeBatch
     from sparrowmq.store.consume_queue import ConsumeQueue
     from sparrowmq.store.stats import StoreStats
 
@@ -61,6 +64,7 @@ class ChunkWriter:
         "_parts",
         "_queue_file_bytes",
         "_record_bytes_max",
+        "_runs",
         "_spans",
         "_start",
         "_stats",
@@ -82,6 +86,7 @@ class ChunkWriter:
             settings.max_message_size + RECORD_EXTRA_BYTES, self._file_bytes - BLANK_BYTES_MIN
         )
         self._entries: list[tuple[ConsumeQueue, int, int, int, int]] = []
+        self._runs: list[tuple[int, ConsumeQueue, int, bytes]] = []  # after how many entries, queue, offset
         self._begin()
 
     def _begin(self) -> None:
@@ -92,6 +97,7 @@ class ChunkWriter:
         self._parts: list[bytes] = []
         self._spans: list[tuple[int, list[bytes]]] = []
         self._entries.clear()
+        self._runs.clear()
         self._failure: StoreError | None = None
 
     @property
@@ -214,10 +220,65 @@ class ChunkWriter:
                 for flag, body, own, code in items
             ]
         self._timestamp = max(self._timestamp, now_ms)
-        end = queue.next_offset + len(items)
+        self._make_room(queue, len(items))
+        return self._pack_batch(queue, items, added, fields, reconsume_times)
+
+    def append_alike(
+        self,
+        queue: ConsumeQueue,
+        batch: AlikeBatch,
+        codes: Sequence[int],
+        added: bytes,
+        *,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        now_ms: int,
+    ) -> range | None:
+        """As `append_batch`, for messages of the same lengths; the physical offsets they will have.
+
+        Adds nothing and gives None where that needs a closer look: what is too large for a record or for the
+        rest of the file, hosts that are not IPv4, a transaction's messages.
+        """
+        count, start = len(batch.bodies), self._end
+        properties_bytes = len(batch.properties[0]) + len(added)
+        size = queue.fixed_bytes + len(batch.bodies[0]) + properties_bytes
+        if (
+            sys_flag & _WITHOUT_ENTRY
+            or not (self._store_host_is_v4 and queue.is_v1 and len(born_host) == _IPV4_BYTES)
+            or size > self._record_bytes_max
+            or properties_bytes > PROPERTIES_BYTES_MAX
+            or start + count * size + BLANK_BYTES_MIN > self._file_end
+        ):
+            return None
+        offset, timestamp = queue.next_offset, max(self._timestamp, now_ms)
+        starts = range(start, start + count * size, size)
+        fields = (sys_flag & ~_HOST_BITS, born_timestamp, born_host, timestamp)
+        try:
+            common = _BATCH_COMMON.pack(*fields, self._store_host, reconsume_times, 0)
+            records = pack_alike(
+                batch,
+                added,
+                topic_field=queue.topic_field,
+                queue_id=queue.queue_id,
+                offset=offset,
+                starts=starts,
+                common=common,
+            )
+            entries = pack_entries(starts, repeat(size), codes)
+        except struct.error as error:
+            raise RecordError(f"a value does not fit its field of a record: {error}") from None
+        self._timestamp = timestamp
+        self._make_room(queue, count)
+        self._add_run(queue, records, starts[-1], starts.stop, entries, count)
+        return starts
+
+    def _make_room(self, queue: ConsumeQueue, count: int) -> None:
+        """Reserve room for the entries of the queue's next `count` messages."""
+        end = queue.next_offset + count
         while queue.writable_until < end and self._failure is None:
             self._make_writable(queue, max(queue.next_offset, queue.writable_until))
-        return self._pack_batch(queue, items, added, fields, reconsume_times)
 
     def _pack_batch(
         self,
@@ -227,43 +288,49 @@ class ChunkWriter:
         fields: tuple[int, int, bytes],
         reconsume_times: int,
     ) -> list[int]:
-        """The loop of `append_batch`: plain records that fit the file."""
+        """The rest of `append_batch`: plain records that fit the file."""
+        flags, bodies, owns, codes = zip(*items, strict=True)
+        fixed, added_bytes, limit = queue.fixed_bytes, len(added), self._record_bytes_max
+        properties_sizes = [len(own) + added_bytes for own in owns]
+        sizes = [fixed + len(body) + own for body, own in zip(bodies, properties_sizes, strict=True)]
+        if max(sizes) > limit or max(properties_sizes) > PROPERTIES_BYTES_MAX:
+            for size, own_size in zip(sizes, properties_sizes, strict=True):
+                self._check_size(size, own_size)
+        starts = list(accumulate(sizes, initial=self._end))
+        end = starts.pop()
         sys_flag, born_timestamp, born_host = fields
-        queue_id, topic, added_bytes = queue.queue_id, queue.topic_field, len(added)
-        fixed, limit, timestamp = queue.fixed_bytes, self._record_bytes_max, self._timestamp
-        start, offset = self._end, queue.next_offset
-        pack_head, properties_before, topic_to_size = _BATCH_HEAD.pack, -1, b""
-        parts: list[bytes] = []
-        entries, starts = [], []
         try:
             common = _BATCH_COMMON.pack(
-                sys_flag, born_timestamp, born_host, timestamp, self._store_host, reconsume_times, 0
+                sys_flag, born_timestamp, born_host, self._timestamp, self._store_host, reconsume_times, 0
             )
-            for flag, body, own, code in items:
-                body_bytes, properties_bytes = len(body), len(own) + added_bytes
-                size = fixed + body_bytes + properties_bytes
-                if properties_bytes != properties_before:
-                    if properties_bytes > PROPERTIES_BYTES_MAX:
-                        raise self._too_large(size, properties_bytes)
-                    properties_before, topic_to_size = properties_bytes, topic + _pack_size(properties_bytes)
-                if size > limit:
-                    raise self._too_large(size, properties_bytes)
-                crc = crc32(body) & CRC_MASK
-                head = pack_head(
-                    size, RECORD_MAGIC_V1, crc, queue_id, flag, offset, start, common, body_bytes
-                )
-                parts += (head, body, topic_to_size, own, added)
-                entries.append((queue, offset, start, size, code))
-                starts.append(start)
-                start += size
-                offset += 1
+            heads = map(
+                _BATCH_HEAD.pack,
+                sizes,
+                repeat(RECORD_MAGIC_V1),
+                [crc32(body) & CRC_MASK for body in bodies],
+                repeat(queue.queue_id),
+                flags,
+                range(queue.next_offset, queue.next_offset + len(items)),
+                starts,
+                repeat(common),
+                map(len, bodies),
+            )
+            middles = map(queue.topic_field.__add__, map(_pack_size, properties_sizes))
+            parts = list(chain.from_iterable(zip(heads, bodies, middles, owns, repeat(added))))
+            entries = pack_entries(starts, sizes, codes)
         except struct.error as error:
             raise RecordError(f"a value does not fit its field of a record: {error}") from None
-        self._parts += parts
-        self._entries += entries
-        self._last_start, self._end = starts[-1], start
-        queue.next_offset = offset
+        self._add_run(queue, parts, starts[-1], end, entries, len(items))
         return starts
+
+    def _add_run(
+        self, queue: ConsumeQueue, parts: list[bytes], last: int, end: int, entries: bytes, count: int
+    ) -> None:
+        """Add packed records of one queue, the last of which starts at `last`, and their packed entries."""
+        self._parts += parts
+        self._runs.append((len(self._entries), queue, queue.next_offset, entries))
+        self._last_start, self._end = last, end
+        queue.next_offset += count
 
     def _check_size(self, size: int, properties_bytes: int) -> None:
         if size > self._record_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
@@ -327,24 +394,36 @@ class ChunkWriter:
         except StoreError:
             self.drop()
             raise
+        stats = self._stats
+        stats.puts += len(self._entries)
+        done = 0
+        for before, queue, offset, entries in self._runs:
+            self._enter(self._entries[done:before], end)
+            queue.write_run(offset, entries)
+            count, done = len(entries) // ENTRY_BYTES, before
+            if self._sync:
+                queue.hold_back(offset, end, count)
+            stats.puts += count
+        self._enter(self._entries[done:] if done else self._entries, end)
+        stats.put_bytes += end - log.dispatched.position
+        log.dispatched = log.progress
+        self._begin()
+
+    def _enter(self, entries: list[tuple[ConsumeQueue, int, int, int, int]], end: int) -> None:
+        """Write entries to their queues; `end` is where the chunk ends in the log."""
         file_bytes = self._queue_file_bytes
-        for queue, offset, start, size, code in self._entries:
+        for queue, offset, start, size, code in entries:
             at = offset * ENTRY_BYTES - queue.map_base
             if at >= file_bytes:
                 at = queue.turn(offset)
             _pack_entry(queue.map, at, start, size, code)  # type: ignore[arg-type]  # mapped by append
             queue.committed = offset + 1
         if self._sync:
-            for queue, offset, *_ in self._entries:
+            for queue, offset, *_ in entries:
                 queue.hold_back(offset, end)
-        stats = self._stats
-        stats.puts += len(self._entries)
-        stats.put_bytes += end - log.dispatched.position
-        log.dispatched = log.progress
-        self._begin()
 
     def drop(self) -> None:
         """Forget the chunk; the queues' next offsets go back to what is stored."""
-        for queue, *_ in self._entries:
+        for queue in {entry[0] for entry in self._entries} | {run[1] for run in self._runs}:
             queue.next_offset = queue.committed
         self._begin()
