@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from sparrowmq.core.ids import pack_host
 from sparrowmq.protocol.frame import Command, FrameReader, decode, encode
@@ -28,6 +29,10 @@ class FakeConnection:
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def write_parts(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        assert sum(map(len, parts)) == size
+        self.write(b"".join(parts))
 
     def send(self, command: Command) -> None:
         self.write(encode(command))

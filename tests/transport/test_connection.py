@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.transport.helpers import EchoHandler, Peer, answer_to, peer_of_server
 
 from sparrowmq.core.errors import ConnectionLostError, RequestTimeoutError, TooManyRequestsError
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, RawFrame, encode
-from sparrowmq.transport.connection import CALLS_IN_FLIGHT_MAX, Connection
+from sparrowmq.transport.connection import CALLS_IN_FLIGHT_MAX, SEPARATE_BYTES_MIN, Connection
 
 
 def requests(count: int, body: bytes = b"") -> list[Command]:
@@ -61,6 +62,70 @@ def test_answers_of_a_chunk_leave_in_one_write(run: Run) -> None:
             assert opaques == [0, 1, 2, 3, 4]
             assert len(writes) == 2
             assert conn.unsent_bytes == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("corked", [False, True])
+@pytest.mark.parametrize("size", [10, SEPARATE_BYTES_MIN, 600_000])
+def test_parts_are_joined_when_they_are_short(run: Run, size: int, corked: bool) -> None:
+    async def main() -> None:
+        handler, written = EchoHandler(), list[int]()
+
+        class Spy:
+            def __init__(self, transport: Any) -> None:
+                self._transport = transport
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._transport, name)
+
+            def write(self, data: bytes) -> None:
+                written.append(1)
+                self._transport.write(data)
+
+            def writelines(self, parts: list[bytes]) -> None:
+                written.append(len(parts))
+                self._transport.writelines(parts)
+
+        async with serving(handler) as server, peer_of_server(server) as peer:
+            await until(lambda: handler.made)
+            conn = handler.made[0]
+            conn._transport = Spy(conn._transport)
+            data = bytearray(random.Random(1).randbytes(3 * size))
+            whole = encode(answer_to(Command(10, 5, body=bytes(data))))
+            head = whole[: -3 * size]
+            parts = [head, *(memoryview(data)[at : at + size].toreadonly() for at in (0, size, 2 * size))]
+
+            def answer(conn: Connection, request: Command) -> None:
+                conn.write_parts(parts, len(whole))
+
+            if corked:
+                handler.on_request = answer
+                await peer.send(Command(10, 5))
+            else:
+                answer(conn, Command(10, 5))
+                assert conn.unsent_bytes == len(whole)
+            assert (await peer.command()).body == data
+            assert written == [1 if len(whole) < 4 * SEPARATE_BYTES_MIN else 4]
+            assert conn.unsent_bytes == 0
+            await peer.send(Command(10, 6))
+            conn.abort()
+            conn.write_parts(parts, len(whole))
+
+    run(main())
+
+
+def test_long_parts_leave_with_what_was_written_around_them(run: Run) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with serving(handler) as server, peer_of_server(server) as peer:
+            await until(lambda: handler.made)
+            conn = handler.made[0]
+            whole = encode(answer_to(Command(10, 2, body=b"x" * 100_000)))
+            conn.send(answer_to(Command(10, 1)))
+            conn.write_parts([whole[:50], memoryview(whole)[50:]], len(whole))
+            conn.send(answer_to(Command(10, 3)))
+            assert [(await peer.command()).opaque for _ in range(3)] == [1, 2, 3]
 
     run(main())
 

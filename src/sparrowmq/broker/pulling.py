@@ -348,7 +348,7 @@ class PullPath:
         if not result.size:
             connection.write(head)
             return
-        connection.write(b"".join((head, *result.buffers)))
+        connection.write_parts((head, *result.buffers), len(head) + result.size)
         key = queue, fields.consumer_group
         taken = self._taken.get(key)
         if taken is None:

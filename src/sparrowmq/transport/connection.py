@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
 from sparrowmq.core.errors import FrameError, TooManyRequestsError
@@ -27,6 +28,8 @@ from sparrowmq.transport.occasional import OccasionalLog
 
 CALLS_IN_FLIGHT_MAX: Final = 1024
 """Calls towards one client that may be outstanding; a client answers a handful at a time."""
+SEPARATE_BYTES_MIN: Final = 8 * 1024
+"""Parts that are as long on average go to the socket as they are; shorter ones are joined before."""
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a closed connection may take to hand over what was written."""
 
@@ -109,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._handler = owner.handler
         self._loop = loop
         self._reader = FrameReader(owner.frame_bytes_max)
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._corked = False
         self._flush_planned = False
@@ -146,8 +149,17 @@ class Connection(asyncio.Protocol):
         self._out.append(data)
         self._out_bytes += len(data)
         if not self._corked and not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._planned_flush)
+            self._plan_flush()
+
+    def write_parts(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        """The same for parts with `size` bytes in all. Long ones are not copied: they must never change."""
+        if size < len(parts) * SEPARATE_BYTES_MIN:
+            self.write(b"".join(parts))
+        elif not self.closed:
+            self._out += parts
+            self._out_bytes += size
+            if not self._corked and not self._flush_planned:
+                self._plan_flush()
 
     def send(self, command: Command) -> None:
         """Encode and write one command."""
@@ -296,6 +308,10 @@ class Connection(asyncio.Protocol):
 
     # Inside
 
+    def _plan_flush(self) -> None:
+        self._flush_planned = True
+        self._loop.call_soon(self._planned_flush)
+
     def _planned_flush(self) -> None:
         self._flush_planned = False
         if self._out and not self._corked:
@@ -306,7 +322,12 @@ class Connection(asyncio.Protocol):
         if not out or self.closed:
             return
         self.active = True
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif self._out_bytes < len(out) * SEPARATE_BYTES_MIN:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
         out.clear()
         self._out_bytes = 0
         if self._paused:
