@@ -187,6 +187,29 @@ def test_a_large_body_in_pieces_is_taken_whole(kind: int, cuts: list[int], rest:
     assert reader.buffered == other.buffered
 
 
+@given(st.lists(COMMANDS, max_size=6), st.data())
+def test_large_frames_are_handed_over_when_their_header_is_there(
+    commands: list[Command], data: st.DataObject
+) -> None:
+    """Whatever the cuts: who takes a frame over and feeds what follows it sees the same frames."""
+    stream = b"".join(map(encode, commands))
+    reader = FrameReader(hands_over=True)
+    found, position = [], 0
+    with patch.object(frames, "LARGE_FRAME_BYTES", 120):
+        while position < len(stream):
+            stop = position + data.draw(st.integers(1, len(stream) - position))
+            found += reader.feed(stream[position:stop])
+            position = stop
+            if (large := reader.large) is not None:
+                missing = large.size - len(large.start)
+                assert missing > 0
+                assert reader.buffered == 0
+                found.append((large.kind, large.header, large.start + stream[stop : stop + missing]))
+                assert len(encode(decode(*found[-1]))) >= 120
+                reader.large, position = None, stop + missing
+    assert [decode(*item) for item in found] == commands
+
+
 @pytest.mark.parametrize("whole", [REQUEST, COMPACT, encode(Command(0, body=b"\x00" * 9))])
 def test_a_frame_is_read_byte_by_byte(whole: bytes) -> None:
     reader = FrameReader()

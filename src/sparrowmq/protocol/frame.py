@@ -13,7 +13,7 @@ decodes; `decode` turns a header into a `Command`.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -217,15 +217,29 @@ def _compact_text(header: bytes, position: int, width: int) -> tuple[str, int]:
     return header[start : start + size].decode(), start + size
 
 
+class LargeFrame(NamedTuple):
+    """A large frame whose header is there: of its body, `size` bytes long, `start` has come."""
+
+    kind: int
+    header: bytes
+    size: int
+    start: bytes
+
+
 class FrameReader:
     """Cuts a byte stream into raw frames.
 
     `feed` takes what arrived and gives the frames that are complete; the rest waits. It raises `FrameError`
     on bytes that cannot be a frame (another protocol, a negative or oversized length, a header longer than
     its frame); the stream cannot be resynchronised then, so every later `feed` raises the same error.
+
+    With `hands_over`, a large frame that has begun is put into `large`: who feeds takes it from there, sees
+    to the rest of its body, and feeds what follows it.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, hands_over: bool = False) -> None:
+        self.large: LargeFrame | None = None
+        self._hands_over = hands_over
         self._frame_bytes_max = frame_bytes_max
         self._parts: list[bytes] = []
         self._held = 0
@@ -267,6 +281,9 @@ class FrameReader:
             if stop > end:
                 self._needed = 4 + length
                 self._body_at = 8 + header_length
+                if self._needed >= LARGE_FRAME_BYTES and self._hands_over and end >= position + self._body_at:
+                    self._hand_over(word >> 24, data[position:])
+                    return frames
                 break
             body_at = position + 8 + header_length
             frames.append((word >> 24, data[position + 8 : body_at], data[body_at:stop]))
@@ -278,6 +295,11 @@ class FrameReader:
             self._parts = [rest]
             self._held = len(rest)
         return frames
+
+    def _hand_over(self, kind: int, data: bytes) -> None:
+        body_at = self._body_at
+        self.large = LargeFrame(kind, data[8:body_at], self._needed - body_at, data[body_at:])
+        self._needed = 8
 
     def _take_large(self) -> tuple[RawFrame, bytes]:
         """The frame that the parts hold and what follows it. Its body is copied once, not joined and cut."""

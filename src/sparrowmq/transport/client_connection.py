@@ -8,8 +8,9 @@ import socket
 from typing import Final, Protocol, cast
 
 from sparrowmq.core.errors import FrameError
-from sparrowmq.protocol.frame import Command, FrameReader, decode
+from sparrowmq.protocol.frame import Command, FrameReader, LargeFrame, RawFrame, decode
 from sparrowmq.transport.correlation import InFlight, PendingCalls
+from sparrowmq.transport.large_body import LargeBody
 from sparrowmq.transport.tls import early_end
 
 SILENCE_SECONDS_MAX: Final = 3.0
@@ -53,7 +54,7 @@ class ClientConnection(asyncio.Protocol):
         self._owner = owner
         self._loop = loop
         self._pending = PendingCalls(address, in_flight, loop, self._call_expired)
-        self._reader = FrameReader(frame_bytes_max)
+        self._frame_bytes_max = frame_bytes_max
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._resumed: asyncio.Future[None] | None = None
@@ -129,13 +130,16 @@ class ClientConnection(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        hands_over = transport.get_extra_info("ssl_object") is None
+        self._reader = FrameReader(self._frame_bytes_max, hands_over=hands_over)
 
     def data_received(self, data: bytes) -> None:
         """Answers go to those who wait for them, requests to the owner; a bad frame closes it."""
         self._active = self._heard = True
         self._heard_at = self._loop.time()
+        reader = self._reader
         try:
-            for kind, header, body in self._reader.feed(data):
+            for kind, header, body in reader.feed(data):
                 command = decode(kind, header, body)
                 if command.flag & 1:
                     self._pending.resolve(command)
@@ -144,6 +148,31 @@ class ClientConnection(asyncio.Protocol):
         except FrameError as error:
             logger.warning("closing the connection to %s: %s", self.address, error)
             self.close(str(error))
+        if reader.large is not None:
+            self._read_large(reader.large)
+
+    def _read_large(self, frame: LargeFrame) -> None:
+        """The rest of a large frame's body comes by a protocol of its own, which copies nothing."""
+        self._reader.large = None
+        if not self._transport.is_closing():
+            LargeBody(frame, self._transport, self, self._hear, self._take_large).begin()
+
+    def _hear(self) -> None:
+        self._active = self._heard = True
+        self._heard_at = self._loop.time()
+
+    def _take_large(self, frame: RawFrame) -> None:
+        """What `data_received` does with a frame, for one that came the other way."""
+        try:
+            command = decode(*frame)
+        except FrameError as error:
+            logger.warning("closing the connection to %s: %s", self.address, error)
+            self.close(str(error))
+            return
+        if command.flag & 1:
+            self._pending.resolve(command)
+        else:
+            self._owner.serve(self, command)
 
     def pause_writing(self) -> None:
         """More waits to be sent than the limit: senders wait."""
