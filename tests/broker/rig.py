@@ -22,6 +22,7 @@ from sparrowmq.broker.topics import TopicTable
 from sparrowmq.core.ids import pack_host
 from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.protocol.bloom import BloomFilter
+from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.headers import SendMessageRequest, send_v2_to_ext
@@ -95,6 +96,15 @@ class Rig:
             registration=self.registration,
             retries=DirectRetry(self.groups, is_locked=lambda group: group in self.locked),
         )
+
+    def make_topic(self, name: str, queues: int) -> None:
+        """A topic with so many queues, on disk."""
+        self.put_topic(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues))
+
+    def put_topic(self, config: TopicConfig) -> None:
+        """Create or change a topic, on disk."""
+        self.topics.put_soon(config)
+        self.topics.save()
 
     def close(self) -> None:
         self.store.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from tests.broker.rig import STORE_HOST, Rig, connection
+from tests.broker.rig import STORE_HOST, Rig, connection, send_command
 from tests.support import run
 
 from sparrowmq.broker.admin import QUEUES_MAX, GroupAdmin, TopicAdmin
@@ -33,6 +34,14 @@ from sparrowmq.protocol.bodies import (
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
+
+CREATE: Final = {
+    "topic": "T",
+    "defaultTopic": "TBW102",
+    "readQueueNums": "2",
+    "writeQueueNums": "2",
+    "perm": "6",
+}
 
 
 class Desk:
@@ -61,8 +70,7 @@ class Desk:
         return answer
 
     def create(self, **changes: Any) -> Command:
-        fields = {"topic": "T", "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
-        return self.ask(self.topics.create, **(fields | changes))
+        return self.ask(self.topics.create, **(CREATE | changes))
 
     def fill(self, count: int, queue_id: int = 0) -> None:
         for _ in range(count):
@@ -141,6 +149,27 @@ def test_a_topic_goes_with_its_messages_and_offsets(desk: Desk) -> None:
     assert "SCHEDULE_TOPIC_XXXX" in desk.rig.topics.configs
 
 
+def test_a_topic_that_is_being_deleted_is_not_made_yet(desk: Desk) -> None:
+    """Who creates it then would lose what it sends until the old queues are gone."""
+    desk.create()
+
+    async def main() -> Command:
+        delete = Command(RequestCode.DELETE_TOPIC_IN_BROKER, 1, ext={"topic": "T"})
+        going = asyncio.create_task(desk.topics.delete(connection(), delete))
+        await asyncio.sleep(0)
+        send = desk.rig.sending.handle(connection(), send_command(topic="T"))
+        assert isinstance(send, Command) and send.code == ResponseCode.TOPIC_NOT_EXIST
+        create = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, 1, ext=dict(CREATE))
+        refused = await desk.topics.create(connection(), create)
+        assert (await going).code == ResponseCode.SUCCESS
+        assert (await desk.topics.create(connection(), create)).code == ResponseCode.SUCCESS
+        return refused
+
+    refused = run(main())
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert refused.remark == "The topic[T] is being deleted; create it again in a moment."
+
+
 def test_topics_are_shown(desk: Desk) -> None:
     desk.create()
     one = TopicConfig.decode(desk.ask(desk.topics.config, topic="T").body)
@@ -188,7 +217,7 @@ def test_a_group_goes_with_its_retry_topic_and_its_offsets_when_asked(
 ) -> None:
     desk.create()
     run(desk.rig.groups.put([SubscriptionGroupConfig(group_name="g")]))
-    desk.rig.topics.put(TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1))
+    desk.rig.put_topic(TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1))
     desk.rig.offsets.commit("T", "g", 0, 2)
     desk.rig.offsets.commit("%RETRY%g", "g", 0, 1)
     assert desk.ask(desk.groups.delete, groupName="g", **asked).code == ResponseCode.SUCCESS

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.broker.rig import STORE_HOST, Rig, connection, pull_ext, send_command
-from tests.support import run, until
 
 from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.transaction import COMMIT, ROLLBACK
@@ -67,7 +66,7 @@ class Chunk:
 @pytest.fixture
 def chunk(tmp_path: Path) -> Iterator[Chunk]:
     rig = Rig(tmp_path / "store")
-    rig.topics.ensure("TopicTest", 1)
+    rig.make_topic("TopicTest", 1)
     yield Chunk(rig)
     rig.close()
 
@@ -174,23 +173,30 @@ def test_ends_are_stored_when_a_fault_stops_the_sends_of_their_read(
 
 
 @pytest.mark.proves("broker:9.2")
-def test_an_end_waits_for_the_disk_with_its_message(tmp_path: Path) -> None:
-    """With SYNC_FLUSH a committed message is visible once it is flushed."""
+def test_an_end_waits_for_the_disk_with_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SYNC_FLUSH a committed message is visible, and wakes who waits for it, once it is flushed."""
     rig = Rig(tmp_path / "sync", flush_disk_type="SYNC_FLUSH")
-    rig.topics.ensure("TopicTest", 1)
+    rig.make_topic("TopicTest", 1)
     chunk = Chunk(rig)
-
-    async def scenario() -> None:
-        rig.flusher.start()
-        client = connection()
-        chunk.receive(client, half_command(0))
-        written: list[Command] = []
-        await until(lambda: bool(written.extend(client.answers()) or written))
-        chunk.receive(client, end_command(written[0]))
-        await until(lambda: bodies(chunk) == [b"half0"])
-        await rig.flusher.close()
-
-    run(scenario())
+    told: list[Callable[[bool], None]] = []
+    monkeypatch.setattr(rig.flusher, "after", lambda position, done: told.append(done))
+    producer, consumer = connection(), connection(50_001)
+    hold = Command(RequestCode.PULL_MESSAGE, 7, ext=dict(pull_ext(sysFlag=6, suspendTimeoutMillis=20_000)))
+    assert chunk.receive(consumer, hold) == [] and rig.pulling.held == 1
+    assert chunk.receive(producer, half_command(0)) == []
+    rig.store.flush()
+    told.pop()(True)
+    (half,) = producer.answers()
+    chunk.receive(producer, end_command(half))
+    (flushed,) = told
+    assert bodies(chunk) == [] and rig.pulling.held == 1, "it is stored, but not on disk"
+    flushed(False)  # the time ran out
+    assert consumer.answers() == [] and rig.pulling.held == 1
+    rig.store.flush()
+    flushed(True)
+    (found,) = consumer.answers()
+    assert found.opaque == 7
+    assert [record.body for record in decode_records(found.body)] == bodies(chunk) == [b"half0"]
     rig.close()
 
 

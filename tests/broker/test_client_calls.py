@@ -42,7 +42,7 @@ class Desk:
     def __init__(self, root: Path, **settings: Any) -> None:
         self.rig = Rig(root, **settings)
         rig = self.rig
-        rig.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        rig.put_topic(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
         assert rig.groups.get("g") is not None
         self.start = rig.clock.ms
         self.placed = []

@@ -41,8 +41,8 @@ class Desk:
     def __init__(self, root: Path) -> None:
         self.rig = Rig(root)
         rig = self.rig
-        rig.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
-        rig.topics.put(TopicConfig(topic_name="Ordered", read_queue_nums=1, write_queue_nums=1, order=True))
+        rig.put_topic(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        rig.put_topic(TopicConfig(topic_name="Ordered", read_queue_nums=1, write_queue_nums=1, order=True))
         self.times = []
         for _ in range(3):
             rig.clock.ms += 1000
@@ -59,9 +59,13 @@ class Desk:
             address="127.0.0.1:10911",
         )
 
-    def ask(self, handler: Callable[..., Command], body: bytes = b"", **ext: Any) -> Command:
+    def ask(self, handler: Callable[..., Any], body: bytes = b"", **ext: Any) -> Command:
         command = Command(1, 9, ext={name: str(value) for name, value in ext.items()}, body=body)
-        return handler(connection(), command)
+        answer = handler(connection(), command)
+        if not isinstance(answer, Command):
+            answer = run(answer)
+        assert isinstance(answer, Command)
+        return answer
 
     def join(self, group: str, *topics: str) -> None:
         kind = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_changes_are_kept_and_counted(tmp_path: Path) -> None:
     assert groups.version.counter == 1
     again = table(tmp_path)
     assert again.configs["g"].consume_enable is False and again.version == groups.version
-    assert again.delete("g") and not again.delete("g")
+    assert run(again.delete("g")) and not run(again.delete("g"))
     assert "g" not in table(tmp_path).configs
 
 
@@ -81,20 +82,36 @@ def test_a_full_disk_keeps_new_groups_in_memory_and_refuses_changes(
         off = SubscriptionGroupConfig(group_name="kept", consume_enable=False)
         with pytest.raises(StoreFullError, match="No space left on device; free space"):
             run(groups.put([off, SubscriptionGroupConfig(group_name="never")]))
-        before = groups.version
-        for change in (
-            lambda: groups.delete("kept"),
-            lambda: groups.forbid("kept", "A", forbidden=True),
-            groups.save,
-        ):
+        for change in (groups.delete("kept"), groups.forbid("kept", "A", forbidden=True)):
             with pytest.raises(StoreFullError):
-                change()
+                run(change)
+        with pytest.raises(StoreFullError):
+            groups.save()
         assert groups.configs["kept"].consume_enable and "never" not in groups.configs
         assert not groups.is_forbidden("kept", "A")
-        assert groups.version == before
     assert "new" not in table(tmp_path).configs
     run(groups.put([SubscriptionGroupConfig(group_name="later")]))
     assert {"kept", "new", "newer", "later"} <= set(table(tmp_path).configs)
+
+
+def test_bans_and_deletions_of_many_share_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = table(tmp_path)
+    run(groups.put(SubscriptionGroupConfig(group_name=f"g{number}") for number in range(20)))
+    saves = []
+    replace = disk.replace
+    monkeypatch.setattr(disk, "replace", lambda *args, **named: (saves.append(1), replace(*args, **named)))
+
+    async def main() -> None:
+        bans = [groups.forbid("g0", f"T{number}", forbidden=True) for number in range(20)]
+        await asyncio.gather(*bans, *(groups.delete(f"g{number}") for number in range(1, 20)))
+
+    run(main())
+    again = table(tmp_path)
+    assert len(saves) <= 2
+    assert set(again.configs) == {*SYSTEM_GROUPS, "g0"} and again.version == groups.version
+    assert all(again.is_forbidden("g0", f"T{number}") for number in range(20))
+    run(groups.forbid("g0", "T0", forbidden=False))
+    assert not table(tmp_path).is_forbidden("g0", "T0") and table(tmp_path).is_forbidden("g0", "T1")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01AB12\x02TAGS\x01A\x02"
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path / "store")
-    made.topics.ensure("TopicTest", 4)
+    made.make_topic("TopicTest", 4)
     yield made
     made.close()
 
@@ -72,7 +72,7 @@ def test_what_the_fast_path_stores_is_what_the_general_path_stores(rig: Rig) -> 
     ],
 )
 def test_what_is_not_plain_goes_the_general_way(rig: Rig, changes: dict[str, Any]) -> None:
-    rig.topics.ensure("%RETRY%g", 1)
+    rig.make_topic("%RETRY%g", 1)
     send = hot_send(send_command(**({"properties": HALF, "sys_flag": 4} | changes)))
     client = connection()
     assert rig.sending.store_chunk(client, [send]) == [send]
@@ -81,7 +81,7 @@ def test_what_is_not_plain_goes_the_general_way(rig: Rig, changes: dict[str, Any
 
 def test_they_go_the_general_way_where_they_are_not_wanted(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "other", reject_transaction_message=True)
-    rig.topics.ensure("TopicTest", 1)
+    rig.make_topic("TopicTest", 1)
     send = hot_send(send_command(sys_flag=4, properties=HALF))
     assert rig.sending.store_chunk(connection(), [send]) == [send]
     rig.close()
@@ -89,7 +89,7 @@ def test_they_go_the_general_way_where_they_are_not_wanted(tmp_path: Path) -> No
 
 def test_one_that_fits_no_record_goes_the_general_way(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "other", max_message_size=4 * 1024 * 1024)
-    rig.topics.ensure("TopicTest", 1)
+    rig.make_topic("TopicTest", 1)
     large = hot_send(send_command(b"x" * (1 << 20), sys_flag=4, properties=HALF))  # a log file's size
     small = hot_send(send_command(b"x", sys_flag=4, properties=HALF))
     assert rig.sending.store_chunk(connection(), [large, small]) == [large]

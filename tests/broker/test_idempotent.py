@@ -23,7 +23,7 @@ TAIL = "UNIQ_KEY\x01AB12\x02WAIT\x01true\x02"
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path / "store")
-    made.topics.ensure("TopicTest", 4)
+    made.make_topic("TopicTest", 4)
     yield made
     made.close()
 
@@ -213,7 +213,7 @@ def test_a_one_way_send_is_judged_and_not_answered(rig: Rig) -> None:
 def test_with_sync_flush_a_repeated_send_waits_for_the_disk_as_well(tmp_path: Path) -> None:
     async def main() -> None:
         rig = Rig(tmp_path, flush_disk_type="SYNC_FLUSH")
-        rig.topics.ensure("TopicTest", 4)
+        rig.make_topic("TopicTest", 4)
         rig.flusher.start()
         try:
             client = connection()
@@ -232,11 +232,11 @@ def test_with_sync_flush_a_repeated_send_waits_for_the_disk_as_well(tmp_path: Pa
 
 def test_after_a_restart_repeated_sends_are_known(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.topics.ensure("TopicTest", 4)
+    rig.make_topic("TopicTest", 4)
     first = ask(rig, batch(0, 5))
     rig.store.abandon()
     rig.pool.shutdown()
     rig = Rig(tmp_path)
-    rig.topics.ensure("TopicTest", 4)
+    rig.make_topic("TopicTest", 4)
     assert ask(rig, batch(0, 5)).ext == first.ext and len(bodies(rig)) == 5
     rig.close()

@@ -19,7 +19,7 @@ from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path / "store")
-    made.topics.ensure("TopicTest", 2)
+    made.make_topic("TopicTest", 2)
     yield made
     made.close()
 
@@ -65,7 +65,7 @@ def test_internal_topics_are_made(rig: Rig, topic: str) -> None:
 def test_a_message_of_an_unknown_topic_waits_for_its_topic(rig: Rig) -> None:
     rig.inner.put([message("Gone", 2)])
     assert "Gone" not in rig.topics.configs
-    rig.topics.ensure("Gone", 3)
+    rig.make_topic("Gone", 3)
     assert [record.body for record in rig.inner.scan("Gone", 2, 0, 10, 1 << 20).records] == [b"one"]
 
 
@@ -132,7 +132,7 @@ def test_pulls_are_woken_at_once(rig: Rig) -> None:
 def test_with_sync_flush_pulls_are_woken_once_it_is_on_disk(tmp_path: Path) -> None:
     async def scenario() -> None:
         rig = Rig(tmp_path / "sync", flush_disk_type="SYNC_FLUSH")
-        rig.topics.ensure("TopicTest", 1)
+        rig.make_topic("TopicTest", 1)
         woken: list[str] = []
         inner_of(rig, woken).put([message()])
         assert woken == []

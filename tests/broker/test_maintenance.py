@@ -220,7 +220,9 @@ def test_queues_of_topics_nobody_has_are_cleaned(tmp_path: Path) -> None:
         async with serving(tmp_path) as call:
             await fill(call, "TopicTest", 3)
             await fill(call, "Gone", 3)
-            call.broker._topics.delete("Gone")  # as after a rebuild from the log of a topic deleted before
+            await call.broker._topics.delete(
+                "Gone"
+            )  # as after a rebuild from the log of a topic deleted before
             assert (tmp_path / "consumequeue" / "Gone").exists()
             assert (await call(ask(RequestCode.CLEAN_UNUSED_TOPIC))).code == ResponseCode.SUCCESS
             assert not (tmp_path / "consumequeue" / "Gone").exists()

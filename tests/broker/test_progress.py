@@ -25,7 +25,7 @@ class Desk:
 
     def __init__(self, root: Path, *, cached_ratio: int = 40) -> None:
         rig = self.rig = Rig(root)
-        rig.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        rig.put_topic(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
         run(rig.groups.put([SubscriptionGroupConfig(group_name="g")]))
         self.times = []
         for _ in range(COUNT):
@@ -104,7 +104,7 @@ def test_offsets_of_what_is_not_there_are_refused(
 def test_a_commit_does_not_bring_a_deleted_group_back(desk: Desk) -> None:
     """Its last member may still commit while it goes."""
     desk.update(1)
-    desk.rig.groups.delete("g")
+    run(desk.rig.groups.delete("g"))
     assert desk.update(2).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert "g" not in desk.rig.groups.configs
 

@@ -35,7 +35,7 @@ HOLD = 2
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path / "store")
-    made.topics.ensure("TopicTest", 2)
+    made.make_topic("TopicTest", 2)
     yield made
     made.close()
 
@@ -125,7 +125,7 @@ def test_tags_filter_by_code_and_the_offset_passes_what_was_skipped(rig: Rig) ->
 
 def refuse_writes_only(rig: Rig) -> None:
     config = TopicConfig(topic_name="TopicTest", read_queue_nums=2, write_queue_nums=2, perm=PERM_WRITE)
-    rig.topics.put(config)
+    rig.put_topic(config)
 
 
 def refuse_group(rig: Rig) -> None:
@@ -196,7 +196,7 @@ def test_broadcasting_is_refused_to_groups_that_may_not(rig: Rig, allowed: bool)
 
 def test_a_broker_without_read_permission_is_not_read(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "store", broker_permission=PERM_WRITE)
-    rig.topics.ensure("TopicTest", 2)
+    rig.make_topic("TopicTest", 2)
     fill(rig, 1)
     answer = pull(rig)
     assert (answer.code, answer.ext["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "1")
@@ -381,7 +381,7 @@ def test_a_group_whose_filter_is_missing_or_old_is_told_so(rig: Rig) -> None:
 @pytest.mark.proves("broker:14.2", "broker:5.3")
 def test_a_broker_without_property_filters_refuses_them(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "store", enable_property_filter=False)
-    rig.topics.ensure("TopicTest", 2)
+    rig.make_topic("TopicTest", 2)
     sql_subscribe(rig, "a = 2")
     for fields in (SQL_PULL, {"sysFlag": 0, "subVersion": 5}):
         answer = pull(rig, **fields)
@@ -416,7 +416,7 @@ def test_a_held_pull_with_a_filter_wakes_only_for_what_it_wants(
 @pytest.mark.proves("broker:5.6")
 def test_a_held_pull_gets_ahead_when_many_unwanted_messages_came(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "store", max_filter_message_size=100)
-    rig.topics.ensure("TopicTest", 2)
+    rig.make_topic("TopicTest", 2)
     client = connection()
     rig.pulling.pull(client, frame(**SQL_PULL | {"sysFlag": 4 | HOLD, "suspendTimeoutMillis": 20_000}))
     send(rig, *[9] * 5)

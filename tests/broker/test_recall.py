@@ -53,7 +53,7 @@ def test_recall_is_off_unless_the_broker_allows_it(tmp_path: Path) -> None:
 
 def test_a_recall_stores_a_marker_in_the_slot_of_its_message(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "store", recall_message_enable=True)
-    rig.topics.ensure("TopicTest", 4)
+    rig.make_topic("TopicTest", 4)
     slot = (rig.clock.ms // 1000 + 5) * 1000
     answer = recall(rig, recall_handle("TopicTest", "broker-a", slot, "AAAA").decode())
     assert (answer.code, answer.opaque, answer.ext["msgId"]) == (0, 5, "AAAA")
@@ -66,7 +66,7 @@ def test_a_recall_stores_a_marker_in_the_slot_of_its_message(tmp_path: Path) -> 
 
 def test_a_recall_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "store", recall_message_enable=True)
-    rig.topics.ensure("TopicTest", 4)
+    rig.make_topic("TopicTest", 4)
     handle = recall_handle("TopicTest", "broker-a", rig.clock.ms + 5000, "A" * 40_000).decode()
     answer = recall(rig, handle)
     rig.close()

@@ -30,7 +30,7 @@ class Delays:
         if levels is not None:
             settings["message_delay_level"] = levels
         self.rig = Rig(root, **settings)
-        self.rig.topics.ensure("TopicTest", 4)
+        self.rig.make_topic("TopicTest", 4)
         self.offsets = DelayOffsets.load(ConfigFile(root / "config" / "delayOffset.json"), self.rig.clock)
         self.schedule = Schedule(
             self.rig.store, self.rig.inner, self.offsets, self.rig.settings.delay_levels, self.rig.clock

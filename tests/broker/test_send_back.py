@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +19,39 @@ from sparrowmq.core.ids import offset_message_id
 from sparrowmq.core.names import SCHEDULE_TOPIC
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import encode_batch
+from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import ConsumerSendMsgBackRequest, to_ext
 from sparrowmq.protocol.record import StoredRecord
+from sparrowmq.store import disk
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path / "store")
-    made.topics.ensure("TopicTest", 4)
+    made.make_topic("TopicTest", 4)
     yield made
     made.close()
 
 
-def back(rig: Rig, offset: int = 0, *, version: int = 475, **fields: Any) -> Command:
-    """Send the message at a physical offset back, as group `g`."""
-    values: dict[str, Any] = {"offset": offset, "group": "g", "delay_level": 0} | fields
-    handler = SendBack(
+def handler(rig: Rig) -> SendBack:
+    return SendBack(
         rig.settings, rig.inner, rig.topics, rig.groups, rig.clock, topic_made=rig.registration.changed_soon
     )
+
+
+def back_command(offset: int = 0, *, version: int = 475, **fields: Any) -> Command:
+    values: dict[str, Any] = {"offset": offset, "group": "g", "delay_level": 0} | fields
     request = ConsumerSendMsgBackRequest(**values)
-    command = Command(RequestCode.CONSUMER_SEND_MSG_BACK, 7, 0, to_ext(request), version=version)
-    answer = handler.handle(connection(), command)
+    return Command(RequestCode.CONSUMER_SEND_MSG_BACK, 7, 0, to_ext(request), version=version)
+
+
+def back(rig: Rig, offset: int = 0, **fields: Any) -> Command:
+    """Send the message at a physical offset back, as group `g`."""
+    answer = handler(rig).handle(connection(), back_command(offset, **fields))
+    if not isinstance(answer, Command):
+        answer = run(answer)
     assert answer.opaque == 7
     return answer
 
@@ -197,10 +208,49 @@ def test_a_broker_that_may_not_write_takes_nothing_back(tmp_path: Path) -> None:
 
 
 def test_a_retry_topic_that_may_not_be_written_refuses(rig: Rig) -> None:
-    rig.topics.ensure("%RETRY%g", 1, perm=4)
+    rig.put_topic(TopicConfig(topic_name="%RETRY%g", perm=4))
     answer = back(rig, sent(rig).physical_offset)
     assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "the topic[%RETRY%g] sending message is forbidden"
+
+
+@pytest.mark.parametrize("level", [0, -1])
+def test_one_that_goes_to_a_new_topic_waits_until_the_topic_is_on_disk(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    original = sent(rig)
+    topic = "%DLQ%g" if level < 0 else "%RETRY%g"
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace", full)
+        answer = back(rig, original.physical_offset, delay_level=level)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert (answer.remark or "").startswith(f"topic[{topic}] not exist: ")
+        assert dead(rig) == waiting(rig, 3) == [] and rig.topics.is_unsaved(topic)
+    assert back(rig, original.physical_offset, delay_level=level).code == ResponseCode.SUCCESS
+    assert len(dead(rig) + waiting(rig, 3)) == 1 and not rig.topics.is_unsaved(topic)
+    handled = handler(rig).handle(connection(), back_command(original.physical_offset, delay_level=level))
+    assert isinstance(handled, Command), "the next one waits for nothing"
+
+
+def test_what_comes_back_to_a_topic_that_is_being_deleted_is_refused(rig: Rig) -> None:
+    original = sent(rig)
+    rig.make_topic("%RETRY%g", 1)
+
+    async def main() -> Command | Awaitable[Command]:
+        going = asyncio.create_task(rig.topics.delete("%RETRY%g"))
+        await asyncio.sleep(0)
+        try:
+            return handler(rig).handle(connection(), back_command(original.physical_offset))
+        finally:
+            await going
+
+    answer = run(main())
+    assert isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "topic[%RETRY%g] not exist: it is being deleted"
 
 
 def test_a_full_disk_is_told_and_the_client_keeps_the_message(
@@ -250,9 +300,7 @@ def retry_send(
     if isinstance(answer, Command):
         return answer
     if answer is not None:
-        import asyncio
-
-        asyncio.run(answer)
+        run(answer)
     return client.answers()[0]
 
 

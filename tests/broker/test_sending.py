@@ -31,7 +31,7 @@ from sparrowmq.store import disk
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path / "store")
-    made.topics.ensure("TopicTest", 4)
+    made.make_topic("TopicTest", 4)
     yield made
     made.close()
 
@@ -349,7 +349,7 @@ def test_a_full_disk_refuses_the_chunk_and_keeps_the_broker_up(
 
 def test_sync_flush_answers_only_after_the_flush(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "store", flush_disk_type="SYNC_FLUSH")
-    rig.topics.ensure("TopicTest", 1)
+    rig.make_topic("TopicTest", 1)
 
     async def scenario() -> None:
         rig.flusher.start()
@@ -371,7 +371,7 @@ def test_a_late_flush_wakes_who_waits_for_the_message_and_answers_nobody_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Rig(tmp_path / "store", flush_disk_type="SYNC_FLUSH")
-    rig.topics.ensure("TopicTest", 1)
+    rig.make_topic("TopicTest", 1)
     told: list[Callable[[bool], None]] = []
     monkeypatch.setattr(rig.flusher, "after", lambda position, done: told.append(done))
     producer, consumer = connection(), connection(50_001)
@@ -397,7 +397,7 @@ def test_sync_flush_that_fails_says_so_and_refuses_what_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Rig(tmp_path / "store", flush_disk_type="SYNC_FLUSH")
-    rig.topics.ensure("TopicTest", 1)
+    rig.make_topic("TopicTest", 1)
 
     def broken() -> int:
         raise OSError(5, "Input/output error")
@@ -434,7 +434,7 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01AB12\x02TAGS\x01A\x02"
 @pytest.mark.parametrize("hot", [True, False])
 @pytest.mark.parametrize("sys_flag", [4, 4 | 0x301, 0])
 def test_a_half_message_is_stored_out_of_sight(rig: Rig, sys_flag: int, hot: bool) -> None:
-    rig.topics.put(TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4))
+    rig.put_topic(TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4))
     client = connection()
     for opaque in (1, 2):
         command = send_command(b"half", opaque=opaque, queue_id=2, sys_flag=sys_flag, properties=HALF)
@@ -474,7 +474,7 @@ def test_a_half_message_leaves_room_for_what_its_checks_add(rig: Rig) -> None:
 
 @pytest.mark.proves("broker:9.1")
 def test_a_delayed_retry_is_no_half_message(rig: Rig) -> None:
-    rig.topics.put(TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4))
+    rig.put_topic(TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4))
     command = send_command(b"x", reconsume_times=1, properties=HALF + "DELAY\x011\x02")
     assert rig.sending.handle(connection(), command) is None
     assert rig.inner.scan(HALF_TOPIC, 0, 0, 10, 1 << 20).records == []

@@ -40,7 +40,7 @@ class Clockwork:
         self, root: Path, *, now: int | None = None, window: int = 172_800, **settings: object
     ) -> None:
         self.rig = Rig(root, recall_message_enable=True, **settings)
-        self.rig.topics.ensure("TopicTest", 4)
+        self.rig.make_topic("TopicTest", 4)
         if now is not None:
             self.rig.clock.ms = now
         self.timers = Timers.open(root, 4096, self.rig.clock, clean=self.rig.store.recovery.clean)
@@ -521,7 +521,7 @@ def test_a_message_can_be_taken_back_before_it_is_due(clockwork: Clockwork) -> N
 @pytest.mark.parametrize("value", ["AAAA", "TopicTest+AAAA", "Other+AAAA", "Other+TopicTest+AAAA", "+"])
 def test_a_marker_takes_back_nothing_of_another_topic(clockwork: Clockwork, value: str, late: bool) -> None:
     """Any client may write the property, into a topic that it may send to."""
-    clockwork.rig.topics.ensure("Other", 1)
+    clockwork.rig.make_topic("Other", 1)
     clockwork.send(b"theirs", key="AAAA", TIMER_DELAY_SEC=5)
     if late:
         clockwork.settle()

@@ -62,7 +62,7 @@ def test_a_topic_for_traces_is_there_when_asked_for() -> None:
 
 def test_topics_and_version_survive_a_restart(rig: Rig) -> None:
     rig.clock.ms += 5
-    rig.topics.put(TopicConfig(topic_name="A", read_queue_nums=3, write_queue_nums=2, order=True))
+    rig.put_topic(TopicConfig(topic_name="A", read_queue_nums=3, write_queue_nums=2, order=True))
     again = reloaded(rig)
     assert again.configs["A"] == rig.topics.configs["A"]
     assert again.version == rig.topics.version
@@ -70,7 +70,7 @@ def test_topics_and_version_survive_a_restart(rig: Rig) -> None:
 
 
 def test_the_file_has_the_members_rocketmq_reads(rig: Rig) -> None:
-    rig.topics.ensure("A", 2)
+    rig.make_topic("A", 2)
     text = (rig.settings.store_path_root_dir / "config" / "topics.json").read_text()
     stored = json.loads(text)["topicConfigTable"]["A"]
     assert stored == {
@@ -87,18 +87,18 @@ def test_the_file_has_the_members_rocketmq_reads(rig: Rig) -> None:
 
 def test_an_unchanged_topic_does_not_raise_the_version(rig: Rig) -> None:
     config = TopicConfig(topic_name="A")
-    assert rig.topics.put(config)
-    assert not rig.topics.put(config)
-    assert not rig.topics.ensure("A", 99)
+    assert rig.topics.put_soon(config)
+    assert not rig.topics.put_soon(config)
+    assert not rig.topics.ensure_soon("A", 99)
     assert rig.topics.version.counter == 1
 
 
 @pytest.mark.proves("client:C-13")
 def test_more_queues_are_seen_at_once(rig: Rig) -> None:
-    rig.topics.ensure("A", 2)
+    rig.make_topic("A", 2)
     before = rig.topics.get("A")
     assert before is not None and len(before.queues) == 2
-    rig.topics.put(TopicConfig(topic_name="A", read_queue_nums=5, write_queue_nums=2))
+    rig.put_topic(TopicConfig(topic_name="A", read_queue_nums=5, write_queue_nums=2))
     after = rig.topics.get("A")
     assert after is not None and len(after.queues) == 5
     assert after.queues[0] is before.queues[0]
@@ -118,33 +118,49 @@ def test_only_a_template_that_inherits_creates(rig: Rig, template: str) -> None:
 
 
 def test_deleting_forgets_once(rig: Rig) -> None:
-    rig.topics.ensure("A", 1)
-    assert rig.topics.delete("A")
-    assert not rig.topics.delete("A")
+    rig.make_topic("A", 1)
+    assert run(rig.topics.delete("A"))
+    assert not run(rig.topics.delete("A"))
     assert rig.topics.get("A") is None
     assert "A" not in reloaded(rig).configs
 
 
-def test_a_table_that_cannot_be_saved_stays_as_it_was(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.topics.ensure("A", 1)
-    opened = rig.topics.get("A")
-    before = dict(rig.topics.configs), rig.topics.version
+def test_a_topic_that_goes_cannot_be_made_before_it_is_gone(rig: Rig) -> None:
+    """Its queues are deleted once the table is saved, and with them what a new topic had got by then."""
+    rig.make_topic("A", 1)
+
+    async def main() -> bool:
+        going = asyncio.create_task(rig.topics.delete("A"))
+        await asyncio.sleep(0)
+        assert rig.topics.get("A") is None and rig.topics.is_going("A")
+        assert rig.topics.create_from_template("A", "TBW102", 4) is None
+        assert not rig.topics.put_soon(TopicConfig(topic_name="A"))
+        assert not rig.topics.ensure_soon("A", 1)
+        assert not await rig.topics.delete("A"), "it goes already"
+        return await going
+
+    assert run(main())
+    assert "A" not in rig.topics.configs and "A" not in reloaded(rig).configs
+    assert rig.topics.ensure_soon("A", 1)
+
+
+def test_a_topic_that_cannot_be_deleted_from_the_table_stays(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.make_topic("A", 1)
+    config = rig.topics.configs["A"]
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(disk, "replace", full)
-        for change in (
-            lambda: rig.topics.put(TopicConfig(topic_name="A", read_queue_nums=5, write_queue_nums=5)),
-            lambda: rig.topics.ensure("B", 1),
-            lambda: rig.topics.delete("A"),
-        ):
-            with pytest.raises(StoreFullError, match=r"topics\.json: No space left on device; free space"):
-                change()
-            assert (rig.topics.configs, rig.topics.version) == before
-            assert rig.topics.get("A") is opened
-    assert rig.topics.ensure("B", 1)
+        with pytest.raises(StoreFullError, match=r"topics\.json: No space left on device; free space"):
+            run(rig.topics.delete("A"))
+    opened = rig.topics.get("A")
+    assert opened is not None and opened.config == config and not rig.topics.is_going("A")
+    rig.topics.save()
+    assert reloaded(rig).configs == rig.topics.configs
 
 
 def test_a_topic_is_special_until_it_is_saved(rig: Rig) -> None:
@@ -162,20 +178,19 @@ def test_a_topic_is_special_until_it_is_saved(rig: Rig) -> None:
     assert retry is not None and retry.special
 
 
-def test_a_change_that_is_saved_at_once_takes_along_what_waited(rig: Rig) -> None:
+def test_a_save_takes_along_all_that_waited(rig: Rig) -> None:
     rig.topics.put_soon(TopicConfig(topic_name="A", read_queue_nums=3))
     assert not rig.topics.put_soon(TopicConfig(topic_name="A", read_queue_nums=3))
-    rig.topics.ensure("B", 1)
-    assert {"A", "B"} <= reloaded(rig).configs.keys()
-    assert not rig.topics.is_unsaved("A")
-    rig.topics.ensure_soon("C", 1)
+    rig.topics.ensure_soon("B", 1, sys_flag=2)
     rig.topics.save()
-    assert "C" in reloaded(rig).configs
+    again = reloaded(rig).configs
+    assert again["A"].read_queue_nums == 3 and again["B"].topic_sys_flag == 2
+    assert not rig.topics.is_unsaved("A") and not rig.topics.is_unsaved("B")
 
 
 def test_what_waited_for_a_save_that_fails_is_as_on_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     before = TopicConfig(topic_name="A", read_queue_nums=1, write_queue_nums=1)
-    rig.topics.put(before)
+    rig.put_topic(before)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

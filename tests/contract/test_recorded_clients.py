@@ -83,7 +83,8 @@ async def replay(root: Path, pairs: list[Any]) -> list[Command]:
         for name in sorted(known):
             if name not in broker._topics.configs:
                 queues = {"read_queue_nums": 16, "write_queue_nums": 16}
-                broker._topics.put(TopicConfig(topic_name=name, **queues))
+                broker._topics.put_soon(TopicConfig(topic_name=name, **queues))
+        await broker._topics.kept(known)
         return [await client.call(broker.address, request, 10.0) for request, *_ in pairs]
     finally:
         await client.close()

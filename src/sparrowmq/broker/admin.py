@@ -140,6 +140,8 @@ class TopicAdmin:
             return str(error)
         if self._topics.is_reserved(name):
             return f"The topic[{name}] is conflict with system topic."
+        if self._topics.is_going(name):
+            return f"The topic[{name}] is being deleted; create it again in a moment."
         for what, number in (("read", request.read_queue_nums), ("write", request.write_queue_nums)):
             if not 0 <= number <= QUEUES_MAX:
                 return f"a topic takes 0 to {QUEUES_MAX} {what} queues, not {number}"
@@ -155,7 +157,7 @@ class TopicAdmin:
         if self._topics.is_reserved(name):
             remark = f"The topic[{name}] is conflict with system topic."
             return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
-        if self._topics.delete(name):
+        if await self._topics.delete(name):
             self._pulling.release(name)
             self._store.delete_topic(name)
             self._offsets.forget_topic(name)
@@ -250,9 +252,9 @@ class GroupAdmin:
     async def delete(self, connection: Connection, command: Command) -> Command:
         """207: delete a group; its retry topic and, if asked, its offsets go too."""
         request = from_ext(DeleteSubscriptionGroupRequest, command.ext)
-        if self._groups.delete(request.group_name):
+        if await self._groups.delete(request.group_name):
             retry = retry_topic(request.group_name)
-            if self._topics.delete(retry):
+            if await self._topics.delete(retry):
                 self._store.delete_topic(retry)
                 self._offsets.forget_topic(retry)
                 await self._registration.changed()

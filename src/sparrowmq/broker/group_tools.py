@@ -191,11 +191,11 @@ class GroupTools:
         data = None if online is None else online.subscriptions.get(request.topic)
         return answer(command, body=GroupSubscription(request.group, request.topic, data).encode())
 
-    def forbidden(self, connection: Connection, command: Command) -> Command:
+    async def forbidden(self, connection: Connection, command: Command) -> Command:
         """353: allow or forbid a group to pull a topic, and say which it is."""
         request = from_ext(UpdateGroupForbiddenRequest, command.ext)
         group, topic = request.group, request.topic
         if request.readable is not None:
-            self._groups.forbid(group, topic, forbidden=not request.readable)
+            await self._groups.forbid(group, topic, forbidden=not request.readable)
         body = GroupForbidden(group, topic, not self._groups.is_forbidden(group, topic))
         return answer(command, body=body.encode())

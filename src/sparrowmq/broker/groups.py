@@ -82,18 +82,33 @@ class GroupTable:
 
     def is_forbidden(self, name: str, topic: str) -> bool:
         """Whether the group may not pull the topic."""
-        return bool(self._forbidden.get(name, {}).get(topic, 0) & FORBIDDEN_TO_READ)
+        return bool(self._bans(name, topic) & FORBIDDEN_TO_READ)
 
-    def forbid(self, name: str, topic: str, *, forbidden: bool) -> None:
-        """Forbid or allow pulls of a topic. Raises `StoreError`, with all as it was, if not saved."""
-        topics = dict(self._forbidden.get(name, {}))
-        bits = topics.get(topic, 0) & ~FORBIDDEN_TO_READ | (FORBIDDEN_TO_READ if forbidden else 0)
-        topics[topic] = bits
+    async def forbid(self, name: str, topic: str, *, forbidden: bool) -> None:
+        """Forbid or allow pulls of a topic, on disk when this returns; many callers share a save.
+
+        Raises `StoreError`, with the topic's ban as the disk has it, if it cannot be saved.
+        """
+        bits = self._bans(name, topic) & ~FORBIDDEN_TO_READ | (FORBIDDEN_TO_READ if forbidden else 0)
+        self._ban(name, topic, bits)
+        try:
+            await self._file.saved()
+        except StoreError:
+            self._ban(name, topic, self._file.on_disk.forbidden.get(name, {}).get(topic, 0))
+            raise
+
+    def _bans(self, name: str, topic: str) -> int:
+        return self._forbidden.get(name, {}).get(topic, 0)
+
+    def _ban(self, name: str, topic: str, bits: int) -> None:
+        """Set what is forbidden; a group without any ban is not in the table."""
+        topics = self._forbidden.get(name, {}) | {topic: bits}
         kept = {other: value for other, value in topics.items() if value}
         table = self._forbidden | {name: kept}
         if not kept:
             del table[name]
-        self._save(self.configs, table)
+        self._forbidden = table
+        self._change(self.configs)
 
     async def put(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
         """Create or change groups, on disk when this returns; many callers share a save.
@@ -102,32 +117,31 @@ class GroupTable:
         """
         wanted = {config.group_name: config for config in configs}
         self._change(self.configs | wanted)
+        await self._kept(wanted)
+
+    async def delete(self, name: str) -> bool:
+        """Forget a group, on disk when this returns; False when it is unknown.
+
+        Raises `StoreError`, with the group as the disk has it, if it cannot be saved.
+        """
+        if name not in self.configs:
+            return False
+        self._change({other: config for other, config in self.configs.items() if other != name})
+        await self._kept([name])
+        return True
+
+    async def _kept(self, names: Iterable[str]) -> None:
+        """Wait until the table is on disk; when it cannot be, these groups are as the disk has them."""
         try:
             await self._file.saved()
         except StoreError:
-            stored, kept = self._file.on_disk.configs, dict(self.configs)
-            for name in wanted:
-                kept.pop(name, None)
+            stored, configs = self._file.on_disk.configs, dict(self.configs)
+            for name in names:
+                configs.pop(name, None)
                 if name in stored:
-                    kept[name] = stored[name]
-            self._change(kept)
+                    configs[name] = stored[name]
+            self._change(configs)
             raise
-
-    def delete(self, name: str) -> bool:
-        """Forget a group; False when it is unknown. Raises `StoreError`, with all as it was, if not saved."""
-        if name not in self.configs:
-            return False
-        kept = {other: config for other, config in self.configs.items() if other != name}
-        self._save(kept, self._forbidden)
-        return True
-
-    def _save(
-        self, configs: dict[str, SubscriptionGroupConfig], forbidden: dict[str, dict[str, int]]
-    ) -> None:
-        """Write a changed table; only then it is the table."""
-        version = self.version.bumped(self._clock.now_ms())
-        self._file.save(Groups(configs, forbidden, version))
-        self.configs, self._forbidden, self.version = configs, forbidden, version
 
     def _change(self, configs: dict[str, SubscriptionGroupConfig]) -> None:
         """Take over a table that is saved later."""

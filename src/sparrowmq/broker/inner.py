@@ -175,7 +175,7 @@ class InnerStore:
         if (
             topic is None
             and (name.startswith(MADE_PREFIXES) or is_system_topic(name))
-            and self._topics.ensure(name, queue_id + 1)
+            and self._topics.ensure_soon(name, queue_id + 1)
         ):
             topic = self._topics.get(name)
             self._topic_made()

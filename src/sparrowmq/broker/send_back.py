@@ -7,10 +7,11 @@ retry topic themselves, as they do when 36 failed and as ordered consumers alway
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.inner import InnerMessage, InnerStore, code_of_tags
+from sparrowmq.broker.progress import answer, refusal
 from sparrowmq.broker.rerouting import DELAY, RerouteRefused, Rerouting
 from sparrowmq.core.errors import InvalidMessageError, InvalidNameError, RecordError, StoreError
 from sparrowmq.core.ids import offset_message_id
@@ -18,7 +19,6 @@ from sparrowmq.core.names import RETRY_PREFIX, check_topic, dlq_topic, retry_top
 from sparrowmq.core.route import PERM_WRITE
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import ConsumerSendMsgBackRequest, from_ext
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings import BrokerSettings
     from sparrowmq.protocol.bodies import SubscriptionGroupConfig
+    from sparrowmq.protocol.frame import Command
     from sparrowmq.protocol.headers import SendMessageRequest
     from sparrowmq.protocol.record import StoredRecord
     from sparrowmq.transport.connection import Connection
@@ -60,6 +61,19 @@ class Refused(Exception):
         self.remark = remark
 
 
+class Returned(NamedTuple):
+    """A message that goes back, and where to: after the delay of a level, or at once with 0."""
+
+    record: StoredRecord
+    topic: str
+    queue_id: int
+    level: int
+
+
+def _refusal(command: Command, refused: Refused) -> Command:
+    return refusal(command, refused.code, refused.remark)
+
+
 class SendBack:
     """Takes messages back. Only the broker that stored a message can: `offset` is its own."""
 
@@ -81,16 +95,24 @@ class SendBack:
         self._topic_made = topic_made
         self._rerouting = Rerouting.of(settings)
 
-    def handle(self, connection: Connection, command: Command) -> Command:
-        """36: store the message at `offset` again, for a later try of the group."""
+    def handle(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
+        """36: store the message at `offset` again, for a later try of the group.
+
+        The answer of one that goes to a new topic waits until the topic is saved.
+        """
         request = from_ext(ConsumerSendMsgBackRequest, command.ext)
         try:
-            self._take_back(request, command.version)
+            returned = self._take_back(request, command.version)
+            if returned is not None and self._topics.is_unsaved(returned.topic):
+                return self._put_later(command, returned)
+            if returned is not None:
+                self._put(returned)
         except Refused as refused:
-            return Command(refused.code, command.opaque, FLAG_RESPONSE, remark=refused.remark)
-        return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE)
+            return _refusal(command, refused)
+        return answer(command)
 
-    def _take_back(self, request: ConsumerSendMsgBackRequest, version: int) -> None:
+    def _take_back(self, request: ConsumerSendMsgBackRequest, version: int) -> Returned | None:
+        """What is to be stored, and where; None when the group wants no retries."""
         group = self._groups.get(request.group)
         if group is None:
             raise Refused(
@@ -103,7 +125,7 @@ class SendBack:
                 f"the broker[{self._settings.broker_ip1}] sending message is forbidden",
             )
         if group.retry_queue_nums <= 0:
-            return  # the group wants no retries: the message is dropped, as in the reference
+            return None  # the message is dropped, as in the reference
         topic = retry_topic(group.group_name)
         self._make(topic, group.retry_queue_nums, UNIT_SUB if request.unit_mode else 0)
         try:
@@ -112,28 +134,42 @@ class SendBack:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the message cannot be read now: {error}") from None
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {request.offset}")
-        level = 0
-        queue_id = random.randrange(group.retry_queue_nums)
         most = retries_max(group, version, request.max_reconsume_times)
         if record.reconsume_times >= most or request.delay_level < 0:
-            topic, queue_id = dlq_topic(group.group_name), 0
+            topic = dlq_topic(group.group_name)
             self._make(topic, DLQ_QUEUES)
-        else:
-            level = retry_level(request.delay_level, record.reconsume_times)
-        self._put(record, topic, queue_id, level)
+            return Returned(record, topic, 0, 0)
+        queue_id = random.randrange(group.retry_queue_nums)
+        return Returned(record, topic, queue_id, retry_level(request.delay_level, record.reconsume_times))
 
     def _make(self, topic: str, queues: int, sys_flag: int = 0) -> None:
         try:
             check_topic(topic)
-            if self._topics.ensure(topic, queues, sys_flag=sys_flag):
-                self._topic_made()
-        except (InvalidNameError, StoreError) as error:
+        except InvalidNameError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist: {error}") from None
-        if not self._topics.configs[topic].perm & PERM_WRITE:
+        if self._topics.ensure_soon(topic, queues, sys_flag=sys_flag):
+            self._topic_made()
+        config = self._topics.configs.get(topic)
+        if config is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist: it is being deleted")
+        if not config.perm & PERM_WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
 
-    def _put(self, record: StoredRecord, topic: str, queue_id: int, level: int) -> None:
+    async def _put_later(self, command: Command, returned: Returned) -> Command:
+        """Store it once its topic is on disk: nobody looks for dead letters in a topic that a crash took."""
+        try:
+            await self._topics.kept([])  # the topic itself stays, whatever the disk says: it is saved soon
+            self._put(returned)
+        except StoreError as error:
+            refused = Refused(ResponseCode.SYSTEM_ERROR, f"topic[{returned.topic}] not exist: {error}")
+            return _refusal(command, refused)
+        except Refused as refused:
+            return _refusal(command, refused)
+        return answer(command)
+
+    def _put(self, returned: Returned) -> None:
         now = self._clock.now_ms()
+        record, topic, queue_id, level = returned
         try:
             text = property_string.encode(returned_properties(record, level))
             place = self._rerouting.place(topic, queue_id, text, record.sys_flag, now)

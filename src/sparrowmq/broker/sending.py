@@ -374,13 +374,11 @@ class SendPath:
                     queue_id=0,
                     properties=properties.encode(own).decode(),
                 )
-            return request, self._topics.ensure(request.topic, DLQ_QUEUES)
+            return request, self._topics.ensure_soon(request.topic, DLQ_QUEUES)
         except RetryRefused as refused:
             raise Refused(refused.code, refused.remark) from None
         except InvalidMessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}") from None
-        except StoreError as error:
-            raise Refused(*_store_refusal(error)) from None
 
     def _make_topic(self, request: SendMessageRequest) -> bool:
         """Create the topic of a send if it is new and may be; True when it was made."""

@@ -113,6 +113,7 @@ class TopicTable:
                 f"{file.path} is not a table of topics ({error}); restore or remove it"
             ) from error
         self._unsaved: set[str] = set()
+        self._going: set[str] = set()
         self._file = TableFile(file, self._snapshot, _content, pool=pool, settled=self._settle)
         self.keep_saving = self._file.run
 
@@ -151,6 +152,10 @@ class TopicTable:
         """Whether a crash now would lose the topic."""
         return name in self._unsaved
 
+    def is_going(self, name: str) -> bool:
+        """Whether the topic is being deleted; until it is gone nobody can make it again."""
+        return name in self._going
+
     def close(self, name: str) -> None:
         """Forget the opened queues of a topic: the store deleted some of them."""
         self._open.pop(name, None)
@@ -159,21 +164,13 @@ class TopicTable:
         """Whether RocketMQ or this broker keeps the name for itself."""
         return name in self._reserved or is_system_topic(name)
 
-    def put(self, config: TopicConfig) -> bool:
-        """Create or change a topic, on disk when this returns; False when it already was like that.
-
-        Raises `StoreError`, with the table as it was, when it cannot be saved.
-        """
-        if self.configs.get(config.topic_name) == config:
-            return False
-        self._save(self.configs | {config.topic_name: config})
-        self._open.pop(config.topic_name, None)
-        return True
-
     def put_soon(self, config: TopicConfig) -> bool:
-        """Create or change a topic, on disk after `kept` or soon; False when it already was like that."""
+        """Create or change a topic, on disk after `kept` or soon.
+
+        False when it already was like that, or while it is being deleted.
+        """
         name = config.topic_name
-        if self.configs.get(name) == config:
+        if self.configs.get(name) == config or name in self._going:
             return False
         self._change(self.configs | {name: config})
         self._unsaved.add(name)
@@ -210,21 +207,29 @@ class TopicTable:
             if opened is not None:
                 opened.special = _is_special(name)
 
-    def delete(self, name: str) -> bool:
-        """Forget a topic; False when it is unknown. Its queues are the store's to delete.
+    async def delete(self, name: str) -> bool:
+        """Forget a topic, on disk when this returns; False when it is unknown or goes already.
 
-        Raises `StoreError`, with the table as it was, when it cannot be saved.
+        Its queues are the store's to delete, which must be done before the loop's next turn: from then on
+        the topic can be made again. Raises `StoreError`, with the topic as the disk has it, when the table
+        cannot be saved.
         """
         if name not in self.configs:
             return False
-        self._save({other: config for other, config in self.configs.items() if other != name})
+        self._going.add(name)
+        self._unsaved.add(name)
         self._open.pop(name, None)
+        self._change({other: config for other, config in self.configs.items() if other != name})
+        try:
+            await self.kept([name])
+        finally:
+            self._going.discard(name)
         return True
 
     def create_from_template(self, name: str, template: str, queues: int) -> TopicConfig | None:
         """Auto-create `name` as `template` allows (broker:6.4); None when it does not. See `put_soon`."""
         model = self.configs.get(template)
-        if model is None or not model.perm & PERM_INHERIT:
+        if model is None or not model.perm & PERM_INHERIT or name in self._going:
             return None
         count = max(1, min(queues, model.write_queue_nums))
         config = TopicConfig(
@@ -237,39 +242,25 @@ class TopicTable:
         self.put_soon(config)
         return config
 
-    def ensure(self, name: str, queues: int, perm: int = READ_WRITE, *, sys_flag: int = 0) -> bool:
+    def ensure_soon(self, name: str, queues: int, *, sys_flag: int = 0) -> bool:
         """Create an internal topic (retry, dead letters) unless it exists; True when it was made.
 
-        It is on disk when this returns. Raises `StoreError` when it cannot be saved.
+        See `put_soon` for when it is saved.
         """
         if name in self.configs:
             return False
-        return self.put(
+        return self.put_soon(
             TopicConfig(
                 topic_name=name,
                 read_queue_nums=queues,
                 write_queue_nums=queues,
-                perm=perm,
                 topic_sys_flag=sys_flag,
             )
         )
 
-    def ensure_soon(self, name: str, queues: int) -> bool:
-        """The same for one that is made again when a crash loses it: it is saved soon."""
-        if name in self.configs:
-            return False
-        return self.put_soon(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues))
-
     def names(self) -> Iterable[str]:
         """All topic names."""
         return self.configs.keys()
-
-    def _save(self, configs: dict[str, TopicConfig]) -> None:
-        """Write a changed table; only then it is the table."""
-        version = self.version.bumped(self._clock.now_ms())
-        self._file.save(Topics(configs, version))
-        self.configs, self.version = configs, version
-        self._settle()
 
     def _change(self, configs: dict[str, TopicConfig]) -> None:
         """Take over a table that is saved later."""
