@@ -61,13 +61,28 @@ def test_letters_are_exported(sparrow: Sparrow, dead: list[str], tmp_path: Path)
     assert "cannot write" in sparrow("dlq", "export", GROUP, "-o", str(tmp_path / "no" / "x"), status=1).err
 
 
+def test_an_export_that_fails_leaves_the_one_before(
+    sparrow: Sparrow, dead: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "letters.jsonl"
+    sparrow("dlq", "export", GROUP, "--out", str(out))
+    before = out.read_text()
+    assert "no broker knows" in sparrow("dlq", "export", "nobody", "--out", str(out), status=1).err
+    assert out.read_text() == before and list(tmp_path.iterdir()) == [out]
+    fresh = tmp_path / "fresh.jsonl"
+    sparrow("dlq", "export", "nobody", "--out", str(fresh), status=1)
+    assert not fresh.exists(), "an empty file would look like a group without dead letters"
+    assert "2 dead letters" in sparrow("dlq", "export", GROUP, "--out", "/dev/null").out
+
+
 def test_a_letter_sent_again_reaches_its_group_only(
     sparrow: Sparrow, dead: list[str], cluster: LocalCluster
 ) -> None:
     assert "1 sent" in sparrow("dlq", "resend", GROUP, dead[0]).out
     got: list[mq.ReceivedMessage] = []
-    with mq.PushConsumer(GROUP, namesrv=cluster.namesrv) as consumer:
-        consumer.subscribe(TOPIC, handler=got.append)
+    consumer = mq.PushConsumer(GROUP, namesrv=cluster.namesrv)
+    consumer.subscribe(TOPIC, handler=got.append)  # before it starts: what is not subscribed goes to retry
+    with consumer:
         until_sync(lambda: got)
     (message,) = got
     assert (message.topic, message.body, message.tags, message.keys) == (TOPIC, b"one", "T", ["k1"])

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import sparrowmq as mq
 
 if TYPE_CHECKING:
@@ -23,6 +25,15 @@ def test_the_trace_of_a_message(sparrow: Sparrow, cluster: LocalCluster) -> None
 
 
 def test_a_message_without_trace(sparrow: Sparrow) -> None:
-    missing = sparrow("trace", "0" * 32, status=1)
-    assert "no trace of" in missing.err
+    sparrow("topic", "create", "OtherTraces", "--queues", "1")
+    missing = sparrow("trace", "0" * 32, "--topic", "OtherTraces", status=1)
+    assert f"no trace of '{'0' * 32}' in OtherTraces" in missing.err
     assert "`trace` on" in missing.err
+
+
+@pytest.mark.parametrize("options", [("--topic", "Trcaes"), ()])
+def test_a_topic_for_traces_that_is_not_there_is_named(sparrow: Sparrow, options: tuple[str, ...]) -> None:
+    missing = sparrow("trace", "abc", *options, status=1)
+    topic = options[1] if options else "RMQ_SYS_TRACE_TOPIC"
+    assert f"no trace of 'abc': there is no topic {topic}; " in missing.err
+    assert "traceTopicEnable" in missing.err and "--topic" in missing.err

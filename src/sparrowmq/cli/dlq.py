@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
@@ -159,10 +160,31 @@ def export(
                 count += 1
         return count
 
+    if out is None:
+        run(work(sys.stdout))
+        return
     try:
-        with out.open("w", encoding="utf-8") if out is not None else nullcontext(sys.stdout) as target:
+        with replacing(out) as target:
             count = run(work(target))
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror}") from None
-    if out is not None:
-        print(f"{count} dead letters of group {group} written to {out}")
+    print(f"{count} dead letters of group {group} written to {out}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[TextIO]:
+    """A text to write that becomes the file at `path` when all went well; else what is there stays.
+
+    What is no regular file, such as `/dev/stdout`, is written to directly. Raises `OSError`.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8") as target:
+            yield target
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8") as target:
+            yield target
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -34,21 +34,31 @@ def trace(
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             found = await admin.trace(message_id, topic=topic)
+            if not found:
+                is_there = topic in await admin.topic_list(system=True)
+                raise UsageError(_missing(message_id, topic, is_there=is_there))
         return [
             {"record": type(one).__name__.removesuffix("Trace"), **dataclasses.asdict(one)} for one in found
         ]
 
     rows = run(work())
-    if not rows:
-        raise UsageError(
-            f"no trace of {message_id!r} in {topic}: clients write one only with `trace` on, and some "
-            "seconds later"
-        )
     if as_json:
         for row in rows:
             print_json(row)
         return
     print_table(("time", "record", "group", "topic", "outcome", "cost ms"), [_line(row) for row in rows])
+
+
+def _missing(message_id: str, topic: str, *, is_there: bool) -> str:
+    if not is_there:
+        return (
+            f"no trace of {message_id!r}: there is no topic {topic}; brokers make the usual one with "
+            "traceTopicEnable, another one is named by --topic"
+        )
+    return (
+        f"no trace of {message_id!r} in {topic}: clients write one only with `trace` on, and some seconds "
+        "later"
+    )
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:
