@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from sparrowmq.client.hook_properties import with_properties
 from sparrowmq.client.numbers import as_numbered, count_of, judged_result, number
 from sparrowmq.client.sending import SendTarget, outgoing_batch, outgoing_single
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, SequenceTooOldError
@@ -47,7 +48,7 @@ def test_a_batch_that_grows_too_large_is_refused() -> None:
 
 def test_requests_ask_for_judgement_and_keep_it_with_hooks_properties() -> None:
     plain = outgoing_single(Message("T", b"x"), "AB", 5, LIMIT)
-    made = number(plain, "p", QUEUE, 0, 0, LIMIT).with_properties({"hook": "1"})
+    made = with_properties(number(plain, "p", QUEUE, 0, 0, LIMIT), {"hook": "1"}, LIMIT)
     assert TARGET.command(made).ext["idempotent"] == "true"
     assert "idempotent" not in TARGET.command(plain).ext
     assert as_numbered(plain).properties == plain.properties

@@ -373,13 +373,3 @@ def test_the_result_has_what_the_broker_says_beside_the_place() -> None:
     ext |= {"recallHandle": "H", "MSG_REGION": "R", "TRACE_ON": "false"}
     full = send_result(Command(0, flag=FLAG_RESPONSE, ext=ext), outgoing, target())
     assert (full.recall_handle, full.region, full.trace_on) == ("H", "R", False)
-
-
-def test_what_a_hook_gives_replaces_the_users_property_of_that_name_alone() -> None:
-    own = {"xname": "1", "name": "1", "ü": 'é"', "last": "2"}
-    outgoing = outgoing_single(Message("T", b"x", properties=own), "ID", 0, 1000)
-    text = json.loads(outgoing.with_properties({"name": "9", "ü": "n", "new": "3"}).properties)
-    assert text.startswith("UNIQ_KEY\x01ID\x02WAIT\x01true\x02")
-    assert text.count("name\x01") == 2, "another one's name may end alike"
-    found = properties.decode(text.encode())
-    assert {name: found[name] for name in (*own, "new")} == {**own, "name": "9", "ü": "n", "new": "3"}

@@ -24,6 +24,8 @@ from tests.support import until, until_sync
 import sparrowmq as mq
 from sparrowmq.client.producer import Producer
 from sparrowmq.otel import OpenTelemetryHook, hook
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.testing import LocalCluster
 
 
@@ -234,7 +236,10 @@ def test_one_way_sends_and_batches_have_a_span(telemetry: Telemetry) -> None:
         assert oneway.attributes is not None and "rocketmq.success" not in oneway.attributes
         assert batch.attributes is not None and batch.attributes["messaging.batch.message_count"] == 2
         assert "traceparent" in cluster.broker.requests(SEND)[0].ext["i"]
-        assert "traceparent" not in cluster.broker.requests(320)[0].ext["i"]
+        (request,) = cluster.broker.requests(320)
+        members = [properties.decode(own)["traceparent"] for _, _, own in decode_batch(request.body)]
+        assert [one.split("-")[2] for one in members] == [f"{id_of(batch):016x}"] * 2
+        assert "traceparent" not in request.ext["i"], "the batch itself is no message"
 
     flow(test, hooks=[telemetry.hook])
 
@@ -253,6 +258,24 @@ def test_a_context_that_a_message_brings_along_is_the_parent_and_is_replaced(tel
         assert telemetry.spans("To_T")[1].parent is None
 
     flow(test, hooks=[telemetry.hook])
+
+
+@pytest.mark.proves("client:B-120", "client:B-77")
+def test_messages_that_are_gathered_carry_the_span_of_their_batch(
+    cluster: LocalCluster, telemetry: Telemetry
+) -> None:
+    got: list[mq.ReceivedMessage] = []
+    settings = mq.ProducerSettings(namesrv=cluster.namesrv, hooks=[telemetry.hook], linger=0.05)
+    with mq.Producer("p", settings=settings) as producer:
+        for sent in [producer.send_async(mq.Message("Gathered", b"%d" % n)) for n in range(5)]:
+            sent.result(10)
+    consuming = mq.ConsumerSettings(namesrv=cluster.namesrv, consume_from="first", hooks=[telemetry.hook])
+    with mq.PushConsumer("gathered", settings=consuming) as consumer:
+        consumer.subscribe("Gathered", handler=got.append)
+        until_sync(lambda: len(telemetry.spans("From_Gathered")) == 5)
+    batches = {id_of(span) for span in telemetry.spans("To_Gathered")}
+    assert {parent_of(span) for span in telemetry.spans("From_Gathered")} == batches
+    assert len({one.message_id for one in got}) == 5
 
 
 def test_what_is_not_sampled_still_travels(cluster: LocalCluster) -> None:

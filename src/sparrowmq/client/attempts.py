@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from sparrowmq.client.gate import Gate
+from sparrowmq.client.hook_properties import with_properties
 from sparrowmq.client.hooks import CheckForbiddenContext, Hooks, MessageType, SendContext, SendMode
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.latency import FaultStrategy
@@ -108,7 +109,7 @@ class Attempts:
             await self._check_timer(target, deadline)
         context = None if self.is_plain else self._before(outgoing, target, SendMode.ONEWAY)
         if context is not None and context.properties:
-            outgoing = outgoing.with_properties(context.properties)
+            outgoing = self._with_properties(outgoing, context)
         try:
             if self._remoting.is_hooked or outgoing.needs_command:
                 await self._remoting.notify(target.address, target.command(outgoing), self.left(deadline))
@@ -155,7 +156,7 @@ class Attempts:
         if context is None:
             return await self._ask(outgoing, target, deadline)
         try:
-            sent = outgoing.with_properties(context.properties) if context.properties else outgoing
+            sent = self._with_properties(outgoing, context) if context.properties else outgoing
             context.result = await self._ask(sent, target, deadline)
             return context.result
         except Exception as error:
@@ -195,9 +196,11 @@ class Attempts:
             body_bytes=outgoing.plain_bytes,
         )
         self._hooks.before_send(context)
-        if outgoing.is_batch:
-            context.properties = {}
         return context
+
+    def _with_properties(self, outgoing: Outgoing, context: SendContext) -> Outgoing:
+        """What is sent when hooks gave properties."""
+        return with_properties(outgoing, context.properties, self._settings.message_bytes_max)
 
     async def _check_timer(self, target: SendTarget, deadline: float) -> None:
         """Refuse what a broker before 5.0 would deliver at once instead of later (client:G-26)."""

@@ -51,8 +51,9 @@ class Hook:
 class SendContext:
     """One try of one send. A batch is told by its messages: `message` is the first of `messages`.
 
-    What `before_send` puts into `properties` is sent with the message (not with a batch). `data` is the
-    hooks' own. `result` and `error` are set for `after_send`; both are None for one-way sends.
+    What `before_send` puts into `properties` is sent with the message, with each one of a batch that does not
+    grow beyond `message_bytes_max` by it. `data` is the hooks' own. `result` and `error` are set for
+    `after_send`; both are None for one-way sends.
     """
 
     group: str

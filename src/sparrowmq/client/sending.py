@@ -198,36 +198,6 @@ class Outgoing:
             PROPERTY_TIMER_DELAY_MS in self.system or PROPERTY_TIMER_DELIVER_MS in self.system
         )
 
-    def with_properties(self, added: Mapping[str, str]) -> Outgoing:
-        """A copy with further properties, which hooks gave; they replace the user's of the same name.
-
-        Raises `InvalidMessageError` on illegal ones.
-        """
-        parts = []
-        for name, value in added.items():
-            _check_user_property(name, value)
-            parts.append(f"{name}\x01{value}\x02")
-        text = "".join(parts)
-        if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
-            raise InvalidMessageError(f"a hook gave properties with the characters 0x01 or 0x02: {added!r}")
-        kept = self.properties
-        own = self.source.properties if isinstance(self.source, Message) else {}
-        for name in added.keys() & own.keys():  # an id stands before them all
-            entry = _escaped(f"\x02{name}\x01{own[name]}\x02", self.topic)[1:-1]
-            kept = kept.replace(entry, _escaped("\x02", self.topic)[1:-1], 1)
-        return type(self)(
-            self.topic,
-            self.body,
-            kept[:-1] + _escaped(text, self.topic)[1:],
-            self.message_id,
-            self.born_timestamp,
-            self.flag,
-            self.sys_flag,
-            self.is_batch,
-            self.source,
-            self.system,
-        )
-
     @property
     def size(self) -> int:
         """Bytes that a send of this holds in memory, about."""
@@ -260,7 +230,7 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
             entries += 1
     if message.properties:
         for name, value in message.properties.items():
-            _check_user_property(name, value)
+            check_user_property(name, value)
             text += f"{name}\x01{value}\x02"
             entries += 1
     if text.count("\x01") != entries or text.count("\x02") != entries:
@@ -289,7 +259,8 @@ def _java_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _check_user_property(name: str, value: str) -> None:
+def check_user_property(name: str, value: str) -> None:
+    """Raise `InvalidMessageError` for a property that users may not set (client:B-10)."""
     if name in SYSTEM_PROPERTIES:
         raise InvalidMessageError(f"the property {name!r} is RocketMQ's own; choose another name")
     if not isinstance(name, str) or not isinstance(value, str):
@@ -408,13 +379,14 @@ def outgoing_single(message: Message, unique_key: str, now_ms: int, bytes_max: i
         if system is not None and system.get(PROPERTY_TRANSACTION_PREPARED) == "true":
             sys_flag = TRANSACTION_PREPARED
     topic = message.topic
-    properties = _escaped(property_text(message, unique_key, system), topic)
+    properties = escaped(property_text(message, unique_key, system), topic)
     return Outgoing(
         topic, message.body, properties, unique_key, now_ms, message.flag, sys_flag, False, message, system
     )
 
 
-def _escaped(text: str, topic: str) -> bytes:
+def escaped(text: str, topic: str) -> bytes:
+    """A property string as a JSON string. Raises `InvalidMessageError` on what UTF-8 cannot write."""
     try:
         return _encode_json(text)
     except UnicodeEncodeError as error:

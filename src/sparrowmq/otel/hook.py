@@ -36,8 +36,8 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
     """Makes a span of each try of a send, each end of a transaction and each message that is consumed.
 
     Give one to the `hooks` of producers and consumers; it may be shared. A send's span is a child of the one
-    in the message's properties, if there is one, else of the caller's current one. The members of a batch
-    travel without a context of their own.
+    in the message's properties, if there is one, else of the caller's current one. A batch has one span,
+    which all its members carry.
     """
 
     def __init__(
