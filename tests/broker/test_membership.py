@@ -38,12 +38,20 @@ class Members:
         self.made += 1
 
     def beat(
-        self, client: Any, client_id: str, *consumers: ConsumerData, producers: tuple[str, ...] = ()
+        self,
+        client: Any,
+        client_id: str,
+        *consumers: ConsumerData,
+        producers: tuple[str, ...] = (),
+        fingerprint: int = 0,
+        without_sub: bool = False,
     ) -> Command:
         data = HeartbeatData(
             client_id=client_id,
             producers=tuple(ProducerData(group=name) for name in producers),
             consumers=consumers,
+            fingerprint=fingerprint,
+            without_sub=without_sub,
         )
         return self.handlers.heartbeat(client, Command(RequestCode.HEART_BEAT, 1, body=data.encode()))
 
@@ -95,6 +103,42 @@ def test_every_member_is_told_when_one_joins_and_nobody_when_nothing_changes(mem
     assert first.notices[0].ext == {"consumerGroup": "g"}
     members.beat(second, "c2", consumer("g", "A"))
     assert len(first.notices) == 1
+
+
+@pytest.mark.proves("client:A-63")
+def test_heartbeats_of_version_2_leave_out_what_did_not_change(members: Members) -> None:
+    one, two, full, short = connection(1), connection(2), consumer("g", "A", "B"), consumer("g")
+
+    def is_told(client: Any, told: ConsumerData, fingerprint: int, **left_out: bool) -> bool:
+        answer = members.beat(client, client.address, told, fingerprint=fingerprint, **left_out)
+        assert answer.ext["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+        return answer.ext["IS_SUB_CHANGE"] == "false"
+
+    def known() -> list[str]:
+        return sorted(members.rig.clients.consumers["g"].subscriptions)
+
+    assert is_told(one, full, 7) and known() == ["A", "B"]
+    one.notices.clear()
+    assert is_told(one, short, 7, without_sub=True) and known() == ["A", "B"]
+    assert is_told(two, short, 7, without_sub=True), "another member with the same subscriptions"
+    assert len(one.notices) == 1, "it is told of the other member, and of nothing else"
+    assert not is_told(two, consumer("g", "A", "C"), -8), "a member with others: all tell theirs again"
+    assert known() == ["A", "C"]
+    assert not is_told(one, short, 7, without_sub=True)
+    assert is_told(one, full, 7) and known() == ["A", "B"]
+    assert members.beat(two, "c2", full).ext["IS_SUB_CHANGE"] == "true", "version 1 always tells all"
+
+
+@pytest.mark.proves("client:A-63")
+def test_subscriptions_that_a_broker_does_not_know_are_told_again(members: Members) -> None:
+    """After its restart, when a client that does not know of it leaves them out."""
+    client = connection()
+    for _ in range(2):
+        answer = members.beat(client, "c", consumer("g"), fingerprint=7, without_sub=True)
+        assert answer.ext["IS_SUB_CHANGE"] == "true"
+    answer = members.beat(client, "c", consumer("g", "A"), fingerprint=7)
+    assert answer.ext["IS_SUB_CHANGE"] == "false"
+    assert list(members.rig.clients.consumers["g"].subscriptions) == ["A"]
 
 
 def test_broadcasting_groups_are_not_told(members: Members) -> None:

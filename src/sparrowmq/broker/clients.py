@@ -29,7 +29,10 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """A consumer group with members: what it subscribes and who they are."""
+    """A consumer group with members: what it subscribes and who they are.
+
+    `fingerprint` is that of the latest heartbeat of version 2; 0 before there was one.
+    """
 
     name: str
     consume_type: ConsumeType
@@ -37,6 +40,7 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[Connection, Member] = field(default_factory=dict)
+    fingerprint: int = 0
 
     @property
     def client_ids(self) -> list[str]:

@@ -51,8 +51,13 @@ class Membership:
         self._changed: dict[str, None] = {}
 
     def heartbeat(self, connection: Connection, command: Command) -> Command:
-        """34: register a client's producers and consumers; makes groups and retry topics on demand."""
+        """34: register a client's producers and consumers; makes groups and retry topics on demand.
+
+        Version 2 has a fingerprint, and may leave out subscriptions that did not change; the answer says
+        whether the next one has to have them (remoting:4.2).
+        """
         data = HeartbeatData.decode(command.body)
+        tell_again = not data.fingerprint
         member = Member(data.client_id, command.language, command.version, time.monotonic())
         for producer in data.producers:
             self._clients.add_producer(producer.group, connection, member)
@@ -62,6 +67,7 @@ class Membership:
                 continue
             if self._make_retry_topic(consumer.group, config.retry_queue_nums):
                 self._topic_made()
+            tell_again |= self._is_news(consumer.group, data)
             incoming = ConsumerGroup(
                 consumer.group,
                 consumer.consume_type,
@@ -72,12 +78,24 @@ class Membership:
             changed = self._clients.add_consumer(
                 incoming, connection, member, keep_subscriptions=data.without_sub
             )
+            self._clients.consumers[consumer.group].fingerprint = data.fingerprint
             if not data.without_sub:
                 self._filters.register(consumer.group, consumer.subscriptions)
             if changed:
                 self._notify([self._clients.consumers[consumer.group]])
-        ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+        ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(tell_again).lower()}
         return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, ext)
+
+    def _is_news(self, name: str, beat: HeartbeatData) -> bool:
+        """Whether a heartbeat of version 2 does not go with what is known of a group.
+
+        It comes from members with other subscriptions, or speaks of subscriptions that nobody told yet, as
+        after a restart of this broker; the reference does not notice the latter.
+        """
+        group = self._clients.consumers.get(name)
+        if group is None or not group.subscriptions:
+            return beat.without_sub
+        return group.fingerprint not in (0, beat.fingerprint)
 
     def unregister(self, connection: Connection, command: Command) -> Command:
         """35: a client leaves the named groups."""

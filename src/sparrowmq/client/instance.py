@@ -24,6 +24,7 @@ from sparrowmq.client.addresses import (
     local_address,
     resolve_namesrv,
 )
+from sparrowmq.client.heartbeats import Beat, Heartbeats
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.nameservers import FOLLOW_FIRST_SECONDS, FOLLOW_SECONDS, NameServers
 from sparrowmq.client.namespaces import NamespacedHandlers, namespace_in
@@ -157,6 +158,8 @@ class ClientInstance:
         self._producers: dict[str, ProducerMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
         self._updates: dict[tuple[str, int | None], asyncio.Future[TopicRoute | None]] = {}
+        self._heartbeats = Heartbeats(self.client_id, version_2=settings.heartbeat_v2)
+        self._tell_all = False
         self._heartbeat_lock = asyncio.Lock()
         self._heartbeats_begun = 0
         self._heartbeat_ended = (0, False)
@@ -339,9 +342,14 @@ class ClientInstance:
     async def heartbeat(self) -> bool:
         """Tell every broker who is here (only masters when there is no consumer); whether one took it.
 
-        While one is under way, all that are asked for share the one that follows it: what changed meanwhile
-        is told, where RocketMQ's client leaves it to the next round (client:A-59).
+        Whoever asks for one wants all to be told. While one is under way, all that are asked for share the
+        one that follows it: what changed meanwhile is told, where RocketMQ's client leaves it to the next
+        round (client:A-59).
         """
+        self._tell_all = True
+        return await self._tell()
+
+    async def _tell(self) -> bool:
         if not self._producers and not self._consumers:
             return False
         begun = self._heartbeats_begun
@@ -351,37 +359,41 @@ class ClientInstance:
             self._heartbeats_begun += 1
             number = self._heartbeats_begun
             addresses = self.routes.all_addresses() if self._consumers else self.routes.masters()
-            body = self._heartbeat_body()
-            taken = await asyncio.gather(*(self._heartbeat_to(address, body) for address in addresses))
+            if self._tell_all:
+                self._tell_all = False
+                self._heartbeats.forget()
+            beat = self._next_beat()
+            taken = await asyncio.gather(*(self._heartbeat_to(address, beat) for address in addresses))
             self._heartbeat_ended = (number, any(taken))
         return any(taken)
 
     async def introduce(self, address: str) -> None:
         """Tell one broker who is here unless it was told before: it may make groups with a heartbeat."""
         if address not in self.broker_versions and (self._producers or self._consumers):
-            await self._heartbeat_to(address, self._heartbeat_body())
+            await self._heartbeat_to(address, self._next_beat())
 
-    def _heartbeat_body(self) -> bytes:
-        return bodies.HeartbeatData(
-            client_id=self.client_id,
-            producers=tuple(bodies.ProducerData(group) for group in self._producers),
-            consumers=tuple(member.heartbeat_data() for member in self._consumers.values()),
-        ).encode()
+    def _next_beat(self) -> Beat:
+        return self._heartbeats.beat(
+            self._producers, [member.heartbeat_data() for member in self._consumers.values()]
+        )
 
-    async def _heartbeat_to(self, address: str, body: bytes) -> bool:
+    async def _heartbeat_to(self, address: str, beat: Beat) -> bool:
+        body = self._heartbeats.body(address, beat)
         try:
-            version = await self.brokers.heartbeat(address, body, self.settings.request_timeout)
+            answer = await self.brokers.heartbeat(address, body, self.settings.request_timeout)
         except SparrowError as error:
+            self._heartbeats.forget(address)
             log.info("heartbeat of %s failed: %s", self.client_id, error)
             return False
-        self.broker_versions[address] = version
+        self._heartbeats.taken(address, beat, answer.ext)
+        self.broker_versions[address] = answer.version
         return True
 
     async def _beat(self) -> None:
         for address in self.routes.drop_offline():
             log.info("the broker at %s is in no route any more", address)
             self.broker_versions.pop(address, None)
-        await self.heartbeat()
+        await self._tell()
 
     def _connected(self, address: str) -> None:
         """A connection came up: a broker must know its members before they pull (client:A-62)."""
@@ -389,11 +401,12 @@ class ClientInstance:
             self.tasks.start(self._greet(address), f"heartbeat to {address}")
 
     def _connection_lost(self, address: str) -> None:
+        self._heartbeats.forget(address)
         for call in self.on_lost:
             call(address)
 
     async def _greet(self, address: str) -> None:
-        if await self._heartbeat_to(address, self._heartbeat_body()):
+        if await self._heartbeat_to(address, self._next_beat()):
             for member in self._consumers.values():
                 member.wake_rebalance()
 

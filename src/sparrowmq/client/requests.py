@@ -288,9 +288,9 @@ class BrokerRequests:
         answer = await self.ask(address, RequestCode.QUERY_ASSIGNMENT, body=body, timeout=timeout)
         return bodies.Assignments.decode(answer.body).pairs
 
-    async def heartbeat(self, address: str, body: bytes, timeout: float) -> int:
-        """Tell a broker who is here; the broker's version code."""
-        return (await self.ask(address, RequestCode.HEART_BEAT, body=body, timeout=timeout)).version
+    async def heartbeat(self, address: str, body: bytes, timeout: float) -> Command:
+        """Tell a broker who is here; its answer has the broker's version code."""
+        return await self.ask(address, RequestCode.HEART_BEAT, body=body, timeout=timeout)
 
     async def unregister(
         self,

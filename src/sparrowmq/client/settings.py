@@ -79,6 +79,9 @@ class ClientSettings:
     route_interval: float = 30.0
     """Seconds between refreshes of routes (`pollNameServerInterval`)."""
     heartbeat_interval: float = 30.0
+    heartbeat_v2: bool = False
+    """Leave subscriptions that did not change out of periodic heartbeats to brokers that know this, which are
+    ours and Apache's since 5.1 (`useHeartbeatV2`, client:A-63)."""
     close_timeout: float = 10.0
     """Seconds `close` may take; what is not done by then is cut off."""
     compat: Compat = "5.x"
