@@ -154,6 +154,25 @@ def test_missing_node_is_told_with_the_line_to_type(clone: Path, there: str) -> 
     assert sparrow(clone, "test", "fast").stdout == "<test><fast>"
 
 
+@pytest.mark.parametrize("there", ["", "initdb", "mariadbd"])
+def test_missing_database_servers_are_told_with_the_line_to_type(clone: Path, there: str) -> None:
+    stamp(clone, "test")
+    tools = clone.parent / "tools"
+    for name in ("java", "javac", "mvn", "node", "npm", *filter(None, [there])):
+        program(tools / name, "echo 'openjdk version \"17.0.1\"' >&2")
+    program(tools / "apt-get", "exit 1")
+    nowhere = {"SPARROW_SYSTEM_PACKAGES": "no", "SPARROW_SERVER_FOLDERS": "/nowhere"}
+    done = sparrow(clone, "test", **nowhere)
+    assert done.returncode == 1
+    assert "a PostgreSQL and a MariaDB server" in done.stderr
+    assert "apt-get install -y --no-install-recommends postgresql mariadb-server" in done.stderr
+    assert sparrow(clone, "test", "fast", **nowhere).stdout == "<test><fast>"
+    for name in ("initdb", "mariadbd"):
+        program(tools.parent / "sbin" / name, "exit 0")
+    found = sparrow(clone, "test", SPARROW_SERVER_FOLDERS=str(tools.parent / "sbin"))
+    assert (found.returncode, found.stdout) == (0, "<test>")
+
+
 def test_new_java_is_enough(clone: Path) -> None:
     stamp(clone, "demo")
     program(clone.parent / "tools" / "java", "echo 'openjdk version \"17.0.1\"' >&2")

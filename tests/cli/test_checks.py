@@ -56,7 +56,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 LINT = ["ruff check", "ruff format", "mypy"]
 FAST = [*LINT, "unit", "contract"]
-FULL = [*LINT, "interop", "unit", "spark", "crash", "contract"]
+FULL = [*LINT, "interop", "unit", "spark", "crash", "contract", "databases"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_fast_tier_leaves_slow_tests_out_and_the_long_one_lets_them_take_lon
         "pytest",
         "tests",
         "-m",
-        "not crash and not interop and not spark",
+        "not crash and not databases and not interop and not spark",
     ]
     assert arguments_of(UNIT, Tier.FULL) == ["pytest", "tests"]
     assert arguments_of(UNIT, Tier.LONG) == ["pytest", "tests", "--timeout=3600"]

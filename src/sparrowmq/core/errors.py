@@ -14,6 +14,10 @@ SparrowError
 │   └── FrameError, HeaderError, RecordError, JavaJsonError, BodyError
 ├── StoreError            the store cannot be opened, read or written
 │   └── StoreLockedError, StoreCorruptError, StoreFullError, StoreBusyError
+├── CoordinatorError      the coordinator or its database cannot do it
+│   ├── LeaseLostError, RefusedError
+│   └── DatabaseError
+│       └── DatabaseVersionError, DatabaseBusyError, DatabaseFullError, DatabaseGoneError
 └── SettingsError         a setting is unknown, out of range or inconsistent
 """
 
@@ -207,3 +211,49 @@ class StoreBusyError(StoreError):
 
 class SettingsError(SparrowError):
     """A setting is unknown, has the wrong type or is out of range; the text names it and the next step."""
+
+
+class CoordinatorError(SparrowError):
+    """The coordinator cannot do it."""
+
+
+class LeaseLostError(CoordinatorError):
+    """Another coordinator leads the service, or nobody does any more: nothing of the change was kept."""
+
+
+class RefusedError(CoordinatorError):
+    """A request to the coordinator that is not carried out; `status` is the HTTP status that says why.
+
+    401 not known who asks, 403 not allowed, 404 no such thing, 409 not in this state, 422 a value out of its
+    range, 429 too many tries.
+    """
+
+    def __init__(self, message: str, *, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class DatabaseError(CoordinatorError):
+    """The coordinator's database refuses a statement, or its driver is missing."""
+
+
+class DatabaseVersionError(DatabaseError):
+    """The database's tables are those of another release; the text says which, and what to type."""
+
+
+class DatabaseBusyError(DatabaseError):
+    """The database is locked by somebody else, or all its connections are in use."""
+
+    retryable = True
+
+
+class DatabaseFullError(DatabaseError):
+    """There is no space left for the database."""
+
+    retryable = True
+
+
+class DatabaseGoneError(DatabaseError):
+    """The database cannot be reached."""
+
+    retryable = True

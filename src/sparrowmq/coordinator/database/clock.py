@@ -1,0 +1,36 @@
+"""The database's own time in SQL: milliseconds since 1970, moving even inside a transaction (pmq:1.6).
+
+`now()` stands still from a transaction's start, and MySQL's `NOW()` from a statement's: one that waited for a
+lock would judge a lease by a time that is long gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+
+class now_ms(FunctionElement[int]):
+    """Milliseconds since 1970 by the clock of the database's machine."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(now_ms, "sqlite")
+def _sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+
+
+@compiles(now_ms, "postgresql")
+def _postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)"
+
+
+@compiles(now_ms, "mysql")
+@compiles(now_ms, "mariadb")
+def _mysql(element: Any, compiler: Any, **options: Any) -> str:
+    return "CAST(FLOOR(UNIX_TIMESTAMP(SYSDATE(3)) * 1000) AS SIGNED)"

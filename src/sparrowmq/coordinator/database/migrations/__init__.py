@@ -1,0 +1,1 @@
+"""Alembic's scripts; `sparrowmq.coordinator.database.migrate` runs them."""

@@ -1,0 +1,201 @@
+"""The tables, as the newest migration leaves them. All times are milliseconds since 1970 by the database's
+clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+    true,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.types import TypeEngine
+
+NAME_CHARS: Final = 255
+"""Characters of a name: topics with `%RETRY%` are the longest that RocketMQ allows."""
+VERSION_TABLE: Final = "sparrow_schema"
+
+metadata = MetaData()
+
+
+def name_type(chars: int = NAME_CHARS) -> TypeEngine[str]:
+    """Text that is compared byte by byte: MySQL's own collations take `A` for `a`."""
+    return String(chars).with_variant(
+        mysql.VARCHAR(chars, charset="utf8mb4", collation="utf8mb4_bin"), "mysql"
+    )
+
+
+def long_text() -> TypeEngine[str]:
+    """Text of any length (MySQL's TEXT ends at 64 KiB)."""
+    return Text().with_variant(mysql.MEDIUMTEXT(charset="utf8mb4"), "mysql")
+
+
+def _id() -> Column[Any]:
+    # SQLite counts up only in columns that are INTEGER to the letter.
+    return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _name(name: str, chars: int = NAME_CHARS, **options: Any) -> Column[Any]:
+    return Column(name, name_type(chars), nullable=False, **options)
+
+
+def _time(name: str, **options: Any) -> Column[Any]:
+    return Column(name, BigInteger, nullable=False, server_default="0", **options)
+
+
+lease = Table(
+    "lease",
+    metadata,
+    _name("service", 64, primary_key=True),
+    _name("owner_id", 32, server_default=""),
+    _name("owner_label", 200, server_default=""),
+    Column("epoch", BigInteger, nullable=False, server_default="0"),
+    _time("acquired_at"),
+    _time("renewed_at"),
+    _time("expires_at"),
+    _name("blocked_owner", 32, server_default=""),
+    _time("blocked_until"),
+)
+"""One row a service: who leads it. An empty owner is nobody; `epoch` only grows."""
+
+service = Table(
+    "service",
+    metadata,
+    _name("name", 64, primary_key=True),
+    Column("interval_ms", BigInteger, nullable=False),
+    Column("paused", Boolean(create_constraint=False), nullable=False, server_default=false()),
+    _name("pause_reason", 500, server_default=""),
+    _time("next_due_at"),
+    _time("run_asked_at"),
+    Column("options", long_text(), nullable=False),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+)
+"""When each service runs next, and what people set of it; `options` is a JSON object."""
+
+service_run = Table(
+    "service_run",
+    metadata,
+    _id(),
+    _name("service", 64),
+    Column("epoch", BigInteger, nullable=False),
+    _time("started_at"),
+    _time("ended_at"),
+    _name("outcome", 16),
+    Column("counts", long_text(), nullable=False),
+    _name("message", 500, server_default=""),
+    Index("ix_service_run_service", "service", "id"),
+)
+
+alarm = Table(
+    "alarm",
+    metadata,
+    _id(),
+    _name("rule", 64),
+    _name("object_key", 600),
+    _name("group_name", server_default=""),
+    _name("topic", server_default=""),
+    _name("state", 16),
+    _name("text", 1000),
+    _time("since"),
+    _time("changed_at"),
+    Column("bad_checks", Integer, nullable=False, server_default="0"),
+    _time("silenced_until"),
+    _time("noticed_at"),
+    _name("changed_by", server_default=""),
+    UniqueConstraint("rule", "object_key", name="uq_alarm"),
+    Index("ix_alarm_state", "state"),
+)
+
+notice = Table(
+    "notice",
+    metadata,
+    _id(),
+    Column("alarm_id", BigInteger, nullable=False),
+    _name("kind", 16),
+    _name("channel", 16),
+    _name("target", 500),
+    Column("body", long_text(), nullable=False),
+    _time("created_at"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    _time("next_try_at"),
+    _time("ended_at"),
+    _name("error", 500, server_default=""),
+    Index("ix_notice_due", "ended_at", "next_try_at"),
+)
+"""What is to be told, written with the change it tells of; `ended_at` 0 waits."""
+
+lag_limit = Table(
+    "lag_limit",
+    metadata,
+    _name("group_name", primary_key=True),
+    _name("topic", primary_key=True),
+    Column("messages", BigInteger, nullable=False),
+    Column("age_ms", BigInteger, nullable=False),
+    Column("enabled", Boolean(create_constraint=False), nullable=False, server_default=true()),
+)
+"""Limits of a group on a topic; the topic `*` stands for all of the group's."""
+
+person = Table(
+    "person",
+    metadata,
+    _name("name", 64, primary_key=True),
+    _name("password_hash"),
+    _name("role", 16),
+    _name("email", server_default=""),
+    Column("enabled", Boolean(create_constraint=False), nullable=False, server_default=true()),
+    _time("created_at"),
+)
+
+object_role = Table(
+    "object_role",
+    metadata,
+    _name("person", 64, primary_key=True),
+    _name("kind", 16, primary_key=True),
+    _name("object", primary_key=True),
+    _name("role", 16),
+    Index("ix_object_role_object", "kind", "object"),
+)
+"""What a person may do with one topic or group, beyond what the person's own role allows."""
+
+token = Table(
+    "token",
+    metadata,
+    _id(),
+    _name("person", 64),
+    _name("digest", 64),
+    _name("label", 100, server_default=""),
+    _time("created_at"),
+    _time("expires_at"),
+    UniqueConstraint("digest", name="uq_token_digest"),
+    Index("ix_token_person", "person"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    _id(),
+    _time("at"),
+    _name("actor", 100),
+    _name("action", 64),
+    _name("kind", 16),
+    _name("object", 600),
+    Column("before", long_text()),
+    Column("after", long_text()),
+    _name("reason", 500, server_default=""),
+    Column("generation", BigInteger),
+    Index("ix_audit_at", "at"),
+    Index("ix_audit_actor", "actor", "id"),
+)
+"""One row for every change a person or a service made, written in the change's own transaction."""

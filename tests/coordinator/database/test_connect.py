@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, select, text
+from tests.support import run
+
+from sparrowmq.coordinator.database import connect
+from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.database.tables import lease
+from sparrowmq.core.errors import (
+    DatabaseBusyError,
+    DatabaseError,
+    DatabaseFullError,
+    DatabaseGoneError,
+    SettingsError,
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "driver"),
+    [
+        ("sqlite:////tmp/x.db", "sqlite+pysqlite"),
+        ("postgresql://me:secret@host/mq", "postgresql+psycopg"),
+        ("postgres://me:secret@host/mq", "postgresql+psycopg"),
+        ("mysql://me:secret@host/mq", "mysql+pymysql"),
+        ("mariadb://me:secret@host/mq", "mysql+pymysql"),
+    ],
+)
+def test_the_driver_need_not_be_named_and_the_password_is_never_shown(url: str, driver: str) -> None:
+    database = Database(url)
+    try:
+        assert database.where.startswith(driver)
+        assert "secret" not in repr(database)
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [("oracle://x", "oracle://; it must be one of mariadb, mysql"), ("no address", "is not an address")],
+)
+def test_other_addresses_are_refused(url: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        Database(url)
+
+
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DatabaseError, match=r"pip install 'sparrowmq\[postgres\]'"):
+        Database("postgresql://me@host/mq")
+
+
+def test_time_moves_inside_a_transaction(database: Database) -> None:
+    with database.read() as connection:
+        first = database.now(connection)
+        assert abs(first - time.time() * 1000) < 60_000
+        while database.now(connection) == first:
+            pass
+
+
+def test_a_transaction_is_kept_whole_or_not_at_all(database: Database) -> None:
+    def add(name: str) -> None:
+        with database.write() as connection:
+            connection.execute(insert(lease).values(service=name))
+            assert name != "b"
+
+    add("a")
+    with pytest.raises(AssertionError):
+        add("b")
+    with database.read() as connection:
+        assert list(connection.execute(select(lease.c.service)).scalars()) == ["a"]
+
+
+def test_readers_do_not_wait_for_a_writer(database: Database) -> None:
+    with database.write() as writing:
+        writing.execute(insert(lease).values(service="a"))
+        with database.read() as reading:
+            assert reading.execute(select(lease.c.service)).all() == []
+
+
+def test_a_locked_database_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = database.engine.url.database
+    assert path is not None
+    monkeypatch.setattr(connect, "WAIT_SECONDS", 0.05)
+    other, impatient = sqlite3.connect(path), Database(f"sqlite:///{path}")
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        with (
+            pytest.raises(DatabaseBusyError, match="locked or has no free connection") as caught,
+            impatient.write(),
+        ):
+            pass
+        assert caught.value.retryable
+    finally:
+        other.close()
+        impatient.close()
+
+
+def test_a_full_database_says_so_and_keeps_nothing_of_it(database: Database) -> None:
+    with database.read() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+
+    def fill() -> None:
+        with database.write() as connection:
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 2}")
+            for number in range(10_000):
+                connection.execute(insert(lease).values(service=f"{number:060}"))
+
+    with pytest.raises(DatabaseFullError, match="it is full; free space on its disk, nothing of this"):
+        fill()
+    with database.read() as connection:
+        assert connection.execute(select(lease)).all() == []
+
+
+def test_a_database_that_is_nowhere_says_so(tmp_path: Path) -> None:
+    database = Database(sqlite_url(tmp_path / "no" / "such" / "folder.db"))
+    try:
+        with pytest.raises(DatabaseGoneError, match="cannot be reached"), database.read():
+            pass
+    finally:
+        database.close()
+
+
+def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_bytes(b"something else entirely, and long enough to be looked at as a header" * 20)
+    database = Database(sqlite_url(path))
+    try:
+        with pytest.raises(DatabaseError, match="file is not a database"), database.read():
+            pass
+    finally:
+        database.close()
+
+
+def test_a_wrong_statement_is_not_taken_for_something_passing(database: Database) -> None:
+    with pytest.raises(DatabaseError, match="refused the statement") as caught, database.read() as connection:
+        connection.execute(text("SELECT nonsense"))
+    assert not caught.value.retryable
+
+
+def test_calls_leave_the_loop_free(database: Database) -> None:
+    async def main() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        assert await database.run(lambda: time.sleep(0.05) or "done") == "done"
+        counting.cancel()
+        assert turns > 10
+
+    run(main())
+
+
+def test_a_start_without_the_coordinator_loads_none_of_it() -> None:
+    """The broker's process stays as small as it was."""
+    code = (
+        "import sys, sparrowmq.runtime.process, sparrowmq.cli.main\n"
+        "found = [n for n in sys.modules if n.split('.')[0] in ('sqlalchemy', 'fastapi', 'uvicorn')"
+        " or n.startswith('sparrowmq.coordinator')]\n"
+        "assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from sqlalchemy import update
+from tests.support import run, until
+
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.database.tables import lease
+from sparrowmq.coordinator.leases import table
+from sparrowmq.coordinator.leases.holder import LeaseHolder
+from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import DatabaseGoneError
+
+TIMES = LeaseTimes(ttl_ms=60_000, renew_ms=20, margin_ms=10)
+A, B = Owner("a" * 32, "one"), Owner("b" * 32, "two")
+
+
+@asynccontextmanager
+async def holding(
+    database: Database,
+    owner: Owner = A,
+    changed: Callable[[], None] = lambda: None,
+    times: LeaseTimes = TIMES,
+) -> AsyncIterator[LeaseHolder]:
+    table.ensure(database, "s")
+    holder = LeaseHolder(database, "s", owner, times, SystemClock(), changed)
+    task = asyncio.create_task(holder.run())
+    try:
+        yield holder
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def live(database: Database) -> bool:
+    with database.read() as connection:
+        found = table.row(connection, "s")
+    return found is not None and found.live
+
+
+@pytest.mark.proves("pmq:L5", "pmq:L8")
+def test_it_leads_at_once_and_gives_the_lease_back_at_its_end(database: Database) -> None:
+    async def main() -> None:
+        changes: list[int | None] = []
+        async with holding(database, changed=lambda: changes.append(holder.epoch)) as holder:
+            assert await until(lambda: holder.epoch) == 1
+            assert live(database)
+            assert repr(holder) == "<LeaseHolder s epoch=1>"
+        assert changes == [1, None]
+        assert not live(database)
+
+    run(main())
+
+
+@pytest.mark.proves("pmq:L6", "pmq:1.4")
+def test_another_takes_over_when_it_is_handed_over(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with holding(database) as first:
+            await until(lambda: first.epoch)
+            async with holding(database, B) as second:
+                with database.write() as connection:
+                    table.hand_over(connection, "s", 60_000)
+                assert await until(lambda: second.epoch) == 3
+                await until(lambda: first.epoch is None)
+                assert "s: somebody else leads now; its work stops" in caplog.text
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+
+
+@pytest.mark.proves("pmq:L3", "pmq:L4")
+def test_a_closed_gate_lets_go_and_an_open_one_claims_again(database: Database) -> None:
+    async def main() -> None:
+        async with holding(database) as holder:
+            await until(lambda: holder.epoch)
+            holder.enabled = False
+            holder.wake()
+            await until(lambda: not live(database))
+            assert holder.epoch is None
+            holder.enabled = True
+            holder.wake()
+            assert await until(lambda: holder.epoch) == 2
+
+    run(main())
+
+
+@pytest.mark.proves("pmq:L2")
+def test_an_overdue_step_lets_the_lease_run_out(database: Database) -> None:
+    async def main() -> None:
+        async with holding(database, times=LeaseTimes(ttl_ms=200, renew_ms=50, margin_ms=20)) as holder:
+            await until(lambda: holder.epoch)
+            holder.step_deadline = 0.0
+            await until(lambda: holder.epoch is None)
+            await until(lambda: not live(database))
+            holder.step_deadline = None
+            await until(lambda: holder.epoch)
+
+    run(main())
+
+
+@pytest.mark.proves("pmq:L9", "pmq:L10")
+def test_without_database_it_stops_by_its_own_clock(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        def gone(*_: object) -> bool:
+            raise DatabaseGoneError("the database is gone")
+
+        async with holding(database, times=LeaseTimes(ttl_ms=300, renew_ms=50, margin_ms=20)) as holder:
+            await until(lambda: holder.epoch)
+            with monkeypatch.context() as patched:
+                patched.setattr(table, "renew", gone)
+                patched.setattr(table, "claim", gone)
+                await until(lambda: holder.epoch is None)
+                await until(lambda: "the lease ended before it could be renewed" in caplog.text)
+            assert await until(lambda: holder.epoch) == 2
+        assert "s: renew failed: the database is gone" in caplog.text
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+
+
+def test_a_lease_that_was_taken_stops_the_work(database: Database) -> None:
+    async def main() -> None:
+        changes: list[int | None] = []
+        async with holding(database, changed=lambda: changes.append(holder.epoch)) as holder:
+            await until(lambda: holder.epoch)
+            with database.write() as connection:
+                connection.execute(update(lease).values(owner_id=B.id, epoch=9))
+            await until(lambda: changes == [1, None])
+
+    run(main())

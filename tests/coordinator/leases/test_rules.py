@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.coordinator.leases import rules
+from sparrowmq.coordinator.leases.rules import Action, Candidate, Holding, LeaseTimes, decide
+from sparrowmq.core.errors import SettingsError
+
+TIMES = LeaseTimes(ttl_ms=15_000, renew_ms=5_000, margin_ms=2_000)
+HELD = rules.won(100.0, 7, TIMES)
+
+
+@pytest.mark.proves("pmq:1.6")
+def test_a_lease_counts_from_before_the_question_and_ends_by_the_margin_earlier() -> None:
+    assert HELD.holding == Holding(7, 113.0, 105.0)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "now", "enabled", "overdue", "action"),
+    [
+        (Candidate(), 0.0, True, False, Action.CLAIM),
+        (Candidate(None, 5.0), 4.9, True, False, Action.WAIT),
+        (Candidate(None, 5.0), 5.0, True, False, Action.CLAIM),
+        (Candidate(), 0.0, False, False, Action.WAIT),
+        (Candidate(), 0.0, True, True, Action.WAIT),
+        (HELD, 104.9, True, False, Action.WAIT),
+        (HELD, 105.0, True, False, Action.RENEW),
+        (HELD, 112.9, True, True, Action.WAIT),
+        (HELD, 104.0, False, False, Action.RELEASE),
+        (HELD, 113.0, True, False, Action.STOP),
+        (HELD, 113.0, False, True, Action.STOP),
+    ],
+)
+@pytest.mark.proves("pmq:L2", "pmq:L3", "pmq:L4", "pmq:L9")
+def test_what_is_done(candidate: Candidate, now: float, enabled: bool, overdue: bool, action: Action) -> None:
+    assert decide(candidate, now, enabled=enabled, overdue=overdue) is action
+
+
+def test_who_missed_it_asks_one_interval_later() -> None:
+    assert rules.missed(10.0, TIMES) == Candidate(None, 15.0)
+
+
+def test_no_answer_keeps_a_lease_as_long_as_it_runs() -> None:
+    after = rules.unanswered(HELD, 106.0, TIMES)
+    assert after.holding == Holding(7, 113.0, 107.25)
+    assert rules.unanswered(Candidate(), 106.0, TIMES) == Candidate(None, 107.25)
+
+
+def test_who_leads() -> None:
+    assert rules.leads(HELD, 112.9)
+    assert not rules.leads(HELD, 113.0)
+    assert not rules.leads(Candidate(), 0.0)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6))
+@pytest.mark.proves("pmq:1.2")
+def test_times_outlast_a_lost_renewal_or_are_refused(ttl: int, renew: int, margin: int) -> None:
+    if ttl >= 2 * renew + margin:
+        assert rules.won(0.0, 1, LeaseTimes(ttl, renew, margin)).holding is not None
+    else:
+        with pytest.raises(SettingsError, match=f"leaseTime={ttl}, leaseRenewInterval={renew}"):
+            LeaseTimes(ttl, renew, margin)
+
+
+@given(st.floats(0, 100), st.floats(0, 100))
+def test_waiting_ends_where_the_decision_may_change(sent: float, later: float) -> None:
+    candidate = rules.won(sent, 1, TIMES)
+    now = sent + later
+    wait = rules.wait_seconds(candidate, now)
+    if decide(candidate, now, enabled=True, overdue=False) is Action.WAIT:
+        assert wait > 0
+        assert decide(candidate, now + wait + 1e-6, enabled=True, overdue=False) is not Action.WAIT
+    else:
+        assert wait == 0

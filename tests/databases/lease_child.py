@@ -1,0 +1,52 @@
+"""A coordinator that does nothing but lead and write: started, killed and frozen by test_processes.py.
+
+    python lease_child.py URL
+
+Each write is an audit entry with the epoch, in a transaction that checks the lease first, as every leader's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+
+from sparrowmq.coordinator.audit import Actor, record
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.leases import table
+from sparrowmq.coordinator.leases.holder import LeaseHolder
+from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import DatabaseError, LeaseLostError
+
+TIMES = LeaseTimes(ttl_ms=1500, renew_ms=400, margin_ms=200)
+SERVICE = "service"
+
+
+async def main(url: str) -> None:
+    database = Database(url, idle_seconds=1)
+    owner = Owner(secrets.token_hex(16), str(os.getpid()))
+    holder = LeaseHolder(database, SERVICE, owner, TIMES, SystemClock(), lambda: None)
+    running = asyncio.create_task(holder.run())
+    # Ends with the one who started it.
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), lambda: os._exit(0))
+    print("ready", flush=True)
+    while not running.done():
+        epoch = holder.epoch
+        if epoch is not None:
+            try:
+                await database.run(lambda epoch=epoch: write(database, owner, epoch))
+            except (DatabaseError, LeaseLostError):
+                holder.wake()
+        await asyncio.sleep(0.005)
+
+
+def write(database: Database, owner: Owner, epoch: int) -> None:
+    with database.write() as connection:
+        table.guard(connection, SERVICE, owner, epoch)
+        record(connection, Actor(owner.label, generation=epoch), "write", ("service", SERVICE))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
