@@ -1,0 +1,361 @@
+"""Who reads which queue of a managed group: decided for all members at once, and explained (pmq:3.14).
+
+A plan is a value made of values: queues, members, rules and the plan before. Whoever makes it from the same
+input makes the same plan, whatever the order things come in, so a new leader goes on where the old one was.
+
+* Balanced: of every topic, members have as many queues as each other, or one more or less.
+* Sticky: no plan that is balanced leaves more queues where they are. What is left open, who gets the one
+  more, goes to those who got it least often over all topics.
+* Numbered: a plan that changes any queue has the next generation, and so have the queues it changes. The
+  others keep theirs: nobody is asked to stop them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from sortedcontainers import SortedList
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+
+MEMBERS_MAX: Final = 10_000
+"""The most that `maximum` may be: a number nobody needs, but a typing error may make."""
+LIST_MAX: Final = 1000
+"""Entries of one list; every member is compared with each of them."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Somebody who asks for queues. `address` is `host` or `host:port`, `joined` orders by seniority."""
+
+    client_id: str
+    address: str = ""
+    joined: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who may have queues. Lists hold addresses and networks; an empty `allow` lets everybody in.
+
+    `maximum` is how many members may have queues at once, the longest ones first; 0: all.
+    """
+
+    allow: tuple[Network, ...] = ()
+    deny: tuple[Network, ...] = ()
+    maximum: int = 0
+
+    @classmethod
+    def parse(cls, *, allow: Iterable[str] = (), deny: Iterable[str] = (), maximum: int = 0) -> Rules:
+        """Rules of texts like `10.0.0.5` and `10.1.0.0/16`. Raises `SettingsError` for what is none."""
+        if not 0 <= maximum <= MEMBERS_MAX:
+            raise SettingsError(f"maximum={maximum} is out of range: 0 (no limit) to {MEMBERS_MAX} members")
+        return cls(_networks("allow", allow), _networks("deny", deny), maximum)
+
+
+def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
+    found = []
+    for text in texts:
+        try:
+            found.append(ipaddress.ip_network(text.strip(), strict=False))
+        except ValueError:
+            raise SettingsError(
+                f"{name}: {text!r} is neither an address nor a network; write 10.0.0.5 or 10.1.0.0/16"
+            ) from None
+    if len(found) > LIST_MAX:
+        raise SettingsError(
+            f"{name} has {len(found)} entries, the limit is {LIST_MAX}; join them to networks"
+        )
+    return tuple(found)
+
+
+class Standing(Enum):
+    """What a member is for the plan."""
+
+    ACTIVE = "active"
+    STANDBY = "standby"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A member's standing, and the rule that made it; `reason` is empty for the active."""
+
+    client_id: str
+    standing: Standing
+    reason: str = ""
+
+
+class Why(Enum):
+    """Why a queue is where the plan puts it."""
+
+    KEPT = "kept"
+    NEW = "new"
+    OWNER_LEFT = "owner left"
+    OWNER_NOT_ADMITTED = "owner not admitted"
+    SHARED = "shared out"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQueue:
+    """A queue, who has it from `generation` on (None: nobody), and who had it before."""
+
+    queue: MessageQueue
+    owner: str | None
+    generation: int
+    previous: str | None
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A group's division; `queues` are sorted, `members` in order of seniority."""
+
+    group: str
+    generation: int = 0
+    members: tuple[Admission, ...] = ()
+    queues: tuple[PlannedQueue, ...] = ()
+    _index: dict[MessageQueue, PlannedQueue] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        self._index.update((one.queue, one) for one in self.queues)
+        assert len(self._index) == len(self.queues), "a plan names every queue once"
+
+    def find(self, queue: MessageQueue) -> PlannedQueue | None:
+        """What is planned for `queue`."""
+        return self._index.get(queue)
+
+    @property
+    def moved(self) -> list[PlannedQueue]:
+        """Queues that change hands: somebody has to stop reading them."""
+        return [one for one in self.queues if one.previous is not None and one.previous != one.owner]
+
+    def of(self, client_id: str) -> list[MessageQueue]:
+        """A member's queues."""
+        return [one.queue for one in self.queues if one.owner == client_id]
+
+
+def observed(group: str, owners: Mapping[MessageQueue, str]) -> Plan:
+    """The division found in a group that nobody planned, as what a first plan starts from."""
+    queues = (PlannedQueue(queue, owner, 0, owner, Why.KEPT) for queue, owner in sorted(owners.items()))
+    return Plan(group, queues=tuple(queues))
+
+
+def make_plan(
+    group: str,
+    queues: Iterable[MessageQueue],
+    candidates: Iterable[Candidate],
+    *,
+    rules: Rules = Rules(),
+    before: Plan | None = None,
+) -> Plan:
+    """The division of `queues` among the members that `rules` admit.
+
+    `before` is the plan in force. The same generation comes back when no queue changes. Members with one id
+    count once, as the one that joined first.
+    """
+    start = Plan(group) if before is None else before
+    admissions = admit(candidates, rules)
+    active = [one.client_id for one in admissions if one.standing is Standing.ACTIVE]
+    by_topic: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in sorted(set(queues)):
+        by_topic[queue.topic].append(queue)
+    owners: dict[MessageQueue, str | None] = {}
+    dealer = _Dealer(active)
+    for topic in sorted(by_topic):
+        owners.update(dealer.deal(by_topic[topic], start))
+    changed = len(owners) != len(start.queues) or any(
+        (known := start.find(queue)) is None or known.owner != owner for queue, owner in owners.items()
+    )
+    generation = start.generation + changed
+    known_ids = {one.client_id for one in admissions}
+    admitted = frozenset(active)
+    planned = (
+        _planned(queue, owner, start, generation, known_ids, admitted) for queue, owner in owners.items()
+    )
+    return Plan(group, generation, tuple(admissions), tuple(planned))
+
+
+def _planned(
+    queue: MessageQueue,
+    owner: str | None,
+    start: Plan,
+    generation: int,
+    known: set[str],
+    active: frozenset[str],
+) -> PlannedQueue:
+    """What the plan says of one queue, and why."""
+    before = start.find(queue)
+    previous = None if before is None else before.owner
+    if before is not None and previous == owner:
+        why = Why.NOBODY if owner is None else Why.KEPT
+        return PlannedQueue(queue, owner, before.generation, previous, why)
+    if owner is None:
+        why = Why.NOBODY
+    elif previous is None:
+        why = Why.NEW
+    elif previous not in known:
+        why = Why.OWNER_LEFT
+    else:
+        why = Why.SHARED if previous in active else Why.OWNER_NOT_ADMITTED
+    return PlannedQueue(queue, owner, generation, previous, why)
+
+
+# Who takes part
+
+
+def admit(candidates: Iterable[Candidate], rules: Rules) -> list[Admission]:
+    """Everybody's standing, in order of seniority: lists first, deny before allow, then the maximum."""
+    seen: set[str] = set()
+    found: list[Admission] = []
+    room = rules.maximum or MEMBERS_MAX
+    for candidate in sorted(candidates, key=lambda one: (one.joined, one.client_id)):
+        if candidate.client_id in seen:
+            continue
+        seen.add(candidate.client_id)
+        reason = _rejected(candidate, rules)
+        if reason:
+            found.append(Admission(candidate.client_id, Standing.REJECTED, reason))
+        elif room:
+            room -= 1
+            found.append(Admission(candidate.client_id, Standing.ACTIVE))
+        else:
+            reason = f"{rules.maximum or MEMBERS_MAX} members that joined before have the queues"
+            found.append(Admission(candidate.client_id, Standing.STANDBY, reason))
+    return found
+
+
+def _rejected(candidate: Candidate, rules: Rules) -> str:
+    """The list that keeps a member out; empty when none does."""
+    if not rules.deny and not rules.allow:
+        return ""
+    address = _address(candidate.address)
+    if address is None:
+        return f"its address {candidate.address!r} is not known, and the group has lists of addresses"
+    for network in rules.deny:
+        if address in network:
+            return f"deny list: {address} is in {network}"
+    if rules.allow and not any(address in network for network in rules.allow):
+        return f"allow list: {address} is not on it"
+    return ""
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    host = text
+    if text.startswith("["):
+        host = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        host = text.partition(":")[0]
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = getattr(found, "ipv4_mapped", None)
+    return found if mapped is None else ipaddress.IPv4Address(int(mapped))
+
+
+# Who gets what
+
+
+class _Dealer:
+    """Deals topic after topic to the same members.
+
+    Everybody gets the same number of a topic's queues; what remains are extras, at most one for each. Those
+    who hold more than the number already get extras first, because that saves moves; then those who got
+    fewest so far, over all topics.
+    """
+
+    def __init__(self, members: Iterable[str]) -> None:
+        self._extras = dict.fromkeys(sorted(members), 0)
+        self._fewest: SortedList[tuple[int, str]] = SortedList((0, member) for member in self._extras)
+
+    def deal(self, queues: Sequence[MessageQueue], before: Plan) -> dict[MessageQueue, str | None]:
+        """Owners of one topic's sorted queues."""
+        if not self._extras:
+            return dict.fromkeys(queues)
+        share, rest = divmod(len(queues), len(self._extras))
+        held: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            known = before.find(queue)
+            if known is not None and known.owner in self._extras:
+                assert known.owner is not None
+                held[known.owner].append(queue)
+        extra = self._choose(rest, [member for member, own in held.items() if len(own) > share])
+        owners: dict[MessageQueue, str | None] = dict.fromkeys(queues)
+        wanting: list[str] = []
+        for member in self._extras if share else sorted(extra):
+            room = share + (member in extra)
+            kept = held[member][:room] if member in held else []
+            owners.update(dict.fromkeys(kept, member))
+            wanting += [member] * (room - len(kept))
+        free = (queue for queue, owner in owners.items() if owner is None)
+        owners.update(zip(free, wanting, strict=True))
+        return owners
+
+    def _choose(self, count: int, holders: Iterable[str]) -> set[str]:
+        """The members that get one queue more than the others, and count it."""
+        first = sorted(holders, key=lambda member: (self._extras[member], member))[:count]
+        chosen = set(first)
+        for _, member in self._fewest:
+            if len(chosen) == count:
+                break
+            chosen.add(member)
+        assert len(chosen) == count, "no more extras than members"
+        for member in chosen:
+            number = self._extras[member]
+            self._fewest.remove((number, member))
+            self._fewest.add((number + 1, member))
+            self._extras[member] = number + 1
+        return chosen
+
+
+# Explaining
+
+
+def explain(plan: Plan) -> dict[MessageQueue, str]:
+    """For every queue, in a sentence, why it is where it is."""
+    active = sum(one.standing is Standing.ACTIVE for one in plan.members)
+    standings = {one.client_id: one for one in plan.members}
+    totals: dict[str, int] = defaultdict(int)
+    had: dict[tuple[str, str | None], int] = defaultdict(int)
+    for one in plan.queues:
+        totals[one.queue.topic] += 1
+        had[one.queue.topic, one.previous] += 1
+    found = {}
+    for one in plan.queues:
+        topic, total = one.queue.topic, totals[one.queue.topic]
+        share = _share_text(total, active)
+        if one.why is Why.KEPT:
+            text = f"stays with {one.owner}; {share}"
+        elif one.why is Why.NEW:
+            text = f"had no owner; {share}"
+        elif one.why is Why.OWNER_LEFT:
+            text = f"{one.previous} left the group; {share}"
+        elif one.why is Why.OWNER_NOT_ADMITTED:
+            assert one.previous is not None
+            standing = standings[one.previous]
+            text = f"{one.previous} is {standing.standing.value} ({standing.reason}); {share}"
+        elif one.why is Why.SHARED:
+            text = f"{one.previous} had {had[topic, one.previous]} of {total}; {share}"
+        else:
+            text = "no member may have queues" if plan.members else "the group has no members"
+        found[one.queue] = text
+    return found
+
+
+def _share_text(total: int, active: int) -> str:
+    """How many queues of a topic each of `active` members has; nothing without any."""
+    if not active:
+        return ""
+    share, rest = divmod(total, active)
+    return f"each of {active} has {share} to {share + 1}" if rest else f"each of {active} has {share}"
