@@ -1,0 +1,84 @@
+"""A member's grants: leases by its own clock, leaving, releasing, answers that come late."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.core.errors import InvalidStateError
+from sparrowmq.core.grants import Changes, Grants, Orders, Report
+from sparrowmq.core.message import MessageQueue
+
+A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+
+
+def held(*queues: MessageQueue, generation: int = 3) -> Grants:
+    grants = Grants()
+    grants.obey(Orders(10, 8.0, dict.fromkeys(queues, generation)), sent=100.0)
+    return grants
+
+
+@pytest.mark.proves("MUST-72")
+def test_a_lease_counts_from_when_the_request_was_sent() -> None:
+    grants = held(A)
+    assert grants.lease_end == 108.0
+    assert grants.may_start(A, 3, 107.9)
+    assert not grants.may_start(A, 3, 108.0)
+    assert not grants.may_start(A, 2, 101.0)
+    assert not grants.may_start(B, 3, 101.0)
+    grants.obey(Orders(10, 8.0, {A: 3}), sent=99.0)
+    assert grants.lease_end == 108.0, "an answer to an older request takes nothing away"
+
+
+def test_nothing_may_start_before_the_first_answer() -> None:
+    grants = Grants()
+    assert not grants.may_start(A, 0, 0.0)
+    assert grants.expire(0.0) == ()
+    assert grants.report() == Report(1, 0)
+
+
+def test_a_revoked_queue_leaves_is_released_and_forgotten_when_the_coordinator_knows() -> None:
+    grants = held(A, B)
+    changes = grants.obey(Orders(11, 8.0, {B: 3}, {A: 3}), sent=101.0)
+    assert changes == Changes({}, (A,))
+    assert not grants.may_start(A, 3, 101.0)
+    assert grants.may_start(B, 3, 101.0)
+    assert grants.generation(A) == 3, "its last commit needs it"
+    assert grants.report() == Report(1, 11)
+    grants.released(A)
+    assert grants.generation(A) is None
+    assert grants.report() == Report(2, 11, {A: 3})
+    assert grants.obey(Orders(11, 8.0, {B: 3}, {A: 3}), sent=102.0) == Changes()
+    assert grants.report() == Report(3, 11, {A: 3}), "said until it is no longer asked for"
+    assert grants.obey(Orders(12, 8.0, {B: 3}), sent=103.0) == Changes()
+    assert grants.report() == Report(4, 12)
+    with pytest.raises(InvalidStateError, match="T/b/0 is not held, not leaving"):
+        grants.released(A)
+
+
+def test_a_queue_that_comes_back_begins_when_its_old_life_is_over() -> None:
+    grants = held(A)
+    assert grants.obey(Orders(11, 8.0, {A: 5}), sent=101.0) == Changes({}, (A,))
+    assert grants.obey(Orders(11, 8.0, {A: 5}), sent=102.0) == Changes()
+    grants.released(A)
+    assert grants.obey(Orders(11, 8.0, {A: 5}), sent=103.0) == Changes({A: 5})
+    assert grants.may_start(A, 5, 104.0)
+    assert not grants.may_start(A, 3, 104.0)
+
+
+def test_answers_that_were_overtaken_change_nothing() -> None:
+    grants = held(A)
+    assert grants.obey(Orders(9, 8.0, {B: 2}), sent=105.0) == Changes()
+    assert grants.lease_end == 108.0
+    assert grants.may_start(A, 3, 105.0)
+
+
+def test_when_the_lease_is_over_all_leaves_and_may_come_back_under_the_same_generation() -> None:
+    grants = held(A, B)
+    assert grants.expire(107.9) == ()
+    assert grants.expire(108.0) == (A, B)
+    assert grants.expire(109.0) == ()
+    with pytest.raises(InvalidStateError, match="held, not leaving"):
+        held(A).released(A)
+    grants.released(A)
+    assert grants.obey(Orders(10, 8.0, {A: 3, B: 3}), sent=110.0) == Changes({A: 3})
+    assert not grants.may_start(B, 3, 111.0), "what leaves has to be released first"
