@@ -34,6 +34,7 @@ PARTS = {
         "admin_groups:GroupAdmin",
         "admin_holds:HoldAdmin",
         "admin_names:NameServerAdmin",
+        "admin_policies:PolicyAdmin",
         "admin_trace:TraceAdmin",
     )
 }

@@ -16,6 +16,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparrowmq.client.admin_policies import (
+        GroupPolicies,
+        GroupPolicy,
+        PauseRule,
+        QueueGrant,
+    )
     from sparrowmq.client.admin_types import (
         AccessGrant,
         AccessUser,
@@ -169,6 +175,8 @@ __all__ = [
     "FilterMessageHook",
     "GroupConnections",
     "GroupMemberInfo",
+    "GroupPolicies",
+    "GroupPolicy",
     "HalfMessage",
     "HoldStatus",
     "Hook",
@@ -183,6 +191,7 @@ __all__ = [
     "MessageType",
     "NoNameServerError",
     "NoRouteError",
+    "PauseRule",
     "Producer",
     "ProducerSettings",
     "ProtocolError",
@@ -193,6 +202,7 @@ __all__ = [
     "PullSettings",
     "PullStatus",
     "PushConsumer",
+    "QueueGrant",
     "QueueProgress",
     "QueueStatus",
     "Rate",
@@ -242,6 +252,7 @@ _HOMES = {
     "sparrowmq.client.lifecycle": "State",
     "sparrowmq.client.outcomes": "ConsumeResult Retry",
     "sparrowmq.client.publish": "select_by_hash select_by_random",
+    "sparrowmq.client.admin_policies": "GroupPolicies GroupPolicy PauseRule QueueGrant",
     "sparrowmq.client.admin_types": (
         "AccessGrant AccessUser BrokerStatus DeadLetterStatus GroupConnections GroupMemberInfo HoldStatus "
         "MemberStatus "

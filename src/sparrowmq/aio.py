@@ -6,6 +6,12 @@ Objects belong to the event loop they are started on. Values, errors and setting
 from sparrowmq.client.admin import (
     Admin,
 )
+from sparrowmq.client.admin_policies import (
+    GroupPolicies,
+    GroupPolicy,
+    PauseRule,
+    QueueGrant,
+)
 from sparrowmq.client.admin_types import (
     AccessGrant,
     AccessUser,
@@ -160,6 +166,8 @@ __all__ = [
     "FilterMessageHook",
     "GroupConnections",
     "GroupMemberInfo",
+    "GroupPolicies",
+    "GroupPolicy",
     "HalfMessage",
     "HoldStatus",
     "Hook",
@@ -174,6 +182,7 @@ __all__ = [
     "MessageType",
     "NoNameServerError",
     "NoRouteError",
+    "PauseRule",
     "Producer",
     "ProducerSettings",
     "ProtocolError",
@@ -184,6 +193,7 @@ __all__ = [
     "PullSettings",
     "PullStatus",
     "PushConsumer",
+    "QueueGrant",
     "QueueProgress",
     "QueueStatus",
     "Rate",

@@ -11,10 +11,12 @@ from typing import Any
 from tests.broker.doubles import FakeClock, FakeConnection, FakeRegistration
 
 from sparrowmq.broker.clients import ClientTable
+from sparrowmq.broker.fence_calls import Fence
 from sparrowmq.broker.filters import ConsumerFilters
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
 from sparrowmq.broker.inner import InnerStore
+from sparrowmq.broker.locks import QueueLocks
 from sparrowmq.broker.pulling import PullPath
 from sparrowmq.broker.send_back import DirectRetry
 from sparrowmq.broker.sending import SendPath
@@ -74,8 +76,24 @@ class Rig:
         )
         self.registration = FakeRegistration()
         self.locked: set[str] = set()
+        self.locks = QueueLocks(self.clock)
+        self.fence = Fence(
+            ConfigFile(config / "groupPolicies.json"),
+            self.settings.broker_name,
+            self.clients,
+            self.locks,
+            self.clock,
+            pool=self.pool,
+        )
         self.pulling = PullPath(
-            self.settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.filters
+            self.settings,
+            self.store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.filters,
+            self.fence,
         )
         self.inner = InnerStore(
             self.store,

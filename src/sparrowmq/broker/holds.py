@@ -64,6 +64,10 @@ class HoldTable:
         """Remove and return the pulls of a topic that is being deleted."""
         return self._take_where(lambda held: held.queue.topic == topic)
 
+    def take_group(self, group: str) -> list[HeldPull]:
+        """Remove and return the pulls of a consumer group."""
+        return self._take_where(lambda held: held.frame.fields.consumer_group == group)
+
     def _take_where(self, gone: Callable[[HeldPull], bool]) -> list[HeldPull]:
         taken: list[HeldPull] = []
         for queue in list(self._by_queue):

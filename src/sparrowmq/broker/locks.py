@@ -72,6 +72,14 @@ class QueueLocks:
         if not held:
             del self._groups[group]
 
+    def drop(self, group: str, queues: Iterable[MessageQueue]) -> None:
+        """End locks, whoever has them: the queues have other owners now."""
+        held = self._groups.get(group, {})
+        for queue in queues:
+            held.pop(queue, None)
+        if group in self._groups and not held:
+            del self._groups[group]
+
     def is_ordered(self, group: str) -> bool:
         """Whether the group holds any lock that has not run out (broker:6.6)."""
         now = self._clock.monotonic()

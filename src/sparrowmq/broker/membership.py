@@ -149,6 +149,12 @@ class Membership:
         else:
             self._changed.update(dict.fromkeys(group.name for group in groups))
 
+    def tell(self, name: str) -> None:
+        """Have a group's members look at their queues again (40), at once."""
+        group = self._clients.consumers.get(name)
+        if group is not None:
+            self._tell([group])
+
     def tell_changes(self) -> None:
         """Tell of the changes that were gathered; called every 15 s (`realTimeNotifyConsumerChange`)."""
         changed, self._changed = self._changed, {}

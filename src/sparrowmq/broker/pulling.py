@@ -25,6 +25,7 @@ from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.broker.clients import ClientTable
+    from sparrowmq.broker.fence_calls import Fence
     from sparrowmq.broker.filters import ConsumerFilters
     from sparrowmq.broker.groups import GroupTable
     from sparrowmq.broker.topics import TopicTable
@@ -89,8 +90,11 @@ class PullPath:
         clients: ClientTable,
         offsets: ConsumerOffsets,
         filters: ConsumerFilters,
+        fence: Fence,
     ) -> None:
         self._settings = settings
+        self._fence = fence
+        self._managed = fence.groups
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -99,6 +103,7 @@ class PullPath:
         self._inquiry = Inquiry(clients, filters)
         self._filters = filters
         self._holds = HoldTable()
+        self._resting = HoldTable()
         self._occasional = OccasionalLog(log)
         self._taken: dict[tuple[ConsumeQueue, str], list[int]] = {}
         self._count_max = settings.max_transfer_count_on_message_in_memory
@@ -117,7 +122,7 @@ class PullPath:
     @property
     def held(self) -> int:
         """How many pulls wait."""
-        return self._holds.count
+        return self._holds.count + self._resting.count
 
     def pull(self, connection: Connection, frame: PullFrame) -> None:
         """Answer one pull, or hold it."""
@@ -130,6 +135,8 @@ class PullPath:
                     f"{UNSENT_BYTES_MAX}; read them before pulling more",
                 )
             queue, wanted = self._check(fields)
+            if self._managed and fields.consumer_group in self._managed:
+                self._check_fence(fields)
         except Refused as refused:
             _refuse(connection, frame, refused)
             if refused.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
@@ -139,7 +146,40 @@ class PullPath:
             return
         if fields.sys_flag & COMMIT and fields.commit_offset >= 0:
             self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
+        if self._managed and self._rests(fields):
+            self._rest(connection, frame, queue, wanted)
+            return
         self._answer(connection, frame, queue, wanted, may_hold=bool(fields.sys_flag & SUSPEND))
+
+    def recheck(self, group: str) -> None:
+        """A group's policy changed: its held pulls are refused, rest or go on waiting, as that says now."""
+        held = [*self._holds.take_group(group), *self._resting.take_group(group)]
+        for one in held:
+            if one.connection.closed:
+                continue
+            try:
+                self._check_fence(one.frame.fields)
+            except Refused as refused:
+                _refuse(one.connection, one.frame, refused)
+                continue
+            if self._rests(one.frame.fields):
+                self._resting.park(one)
+            else:
+                self._retry(one, expired=False)
+
+    def _check_fence(self, fields: PullFields) -> None:
+        text = self._fence.refusal(fields.consumer_group, fields.topic, fields.queue_id, fields.generation)
+        if text:
+            raise Refused(ResponseCode.GENERATION_FENCED, text)
+
+    def _rests(self, fields: PullFields) -> bool:
+        return self._fence.is_paused(fields.consumer_group, fields.topic, fields.queue_id)
+
+    def _rest(self, connection: Connection, frame: PullFrame, queue: ConsumeQueue, wanted: Wanted) -> None:
+        """Hold a pull of a paused queue for as long as it may be held, whatever arrives."""
+        held = self._held(connection, frame, queue, wanted)
+        if not (frame.fields.sys_flag & SUSPEND and self._resting.park(held)):
+            _answer_resting(held)
 
     def wake(self, queues: set[ConsumeQueue]) -> None:
         """Messages arrived in `queues`: answer the pulls that wait there and want one of them."""
@@ -173,18 +213,31 @@ class PullPath:
         return True
 
     def expire(self) -> None:
-        """Answer the held pulls whose time is up; called about once a second."""
-        for held in self._holds.take_expired(time.monotonic()):
+        """Answer the held pulls whose time is up, or whose pause is; called about once a second."""
+        now = time.monotonic()
+        for held in self._holds.take_expired(now):
             self._retry(held, expired=True)
+        if not self._resting.count:
+            return
+        for held in self._resting.take_expired(now):
+            _answer_resting(held)
+        for held in self._resting.take_expired(float("inf")):
+            if self._rests(held.frame.fields):
+                self._resting.park(held)
+            else:
+                self._retry(held, expired=False)
 
     def drop_connection(self, connection: Connection) -> None:
         """Forget the held pulls of a connection that is gone."""
         self._holds.drop_connection(connection)
+        self._resting.drop_connection(connection)
 
     def release(self, topic: str | None = None) -> None:
         """Answer the held pulls of a topic, or all, because it goes or the broker stops."""
         for held in self._holds.drop_topic(topic) if topic else self._holds.take_expired(float("inf")):
             self._retry(held, expired=True)
+        for held in self._resting.drop_topic(topic) if topic else self._resting.take_expired(float("inf")):
+            _answer_resting(held)
 
     def _retry(self, held: HeldPull, *, expired: bool) -> None:
         if held.connection.closed:
@@ -375,11 +428,25 @@ class PullPath:
         queue: ConsumeQueue,
         wanted: Wanted,
     ) -> bool:
+        return self._holds.park(self._held(connection, frame, queue, wanted))
+
+    def _held(
+        self, connection: Connection, frame: PullFrame, queue: ConsumeQueue, wanted: Wanted
+    ) -> HeldPull:
         seconds = frame.fields.suspend_timeout_millis / 1000
         if not self._settings.long_polling_enable:
             seconds = self._settings.short_polling_time_mills / 1000
         deadline = time.monotonic() + min(max(0.0, seconds), HOLD_SECONDS_MAX)
-        return self._holds.park(HeldPull(connection, frame, queue, wanted, deadline))
+        return HeldPull(connection, frame, queue, wanted, deadline)
+
+
+def _answer_resting(held: HeldPull) -> None:
+    """Nothing new, as far as a paused group knows."""
+    if held.connection.closed:
+        return
+    queue, offset = held.queue, held.frame.fields.queue_offset
+    code, low, high = ResponseCode.PULL_NOT_FOUND, queue.min_offset, queue.max_offset
+    held.connection.write(pull_answer(code, held.frame.opaque, offset, low, high, b"PAUSED", 0))
 
 
 def _unreadable(error: StoreError) -> Refused:

@@ -18,6 +18,7 @@ from sparrowmq.broker.chunk import ChunkHandler
 from sparrowmq.broker.clients import ClientTable
 from sparrowmq.broker.delayed import DelayedMessages
 from sparrowmq.broker.exchange import Exchange
+from sparrowmq.broker.fence_calls import Fence
 from sparrowmq.broker.filters import ConsumerFilters, FilterCheck
 from sparrowmq.broker.flushing import Flusher
 from sparrowmq.broker.groups import GroupTable
@@ -208,6 +209,14 @@ class Broker:
         )
         self._clients = ClientTable()
         self._locks = QueueLocks(clock)
+        self._fence = Fence(
+            ConfigFile(config / "groupPolicies.json"),
+            settings.broker_name,
+            self._clients,
+            self._locks,
+            clock,
+            pool=self._pool,
+        )
 
     def _make_registration(self) -> Registration:
         settings = self.settings
@@ -238,7 +247,14 @@ class Broker:
             queue_interval=settings.flush_interval_consume_queue / 1000,
         )
         self._pulling = PullPath(
-            settings, store, self._topics, self._groups, self._clients, self._offsets, self._filters
+            settings,
+            store,
+            self._topics,
+            self._groups,
+            self._clients,
+            self._offsets,
+            self._filters,
+            self._fence,
         )
         self._inner = InnerStore(
             store, self._topics, self._flusher, clock, wake=self._pulling.wake, topic_made=topic_made
@@ -289,6 +305,7 @@ class Broker:
             topic_made=self._registration.changed_soon,
             at_once=self.settings.real_time_notify_consumer_change,
         )
+        self._fence.changed = self._policy_changed
         self._exchange = Exchange(
             self.settings,
             store,
@@ -335,7 +352,7 @@ class Broker:
             self._registration,
             counts,
         )
-        return {
+        handlers = {
             **gate_handlers(self._gate, settings, self.address),
             Code.SEND_MESSAGE: self._sending.handle,
             Code.SEND_MESSAGE_V2: self._sending.handle,
@@ -372,6 +389,12 @@ class Broker:
             **self._delayed.handlers(),
             **self._exchange.handlers(),
         }
+        return self._fence.guard(handlers, self._inner)
+
+    def _policy_changed(self, group: str) -> None:
+        """What a group may do changed: its held pulls and its members learn of it."""
+        self._pulling.recheck(group)
+        self._membership.tell(group)
 
     def _pull(self, connection: Connection, command: Command) -> None:
         """A pull whose header is not written as Java writes it; answers by itself."""

@@ -16,6 +16,8 @@ from sparrowmq.cli import (
     clusters,
     demo,
     dlq,
+    group_plans,
+    group_policies,
     groups,
     holds,
     identity,
@@ -98,6 +100,8 @@ app.add_typer(message_query.app, name="message")
 app.add_typer(topics.app, name="topic")
 app.add_typer(clusters.cluster_app, name="cluster")
 app.add_typer(groups.app, name="group")
+groups.app.command("plan")(group_plans.plan)
+groups.app.command("policy")(group_policies.policy)
 app.add_typer(access.user_app, name="user")
 app.add_typer(access.acl_app, name="acl")
 app.add_typer(access.account_app, name="account")

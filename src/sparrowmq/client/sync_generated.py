@@ -45,6 +45,7 @@ from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 from sparrowmq.protocol.trace import TRACE_TOPIC, Trace
 
 __all__ = ["Admin", "Producer", "PullConsumer", "PullSchedule", "PushConsumer"]
@@ -1210,6 +1211,23 @@ class Admin(Facade[_Admin]):
         Gives the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker that has it not.
         """
         return self._run(self._inner.set_topic_perm, topic, perm, broker_name=broker_name)
+
+    def set_group_policy(self, policy: GroupPolicy, *, cluster: str | None = None) -> None:
+        """Have every broker, or those of one cluster, enforce a policy; it is on disk when this returns.
+
+        The same again is welcome, so whoever is not sure sets it once more. Raises `BrokerError` with code
+        90012 when a later policy is in force or a generation would go down, and `ClientError` when a broker
+        is Apache's, which can enforce nothing. Brokers that took it keep it then.
+        """
+        self._run(self._inner.set_group_policy, policy, cluster=cluster)
+
+    def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
+        """Have brokers manage a group no more; nothing happens where they do not."""
+        self._run(self._inner.delete_group_policy, group, cluster=cluster)
+
+    def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
+        """The policies of one group or of all, by broker name; Apache's brokers are left out."""
+        return self._run(self._inner.group_policies, group)
 
     def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
         """What is known about the message with this id (its unique id), or with this key, in order of time.

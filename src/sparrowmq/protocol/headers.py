@@ -150,8 +150,8 @@ class PullMessageRequest(Header, kw_only=True):
     """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
     `sys_flag`: 1 commit `commit_offset`, 2 may be held for `suspend_timeout_millis`, 4 `subscription` is
-    given. `bulk_bytes` is SparrowMQ's own: the answer may have that many bytes, up to `BULK_BYTES_MAX`; other
-    brokers ignore it.
+    given. SparrowMQ's own, which other brokers ignore: `bulk_bytes`, the answer may have that many bytes, up
+    to `BULK_BYTES_MAX`; `generation`, under which a member of a managed group has the queue.
     """
 
     consumer_group: str
@@ -167,6 +167,7 @@ class PullMessageRequest(Header, kw_only=True):
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     bulk_bytes: Int32 | None = None
+    generation: Int64 | None = None
     broker_name: str | None = field(default=None, name="bname")
 
 
@@ -194,12 +195,13 @@ class QueryConsumerOffsetRequest(Header, kw_only=True):
 
 
 class UpdateConsumerOffsetRequest(Header, kw_only=True):
-    """UPDATE_CONSUMER_OFFSET (15), mostly one-way."""
+    """UPDATE_CONSUMER_OFFSET (15), mostly one-way. `generation` as in a pull."""
 
     consumer_group: str
     topic: str
     queue_id: Int32
     commit_offset: Int64
+    generation: Int64 | None = None
     broker_name: str | None = field(default=None, name="bname")
 
 
@@ -281,7 +283,10 @@ class UnregisterClientRequest(Header, kw_only=True):
 
 
 class ConsumerSendMsgBackRequest(Header, kw_only=True):
-    """CONSUMER_SEND_MSG_BACK (36). `delay_level`: 0 broker's choice, below 0 dead letter, else that level."""
+    """CONSUMER_SEND_MSG_BACK (36). `delay_level`: 0 broker's choice, below 0 dead letter, else that level.
+
+    `generation` as in a pull.
+    """
 
     offset: Int64
     group: str
@@ -290,6 +295,7 @@ class ConsumerSendMsgBackRequest(Header, kw_only=True):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
+    generation: Int64 | None = None
     broker_name: str | None = field(default=None, name="bname")
 
 

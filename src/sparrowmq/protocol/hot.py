@@ -50,7 +50,11 @@ class SendFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
 
 
 class PullFields(msgspec.Struct, gc=False, rename="camel"):
-    """The fields of a pull (remoting:2.4). `bulk_bytes` is ours: the largest answer, 0 = as Apache."""
+    """The fields of a pull (remoting:2.4).
+
+    Ours are `bulk_bytes`, the largest answer (0 = as Apache), and `generation`, under which a managed group's
+    member has the queue.
+    """
 
     consumer_group: str
     topic: str
@@ -64,6 +68,7 @@ class PullFields(msgspec.Struct, gc=False, rename="camel"):
     sub_version: Int64 = 0
     expression_type: str | None = None
     bulk_bytes: Int32 | None = None
+    generation: Int64 | None = None
 
 
 class PullFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):

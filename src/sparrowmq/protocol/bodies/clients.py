@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Self, TypeVar
 
@@ -273,12 +274,16 @@ class ConsumerConnection(msgspec.Struct, frozen=True):
 
 
 class LockBatchRequestBody(Body, frozen=True):
-    """Queues to lock (41) or unlock (42)."""
+    """Queues to lock (41) or unlock (42).
+
+    `generations` is SparrowMQ's own: those of `mq_set`, one by one, for a member of a managed group.
+    """
 
     client_id: str
     consumer_group: str
     mq_set: list[WireQueue] = field(default_factory=list)
     only_this_broker: bool = False
+    generations: list[Int64] | None = None
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -321,6 +326,11 @@ class Assignments(Body, frozen=True):
     """The answer to 400; without a list the member keeps what it has."""
 
     message_queue_assignments: list[_WireAssignment] | None = None
+
+    @classmethod
+    def of(cls, queues: Iterable[MessageQueue]) -> Self:
+        """The answer that has a member read `queues`."""
+        return cls([_WireAssignment(wire_queue(queue)) for queue in queues])
 
     @property
     def pairs(self) -> list[tuple[MessageQueue, str]] | None:

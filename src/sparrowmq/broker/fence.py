@@ -1,0 +1,181 @@
+"""What a broker enforces for managed groups (pmq:3.14): pure decisions about policies and requests.
+
+A queue is granted to one member under a generation. Requests about it that carry another generation are
+refused, and so are those that carry none unless its owner knows no generations. A policy gives way only to a
+later one, and a queue's generation never goes down: not by an older coordinator's word, not by a restart, not
+by a queue or group that was taken out and comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.core.errors import InvalidNameError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import check_group
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.managed import EVERY_QUEUE, EVERY_TOPIC, GroupPolicy, QueueGrant
+
+GROUPS_MAX: Final = 10_000
+"""Groups with a policy, or that had one, at one broker: a save writes all of them."""
+MEMBERS_MAX: Final = 10_000
+QUEUES_MAX: Final = 20_000
+PAUSES_MAX: Final = 1000
+NOBODY: Final = "sparrowmq-nobody"
+"""In an answer to 38 when no member may consume: after an empty list Java's members keep their queues."""
+
+
+class ManagedGroup:
+    """One group's policy, looked up fast. `broker_name` is the broker whose queues are guarded."""
+
+    __slots__ = ("_broker", "_grants", "_pauses", "policy")
+
+    def __init__(self, policy: GroupPolicy, broker_name: str) -> None:
+        self.policy = policy
+        self._broker = broker_name
+        self._grants = {
+            (grant.topic, grant.queue_id): grant
+            for grant in policy.queues
+            if grant.broker_name == broker_name
+        }
+        self._pauses = {(rule.topic, rule.queue_id): rule for rule in policy.pauses}
+
+    def refusal(self, topic: str, queue_id: int, generation: int | None) -> str:
+        """Why a request about a queue is refused; empty when it is not."""
+        grant = self._grants.get((topic, queue_id))
+        if grant is None:
+            if generation is None:
+                return ""
+            return f"generation {generation} of {self._place(topic, queue_id)} was not granted here"
+        if generation == grant.generation:
+            return ""
+        if generation is None and not grant.fenced:
+            return ""
+        place = self._place(topic, queue_id)
+        owner = f"{grant.owner} has it" if grant.owner else "nobody has it"
+        asked = "no generation" if generation is None else f"generation {generation}"
+        return f"{asked} of {place} is not accepted: {owner} under generation {grant.generation}"
+
+    def _place(self, topic: str, queue_id: int) -> str:
+        queue = MessageQueue(topic, self._broker, queue_id)
+        return f"{queue} for group {self.policy.group}"
+
+    def paused_until(self, topic: str, queue_id: int, now_ms: int) -> int | None:
+        """Until when a queue rests, epoch milliseconds, 0 without end; None when it does not."""
+        if not self._pauses:
+            return None
+        found = [
+            rule.until
+            for place in ((EVERY_TOPIC, EVERY_QUEUE), (topic, EVERY_QUEUE), (topic, queue_id))
+            if (rule := self._pauses.get(place)) is not None and (not rule.until or rule.until > now_ms)
+        ]
+        if not found:
+            return None
+        return 0 if 0 in found else max(found)
+
+    def listed(self, online: Collection[str]) -> list[str]:
+        """Of the clients that are online those who may consume, the longest first; never empty (38)."""
+        policy = self.policy
+        known = frozenset(online)
+        found = list(online) if policy.members is None else [one for one in policy.members if one in known]
+        if policy.maximum:
+            found = found[: policy.maximum]
+        return found or [NOBODY]
+
+    def assigned(self, topic: str, client_id: str) -> list[MessageQueue] | None:
+        """The queues of a member, on all brokers (400); None when the policy divides none."""
+        if not self.policy.queues:
+            return None
+        return [
+            grant.queue for grant in self.policy.queues if grant.topic == topic and grant.owner == client_id
+        ]
+
+    def moved(self, before: ManagedGroup | None) -> list[MessageQueue]:
+        """Queues of this broker that have a newer generation than they had."""
+        known = {} if before is None else before._grants
+        return [
+            grant.queue
+            for place, grant in self._grants.items()
+            if place not in known or known[place].generation < grant.generation
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a policy is not taken."""
+
+    code: ResponseCode
+    text: str
+
+
+def judge(new: GroupPolicy, old: GroupPolicy | None, retired: int) -> Refusal | None:
+    """Whether a policy may replace `old`; None when it may.
+
+    `retired` is the highest generation of a queue that was in a policy of the group and is in none now.
+    """
+    problem = _malformed(new)
+    if problem:
+        return Refusal(ResponseCode.INVALID_PARAMETER, problem)
+    known: dict[MessageQueue, QueueGrant] = {}
+    if old is not None:
+        if new.age < old.age or (new.age == old.age and new != old):
+            return _outdated(
+                f"policy {new.epoch}.{new.revision} of group {new.group} is not later than "
+                f"{old.epoch}.{old.revision}, which is in force; read that one first"
+            )
+        known = {grant.queue: grant for grant in old.queues}
+    for grant in new.queues:
+        before = known.get(grant.queue)
+        lowest = retired + 1 if before is None else before.generation
+        if grant.generation < lowest:
+            return _outdated(
+                f"generation {grant.generation} of {grant.queue} for group {new.group} is older than "
+                f"{lowest}, the lowest that may follow"
+            )
+        if before is not None and grant.generation == before.generation and grant.owner != before.owner:
+            return _outdated(
+                f"generation {grant.generation} of {grant.queue} for group {new.group} is granted to "
+                f"{before.owner or 'nobody'}; another owner needs a higher one"
+            )
+    return None
+
+
+def _outdated(text: str) -> Refusal:
+    return Refusal(ResponseCode.POLICY_OUTDATED, text)
+
+
+def _malformed(policy: GroupPolicy) -> str:
+    """What is wrong with a policy by itself."""
+    try:
+        check_group(policy.group)
+    except InvalidNameError as error:
+        return str(error)
+    for name, count, limit in (
+        ("members", len(policy.members or ()), MEMBERS_MAX),
+        ("queues", len(policy.queues), QUEUES_MAX),
+        ("pauses", len(policy.pauses), PAUSES_MAX),
+    ):
+        if count > limit:
+            return f"the policy of {policy.group} has {count} {name}, the limit is {limit}"
+    if not 0 <= policy.maximum <= MEMBERS_MAX:
+        return f"maximum={policy.maximum} is out of range: 0 (no limit) to {MEMBERS_MAX} members"
+    if policy.epoch < 0 or policy.revision < 1:
+        return f"epoch {policy.epoch} and revision {policy.revision} begin at 0 and 1"
+    if len({grant.queue for grant in policy.queues}) != len(policy.queues):
+        return f"the policy of {policy.group} names a queue twice"
+    wrong = next((grant for grant in policy.queues if grant.generation < 1 or grant.queue_id < 0), None)
+    if wrong is not None:
+        return f"{wrong.queue}: generation {wrong.generation} and queue id begin at 1 and 0"
+    return ""
+
+
+def highest_gone(old: GroupPolicy, new: GroupPolicy | None) -> int:
+    """The highest generation among queues that a policy has and its successor has not; 0 without any."""
+    staying = set() if new is None else {grant.queue for grant in new.queues}
+    return _highest(grant for grant in old.queues if grant.queue not in staying)
+
+
+def _highest(grants: Iterable[QueueGrant]) -> int:
+    return max((grant.generation for grant in grants), default=0)

@@ -1,0 +1,258 @@
+"""Policies of managed groups at a broker: kept on disk, set and told (90201 to 90203), put before handlers.
+
+A policy is on disk before it is answered and in force when the answer goes out; it is loaded before the first
+request. Handlers of other groups are reached after one look at a dictionary that is mostly empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sparrowmq.broker.fence import GROUPS_MAX, ManagedGroup, highest_gone, judge
+from sparrowmq.broker.progress import answer, refusal
+from sparrowmq.core.errors import StoreCorruptError
+from sparrowmq.protocol.bodies import (
+    AssignmentRequest,
+    Assignments,
+    ConsumerList,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    wire_queues,
+)
+from sparrowmq.protocol.codes import RequestCode as Code
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.headers import ConsumerSendMsgBackRequest, UpdateConsumerOffsetRequest, from_ext
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, GroupPolicyRequest
+from sparrowmq.transport.occasional import OccasionalLog
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.clients import ClientTable
+    from sparrowmq.broker.inner import InnerStore
+    from sparrowmq.broker.locks import QueueLocks
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.protocol.frame import Command
+    from sparrowmq.store.config_file import ConfigFile
+    from sparrowmq.transport.connection import Connection
+
+log = logging.getLogger("sparrowmq.broker")
+Handler = Callable[["Connection", "Command"], Any]
+FENCED: Final = ResponseCode.GENERATION_FENCED
+
+
+class Fence:
+    """The managed groups of one broker. Raises `StoreCorruptError` when its file cannot be understood.
+
+    `groups` is never replaced: whoever asks often may keep it. `changed` is called with the name of each
+    group whose policy changed, once that is in force.
+    """
+
+    def __init__(
+        self,
+        file: ConfigFile,
+        broker_name: str,
+        clients: ClientTable,
+        locks: QueueLocks,
+        clock: Clock,
+        *,
+        pool: Executor | None = None,
+    ) -> None:
+        self._file = file
+        self._broker = broker_name
+        self._clients = clients
+        self._locks = locks
+        self._clock = clock
+        self._pool = pool
+        self._saving = asyncio.Lock()
+        self._occasional = OccasionalLog(log)
+        self.changed: Callable[[str], None] = lambda group: None
+        self.refused = 0
+        """Requests that were refused since the start."""
+        try:
+            found = msgspec.convert(file.load(), GroupPolicies, strict=False)
+        except msgspec.ValidationError as error:
+            raise StoreCorruptError(
+                f"{file.path} is not a table of group policies ({error}); restore it: without it members "
+                "that lost their queues are not kept from them"
+            ) from error
+        self.groups = {one.group: ManagedGroup(one, broker_name) for one in found.policies}
+        self._retired = dict(found.retired)
+
+    # Asked by the pull path
+
+    def refusal(self, group: str, topic: str, queue_id: int, generation: int | None) -> str:
+        """Why a request about a queue is refused; empty when it is not. Refusals are counted and told of."""
+        managed = self.groups.get(group)
+        text = "" if managed is None else managed.refusal(topic, queue_id, generation)
+        if text:
+            self.refused += 1
+            self._occasional.write(logging.WARNING, f"fence {group}", f"refused: {text}")
+        return text
+
+    def is_paused(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a group's queue rests now."""
+        managed = self.groups.get(group)
+        return managed is not None and (
+            managed.paused_until(topic, queue_id, self._clock.now_ms()) is not None
+        )
+
+    # Before other handlers
+
+    def guard(self, handlers: dict[int, Any], inner: InnerStore) -> dict[int, Any]:
+        """The handlers, with this fence before those that change a group's state or steer its members."""
+        return {
+            **handlers,
+            Code.UPDATE_CONSUMER_OFFSET: self._commits(handlers[Code.UPDATE_CONSUMER_OFFSET]),
+            Code.CONSUMER_SEND_MSG_BACK: self._returns(handlers[Code.CONSUMER_SEND_MSG_BACK], inner),
+            Code.LOCK_BATCH_MQ: self._locking(handlers[Code.LOCK_BATCH_MQ]),
+            Code.GET_CONSUMER_LIST_BY_GROUP: self._members(handlers[Code.GET_CONSUMER_LIST_BY_GROUP]),
+            Code.QUERY_ASSIGNMENT: self.assignment,
+            Code.PUT_GROUP_POLICY: self.put,
+            Code.DELETE_GROUP_POLICY: self.delete,
+            Code.GET_GROUP_POLICIES: self.list,
+        }
+
+    def _commits(self, handler: Handler) -> Handler:
+        def commit(connection: Connection, command: Command) -> Any:
+            if self.groups and command.ext.get("consumerGroup") in self.groups:
+                request = from_ext(UpdateConsumerOffsetRequest, command.ext)
+                text = self.refusal(
+                    request.consumer_group, request.topic, request.queue_id, request.generation
+                )
+                if text:
+                    return refusal(command, FENCED, text)
+            return handler(connection, command)
+
+        return commit
+
+    def _returns(self, handler: Handler, inner: InnerStore) -> Handler:
+        def send_back(connection: Connection, command: Command) -> Any:
+            if self.groups and command.ext.get("group") in self.groups:
+                request = from_ext(ConsumerSendMsgBackRequest, command.ext)
+                record = inner.read(request.offset)
+                if record is not None:
+                    text = self.refusal(request.group, record.topic, record.queue_id, request.generation)
+                    if text:
+                        return refusal(command, FENCED, text)
+            return handler(connection, command)
+
+        return send_back
+
+    def _locking(self, handler: Handler) -> Handler:
+        """Locks go only to those who may read; the code says so when none of the queues is theirs."""
+
+        def lock(connection: Connection, command: Command) -> Any:
+            if not self.groups:
+                return handler(connection, command)
+            request = LockBatchRequestBody.decode(command.body)
+            if request.consumer_group not in self.groups:
+                return handler(connection, command)
+            asked = request.queues
+            given = request.generations or []
+            generations: list[int | None] = [*given, *[None] * (len(asked) - len(given))]
+            allowed, texts = [], []
+            for queue, generation in zip(asked, generations, strict=False):
+                text = self.refusal(request.consumer_group, queue.topic, queue.queue_id, generation)
+                if text:
+                    texts.append(text)
+                else:
+                    allowed.append(queue)
+            if texts and not allowed:
+                return refusal(command, FENCED, texts[0])
+            granted = self._locks.claim(request.consumer_group, request.client_id, allowed)
+            return answer(command, body=LockBatchResponseBody(wire_queues(granted)).encode())
+
+        return lock
+
+    def _members(self, handler: Handler) -> Handler:
+        """38, by which members that divide queues themselves are steered."""
+
+        def members(connection: Connection, command: Command) -> Any:
+            name = command.ext.get("consumerGroup", "")
+            online = self._clients.consumers.get(name)
+            if name not in self.groups or online is None:
+                return handler(connection, command)
+            found = self.groups[name].listed(online.client_ids)
+            return answer(command, body=ConsumerList(consumer_id_list=found).encode())
+
+        return members
+
+    def assignment(self, connection: Connection, command: Command) -> Command:
+        """400: the queues of a member of a managed group. Other groups divide theirs themselves."""
+        request = AssignmentRequest.decode(command.body)
+        managed = self.groups.get(request.consumer_group)
+        found = None if managed is None else managed.assigned(request.topic, request.client_id)
+        if found is None:
+            text = f"no policy divides {request.topic} for group {request.consumer_group}; its members do"
+            return refusal(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+        return answer(command, body=Assignments.of(found).encode())
+
+    # Policies
+
+    async def put(self, connection: Connection, command: Command) -> Command:
+        """90201: set a group's policy; answered when it is on disk and in force. It may be set twice."""
+        new = GroupPolicy.decode(command.body)
+        async with self._saving:
+            before = self.groups.get(new.group)
+            old = None if before is None else before.policy
+            wrong = judge(new, old, self._retired.get(new.group, 0))
+            if wrong is not None:
+                return refusal(command, wrong.code, wrong.text)
+            if old == new:
+                return answer(command)
+            if new.group not in self.groups.keys() | self._retired.keys() and (
+                len(self.groups.keys() | self._retired.keys()) >= GROUPS_MAX
+            ):
+                text = f"{GROUPS_MAX} groups are managed at this broker already, which is the limit"
+                return refusal(command, ResponseCode.INVALID_PARAMETER, text)
+            policies = {name: one.policy for name, one in self.groups.items()} | {new.group: new}
+            retired = self._with_retired(old, new)
+            await self._save(policies, retired)
+            managed = ManagedGroup(new, self._broker)
+            self.groups[new.group] = managed
+            self._retired = retired
+        self._locks.drop(new.group, managed.moved(before))
+        self.changed(new.group)
+        return answer(command)
+
+    async def delete(self, connection: Connection, command: Command) -> Command:
+        """90202: manage a group no more. Its highest generation stays known, should it be managed again."""
+        group = from_ext(GroupPolicyRequest, command.ext).group
+        async with self._saving:
+            before = self.groups.get(group)
+            if before is None:
+                return answer(command)
+            policies = {name: one.policy for name, one in self.groups.items() if name != group}
+            retired = self._with_retired(before.policy, None)
+            await self._save(policies, retired)
+            del self.groups[group]
+            self._retired = retired
+        log.warning("group %s is not managed any more: its members divide its queues themselves", group)
+        self.changed(group)
+        return answer(command)
+
+    def list(self, connection: Connection, command: Command) -> Command:
+        """90203: the policy of one group, or all."""
+        wanted = from_ext(GroupPolicyRequest, command.ext).group
+        names = sorted(name for name in self.groups if wanted in ("", name))
+        retired = {name: number for name, number in self._retired.items() if wanted in ("", name)}
+        found = GroupPolicies([self.groups[name].policy for name in names], retired)
+        return answer(command, body=found.encode())
+
+    def _with_retired(self, old: GroupPolicy | None, new: GroupPolicy | None) -> dict[str, int]:
+        if old is None:
+            return self._retired
+        number = max(highest_gone(old, new), self._retired.get(old.group, 0))
+        return self._retired | {old.group: number} if number else self._retired
+
+    async def _save(self, policies: dict[str, GroupPolicy], retired: dict[str, int]) -> None:
+        """Have a table on disk. Raises `StoreError`, with all as it was."""
+        table = GroupPolicies(list(policies.values()), retired)
+        content = msgspec.to_builtins(table)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, self._file.save, content)

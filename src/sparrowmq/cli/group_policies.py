@@ -1,0 +1,175 @@
+"""`sparrow group policy`: what brokers enforce for a group, shown, changed and taken away."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparrowmq.cli.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+)
+
+if TYPE_CHECKING:
+    from sparrowmq import GroupPolicies, GroupPolicy, PauseRule, aio
+
+
+def policy(
+    group: Annotated[str, typer.Argument(help="Name of the group.")],
+    maximum: Annotated[
+        int | None, typer.Option(help="Of its members only so many may consume; 0: all.")
+    ] = None,
+    member: Annotated[
+        list[str] | None, typer.Option(help="Client id that may consume, the first ones first; repeatable.")
+    ] = None,
+    everybody: Annotated[bool, typer.Option("--everybody", help="All members may consume.")] = False,
+    pause: Annotated[
+        list[str] | None,
+        typer.Option(help="TOPIC, TOPIC/QUEUE or `all`: deliver no more of it; repeatable."),
+    ] = None,
+    minutes: Annotated[
+        int, typer.Option(min=0, max=525_600, help="How long these pauses last; 0: until resumed.")
+    ] = 0,
+    reason: Annotated[str, typer.Option(help="Why, for whoever looks.")] = "",
+    resume: Annotated[list[str] | None, typer.Option(help="End such a pause; repeatable.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Enforce nothing for the group any more.")] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what brokers enforce for a group; with options, change it.
+
+    Members that divide their queues themselves, Java's too, are steered by it: those who may not consume get
+    no queues, pulls of what is paused wait. Fenced queues are granted by a coordinator, not from here.
+    """
+    pauses = [_rule(text, minutes, reason) for text in pause or ()]
+    resumed = {(rule.topic, rule.queue_id) for rule in (_rule(text, 0, "") for text in resume or ())}
+    if everybody and member:
+        raise UsageError("--everybody and --member exclude each other; give one of them")
+
+    def changed(found: GroupPolicy) -> GroupPolicy:
+        import msgspec
+
+        places = resumed | {(rule.topic, rule.queue_id) for rule in pauses}
+        missing = resumed - {(rule.topic, rule.queue_id) for rule in found.pauses}
+        if missing:
+            topic, queue = min(missing)
+            raise UsageError(f"{_place(topic, queue)} is not paused for group {group}; nothing was changed")
+        return msgspec.structs.replace(
+            found,
+            revision=found.revision + 1,
+            members=None if everybody else member or found.members,
+            maximum=found.maximum if maximum is None else maximum,
+            pauses=[*(rule for rule in found.pauses if (rule.topic, rule.queue_id) not in places), *pauses],
+        )
+
+    change = maximum is not None or member or everybody or pauses or resumed
+
+    async def work() -> dict[str, GroupPolicies]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            if delete:
+                await admin.delete_group_policy(group)
+            elif change:
+                await admin.set_group_policy(changed(await _newest(admin, group)))
+            return await admin.group_policies(group)
+
+    _show(group, run(work()), as_json)
+
+
+async def _newest(admin: aio.Admin, group: str) -> GroupPolicy:
+    """The policy to start from. One that a coordinator's leader made is not changed behind its back."""
+    from sparrowmq import GroupPolicy
+
+    found = [one for table in (await admin.group_policies(group)).values() for one in table.policies]
+    if any(one.epoch for one in found):
+        raise UsageError(f"group {group!r} is managed by a coordinator; change it there")
+    return max(found, key=lambda one: one.revision, default=GroupPolicy(group=group, revision=0))
+
+
+def _rule(text: str, minutes: int, reason: str) -> PauseRule:
+    import time
+
+    from sparrowmq import PauseRule
+
+    until = (time.time_ns() // 1_000_000 + minutes * 60_000) if minutes else 0
+    if text == "all":
+        return PauseRule(until=until, reason=reason)
+    topic, slash, queue = text.rpartition("/")
+    if slash and queue.isdecimal() and topic:
+        return PauseRule(topic, int(queue), until, reason)
+    if slash or not text:
+        raise UsageError(f"{text!r} is nothing to pause; write TOPIC, TOPIC/QUEUE (Orders/3) or all")
+    return PauseRule(text, until=until, reason=reason)
+
+
+def _place(topic: str, queue_id: int) -> str:
+    if not topic:
+        return "all"
+    return topic if queue_id < 0 else f"{topic}/{queue_id}"
+
+
+def _value(broker: str, found: GroupPolicy) -> dict[str, Any]:
+    return {
+        "broker": broker,
+        "group": found.group,
+        "epoch": found.epoch,
+        "revision": found.revision,
+        "members": found.members,
+        "maximum": found.maximum,
+        "queues": [
+            {
+                "topic": one.topic,
+                "broker": one.broker_name,
+                "queue": one.queue_id,
+                "owner": one.owner or None,
+                "generation": one.generation,
+                "fenced": one.fenced,
+            }
+            for one in found.queues
+        ],
+        "pauses": [
+            {"place": _place(one.topic, one.queue_id), "until": one.until or None, "reason": one.reason}
+            for one in found.pauses
+        ],
+    }
+
+
+def _show(group: str, tables: dict[str, GroupPolicies], as_json: bool) -> None:
+    found = [_value(name, one) for name, table in sorted(tables.items()) for one in table.policies]
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    if not found:
+        print(f"no broker enforces anything for group {group}")
+        return
+    for one in found:
+        members = "everybody" if one["members"] is None else ", ".join(one["members"]) or "nobody"
+        most = f", {one['maximum']} at once" if one["maximum"] else ""
+        print(f"{one['broker']}: revision {one['epoch']}.{one['revision']}; {members}{most}")
+        rows = [(pause["place"], _until(pause["until"]), pause["reason"] or "-") for pause in one["pauses"]]
+        if rows:
+            print_table(("paused", "until", "why"), rows)
+        queues = [
+            (*tuple(queue.values())[:3], queue["owner"] or "-", queue["generation"], _fence(queue["fenced"]))
+            for queue in one["queues"]
+        ]
+        if queues:
+            columns = ("topic", "broker", "queue", "owner", "generation", "fence")
+            print_table(columns, queues, right=("queue", "generation"))
+
+
+def _fence(fenced: bool) -> str:
+    return "fenced" if fenced else "not fenced"
+
+
+def _until(moment: int | None) -> str:
+    return "resumed" if moment is None else f"{datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d %H:%M:%S}"
