@@ -51,7 +51,7 @@ class World(Rig):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.topics.ensure("TopicTest", 3)
+        self.make_topic("TopicTest", 3)
         assert self.groups.get("g") is not None
         progress = Progress(self.store, self.topics, self.groups, self.offsets, cached_ratio=40)
         returns = SendBack(
