@@ -127,9 +127,10 @@ def test_the_ipv6_vector_of_the_reference() -> None:
     assert r.check_record(V6, 0, len(V6)) == len(V6)
 
 
+@pytest.mark.parametrize("born_host", [FIELDS["born_host"], pack_host("::1", 5000)])
 @pytest.mark.parametrize(("size", "magic"), [(127, r.RECORD_MAGIC_V1), (128, r.RECORD_MAGIC_V2)])
-def test_v2_begins_above_127_bytes_of_topic(size: int, magic: int) -> None:
-    data = r.encode_record(**FIELDS | {"topic": b"t" * size})
+def test_v2_begins_above_127_bytes_of_topic(size: int, magic: int, born_host: bytes) -> None:
+    data = r.encode_record(**FIELDS | {"topic": b"t" * size, "born_host": born_host})
     record = r.decode_record(data)
     assert record.magic == magic
     assert record.topic == "t" * size
@@ -219,6 +220,27 @@ def test_every_length_wrong_is_refused(data: bytes, place: int, form: str, right
                 r.check_record(long, 0, len(long))
 
 
+@pytest.mark.parametrize(("data", "place"), [(V1, 84), (V6, 108), (V2, 84)], ids=["v1", "v6", "v2"])
+def test_a_body_that_ends_where_the_record_does_leaves_no_room_for_the_rest(data: bytes, place: int) -> None:
+    for room in range(-4, 3):
+        copy = broken(data, place, ">i", len(data) - place - 4 - room)
+        with pytest.raises(RecordError, match="body of"):
+            r.decode_record(copy)
+        with pytest.raises(RecordError, match="body of"):
+            r.check_record(copy, 0, len(copy))
+
+
+def test_a_negative_topic_is_refused_though_the_parts_add_up() -> None:
+    """Its end lies in the body, where the length of the properties seems to stand."""
+    data = bytearray(r.encode_record(**FIELDS | {"topic": LONG_TOPIC, "body": bytes(20)}))
+    topic_at = 88 + 20
+    struct.pack_into(">h", data, topic_at, -10)
+    struct.pack_into(">h", data, topic_at + 2 - 10, len(data) - (topic_at + 2 - 10) - 2)
+    for read in (r.decode_record, lambda copy: r.find_properties(copy, 0)):
+        with pytest.raises(RecordError, match=r"topic of -10 bytes|a length is negative"):
+            read(bytes(data))
+
+
 @pytest.mark.parametrize("magic", [0, 1, 0xDAA320A8, 0xFFFFFFFF])
 def test_an_unknown_magic_is_refused(magic: int) -> None:
     data = broken(V1, 4, ">I", magic)
@@ -226,6 +248,13 @@ def test_an_unknown_magic_is_refused(magic: int) -> None:
         r.decode_record(data)
     with pytest.raises(RecordError, match=f"unknown magic {magic:#010x}"):
         r.check_record(data, 0, len(data))
+
+
+def test_a_record_is_checked_wherever_it_starts() -> None:
+    for data in (V1, V6, V2):
+        assert r.check_record(b"abc" + data, 3, len(data) + 3) == len(data)
+        with pytest.raises(RecordError, match="at byte 3"):
+            r.check_record(b"abc" + data, 3, len(data) + 2)
 
 
 def test_a_blank_ends_a_file() -> None:
@@ -331,6 +360,11 @@ def test_a_compressed_body_is_decompressed_for_consumers(kind: CompressionType) 
     assert (kept.body, kept.sys_flag) == (record.body, flag)
 
 
+def test_a_body_that_only_looks_compressed_stays_as_it_is() -> None:
+    body = compress(b"hello" * 50, CompressionType.ZLIB)
+    assert r.to_message(r.decode_record(r.encode_record(**FIELDS | {"body": body})), "b").body == body
+
+
 def test_a_body_that_cannot_be_decompressed_is_refused() -> None:
     data = r.encode_record(**FIELDS | {"sys_flag": with_compression(0, CompressionType.ZLIB)})
     with pytest.raises(RecordError, match="cannot be read"):
@@ -350,6 +384,7 @@ def test_properties_are_found_without_decoding_the_rest(
 ) -> None:
     data = r.encode_record(**fields)
     assert r.find_properties(kind(before + data + b"tail"), len(before)) == fields["properties"]
+    assert r.find_properties(kind(before + V2 + data), len(before)) == FIELDS["properties"]
 
 
 @given(st.binary(max_size=120), st.integers(0, 130), st.sampled_from([V1, V6, V2]))
@@ -366,7 +401,10 @@ def test_properties_of_a_damaged_record_are_its_properties_or_an_error(
 
 @pytest.mark.parametrize(
     ("data", "place", "form", "value"),
-    [(V1, 84, ">i", -20), (V2, 93, ">h", -40), (V2, 84, ">i", -1000), (V1, 100, ">h", -2)],
+    [
+        *((V1, 84, ">i", -20), (V1, 84, ">i", -1), (V2, 84, ">i", -1000), (V1, 100, ">h", -2)),
+        *((V2, 93, ">h", -40), (V2, 93, ">h", -1), (V2, 93, ">h", -4)),
+    ],
 )
 def test_negative_lengths_hide_no_properties(data: bytes, place: int, form: str, value: int) -> None:
     with pytest.raises(RecordError, match="at byte 3"):

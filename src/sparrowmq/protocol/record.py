@@ -316,10 +316,11 @@ def find_properties(buffer: Buffer, position: int) -> bytes:
         size, magic = _PREFIX.unpack_from(buffer, position)
         topic_at = body_at + body_size
         if magic == RECORD_MAGIC_V1:
-            properties_at = topic_at + 3 + buffer[topic_at]
+            topic_size, properties_at = buffer[topic_at], topic_at + 3 + buffer[topic_at]
         else:
-            properties_at = topic_at + 4 + _SHORT.unpack_from(buffer, topic_at)[0]
-        if topic_at < body_at or properties_at < topic_at:
+            topic_size = _TOPIC_SIZE_V2.unpack_from(buffer, topic_at)[0]
+            properties_at = topic_at + 4 + topic_size
+        if body_size < 0 or topic_size < 0:
             raise RecordError(f"record at byte {position}: a length is negative")
         end = properties_at + _SHORT.unpack_from(buffer, properties_at - 2)[0]
     except (struct.error, IndexError) as error:
