@@ -125,11 +125,13 @@ class TestRequests:
 class TestWhatBrokersAsk:
     @pytest.mark.proves("client:B-123")
     def test_names_are_unwrapped(self) -> None:
-        seen: list[Command] = []
-        handlers = NamespacedHandlers({40: lambda _, request: seen.append(request)}, "ns1")
-        handlers[40]("a:1", Command(40, ext={"consumerGroup": "ns1%g"}))
-        handlers[40]("a:1", Command(40, ext={"consumerGroup": "other%g"}))
-        assert [request.ext["consumerGroup"] for request in seen] == ["g", "other%g"]
+        seen: list[tuple[str, Command]] = []
+        handlers = NamespacedHandlers({40: lambda *told: seen.append(told)}, "ns1")
+        handlers[40]("a:1", Command(40, ext={"consumerGroup": "ns1%g", "clientID": "ns1%c"}))
+        handlers[40]("b:2", Command(40, ext={"consumerGroup": "other%g"}))
+        assert [address for address, _ in seen] == ["a:1", "b:2"]
+        assert [request.ext["consumerGroup"] for _, request in seen] == ["g", "other%g"]
+        assert seen[0][1].ext["clientID"] == "ns1%c", "it is no name of a topic or group"
         assert (len(handlers), list(handlers), handlers.get(41)) == (1, [40], None)
 
     @pytest.mark.parametrize("later", [False, True])

@@ -55,8 +55,8 @@ def test_gaps_from_filtering_are_skipped_by_the_commit() -> None:
 def test_a_message_put_twice_counts_once() -> None:
     held = ProcessQueue(QUEUE, 0, Limits())
     held.put([message(1, b"abc")])
-    held.put([message(1, b"abcdef")])
-    assert (len(held), held.bytes) == (1, 6)
+    held.put([message(1, b"abcdefgh")])
+    assert (len(held), held.bytes) == (1, 8)
     held.remove([message(1)])
     assert (len(held), held.bytes) == (0, 0)
 
@@ -124,6 +124,13 @@ def test_first_and_contains() -> None:
     assert held.first is early
     assert 4 in held
     assert 5 not in held
+
+
+def test_what_is_finished_leaves_its_bytes_and_what_is_not_in_hand_none() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    held.put([message(offset, b"x" * (offset + 1)) for offset in range(4)])
+    assert held.remove([message(9), message(0), message(2)]) == 1
+    assert (len(held), held.bytes) == (2, 6)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, unique=True), st.randoms(use_true_random=False))
@@ -297,6 +304,8 @@ def test_messages_that_come_out_of_order_are_sorted() -> None:
     assert held.highest_offset == 7, "the last one's, when it is higher"
     held.put([message(1)])
     assert (held.highest_offset, [m.queue_offset for m in held.take(9)]) == (7, [1, 6, 7, 8])
+    held.put([message(offset) for offset in (15, 13, 16)])
+    assert [m.queue_offset for m in held.take(9)] == [13, 15, 16]
 
 
 @pytest.mark.proves("client:D-42", "client:D-43")
@@ -324,7 +333,8 @@ def test_who_waits_for_handlers_to_end_is_told() -> None:
         waiting = asyncio.create_task(held.idle(20))
         await asyncio.sleep(0)
         held.ended()
-        await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
         assert not waiting.done()
         held.ended()
         assert await waiting
@@ -344,6 +354,13 @@ def test_a_commit_makes_room() -> None:
         await waiting
 
     run(main())
+
+
+def test_a_queue_that_is_given_up_is_locked_no_more() -> None:
+    held = ProcessQueue(QUEUE, 0, Limits())
+    held.locked = True
+    held.drop()
+    assert (held.locked, held.dropped, held.leaving) == (False, True, True)
 
 
 def test_new_limits_make_room() -> None:

@@ -104,8 +104,11 @@ def test_forms_of_other_versions_are_read() -> None:
     assert (old.offset_message_id, old.success) == ("", True)
     assert read("Pub|1|R|g|T|M|A|k|h:1|5|7|0|O|false|c:2").client_host == "c:2"
     assert read("Pub|1|R|g|T|M|A|k|h:1|5|7|0|O|false|c:2|more").success is False
+    ended = read("Pub|1|R|g|T|M|A|k|h:1|5|7|0|true|")
+    assert (ended.offset_message_id, ended.success) == ("", True), "its last field has an end as well"
     six = read("SubAfter|Q|M|3|true|k")
-    assert (six.context_code, six.time, six.group) == (0, 0, "")
+    assert (six.success, six.context_code, six.time, six.group) == (True, 0, 0, "")
+    assert read("Recall|1|R|g|T|M|true").success is True
     seven = read("SubAfter|Q|M|3|true|k|4|")
     assert (seven.context_code, seven.group) == (4, "")
     eight = read("SubAfter|Q|M|3|true|k|4|9")
@@ -141,6 +144,7 @@ def test_separators_in_fields_do_not_break_records() -> None:
 def test_several_records_and_unknown_kinds() -> None:
     text = "".join(map(encode_trace, ALL)) + "Newer\x01thing\x02"
     assert decode_traces(text) == ALL
+    assert decode_traces("Newer\x01thing\x02" + text) == ALL, "what follows it is read"
     assert decode_traces("") == []
     assert decode_trace_bodies([text.encode(), encode_trace(PUB).encode()]) == [*ALL, PUB]
     assert decode_trace_bodies([b"\xff\xfe"]) == []
