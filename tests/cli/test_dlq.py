@@ -96,7 +96,7 @@ def test_what_is_not_there_is_named(sparrow: Sparrow, dead: list[str]) -> None:
     assert refused.out == f"0 sent to group {GROUP} again\n"
     assert "no dead letter with the id XX" in refused.err
     assert "or --all" in sparrow("dlq", "resend", GROUP, status=1).err
-    assert "or --all" in sparrow("dlq", "resend", GROUP, "XX", "--all", status=1).err
+    assert "or --all, not both" in sparrow("dlq", "resend", GROUP, "XX", "--all", status=1).err
     for command in (("show",), ("export",), ("resend", "--all")):
         assert "no broker knows the group 'nobody'" in sparrow("dlq", *command, "nobody", status=1).err
     assert "2 sent" in sparrow("dlq", "resend", GROUP, "--all").out

@@ -45,3 +45,10 @@ def test_messages_by_key(sparrow: Sparrow) -> None:
         "no message of ByKey has the key nothing"
     ]
     assert "m3" in sparrow("message", "query", "ByKey", "own3").lines
+
+
+def test_a_blank_key_is_refused(sparrow: Sparrow) -> None:
+    sparrow("send", "Blank", "x")
+    for key in ("", " "):
+        err = sparrow("message", "query", "Blank", key, status=1).err
+        assert err == "sparrow: the key to look for is blank; messages have none such\n"

@@ -94,8 +94,8 @@ def test_send_from_standard_input(sparrow: Sparrow) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("T",), "give either a BODY or --file"),
-        (("T", "x", "--file", "y"), "give either a BODY or --file"),
+        (("T",), "give a BODY, or --file with a file of them"),
+        (("T", "x", "--file", "y"), "give either a BODY or --file, not both"),
         (("T", "--file", "/no/such/file"), "/no/such/file cannot be read: No such file"),
         (("T", "x", "--property", "a"), "--property a: write it as name=value"),
         (("T", ""), "body"),

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,14 @@ def test_a_rate_gives_each_line_its_moment(sparrow: Sparrow, tmp_path: Path) -> 
         moments = []
         loop = asyncio.get_running_loop()
         began = loop.time()
-        messages = [Message("T", b"x")] * 5
-        async for message in sends._paced(messages, 100.0):
-            assert message is messages[0]
+        message = Message("T", b"x")
+
+        async def five() -> AsyncIterator[Message]:
+            for _ in range(5):
+                yield message
+
+        async for one in sends._paced(five(), 100.0):
+            assert one is message
             moments.append(loop.time() - began)
         return moments
 
@@ -98,7 +104,26 @@ def test_times_and_properties_that_make_no_sense_are_one_line(
 def test_a_request_without_anybody_to_answer_says_so(sparrow: Sparrow) -> None:
     sparrow("topic", "create", "Alone", "--queues", "1")
     err = sparrow("request", "Alone", "ping", "--timeout", "0.3", status=1).err
-    assert "no reply came within" in err and len(err.splitlines()) == 1
+    assert "no reply came within 0.3 s" in err and len(err.splitlines()) == 1
+
+
+def test_lines_that_are_typed_are_sent_at_once_and_ctrl_c_tells_how_many(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Typed", "--queues", "1")
+    command = [sys.executable, "-m", "sparrowmq.cli.main", "send", "Typed", "--file", "-"]
+    with subprocess.Popen(
+        [*command, "--namesrv", sparrow.namesrv], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as typing:
+        assert typing.stdin is not None
+        try:
+            for number, line in enumerate(("one", "two"), 1):
+                typing.stdin.write(line + "\n")
+                typing.stdin.flush()
+                assert read(sparrow, "Typed", number)[-1]["body"] == line, "nobody has typed the next one"
+            typing.send_signal(signal.SIGINT)
+            assert typing.communicate(timeout=30)[1] == "sparrow: stopped; 2 sent to Typed\n"
+            assert typing.returncode == 130
+        finally:
+            typing.kill()
 
 
 @pytest.mark.parametrize(("program", "reply"), [((), "ping"), (("tr", "a-z", "A-Z"), "PING")])

@@ -85,7 +85,7 @@ def test_a_name_server_that_is_not_there_is_named_with_the_next_step() -> None:
     (text,) = {str(error) for error in raised.values()}
     assert text == (
         f"the name server did not answer: no connection to {address}: Connection refused; "
-        "is it running there?; start one (`sparrow up`), or give its address (namesrv, SPARROW_NAMESRV)"
+        "is it running there? Start one (`sparrow up`), or give its address (namesrv, SPARROW_NAMESRV)"
     )
     for arguments in (("send", "T", "x"), ("topic", "list"), ("consume", "T"), ("cluster", "list")):
         outcome = Sparrow(address)(*arguments, status=1)

@@ -130,8 +130,10 @@ def resend(
 ) -> None:
     """Give dead letters to their group again, through its retry topic. They also stay where they are."""
     wanted = set(message_id or ())
-    if bool(wanted) is everything:
+    if not wanted and not everything:
         raise UsageError("name the ids of the dead letters to send again, or --all")
+    if wanted and everything:
+        raise UsageError("give either ids of dead letters or --all, not both")
 
     async def work() -> list[str]:
         async with _admin(namesrv) as admin:

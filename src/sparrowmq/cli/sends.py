@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, run
+from sparrowmq.cli.common import AsJson, Namesrv, UsageError, complain, namesrv_or_default, print_json, run
+from sparrowmq.cli.lines import lines
 from sparrowmq.core.errors import InvalidStateError, SparrowError
 from sparrowmq.core.message import Message
 
@@ -63,7 +64,9 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Send one message, or each line of a file as one."""
-    if (body is None) == (file is None):
+    if body is None and file is None:
+        raise UsageError("give a BODY, or --file with a file of them (- is standard input)")
+    if body is not None and file is not None:
         raise UsageError("give either a BODY or --file, not both")
     extra = _pairs(properties or [])
     when = None if at is None else _moment(at)
@@ -84,8 +87,8 @@ def send(
     if body is not None:
         run(_send_one(address, message(os.fsencode(body)), hash_key, timeout, as_json))
         return
-    lines = (message(line) for line in _lines(file) if line)
-    count = run(_send_all(address, lines, hash_key, rate, timeout))
+    messages = (message(line) async for line in lines(file) if line)
+    count = run(_send_all(address, topic, messages, hash_key, rate, timeout))
     print_json({"topic": topic, "sent": count}) if as_json else print(f"{count} sent to {topic}")
 
 
@@ -142,18 +145,6 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _lines(file: Path | None) -> Iterable[bytes]:
-    """The lines without their ends; blank lines stay and are left out by the caller."""
-    if file is None or str(file) == "-":
-        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-        return
-    try:
-        with file.open("rb") as source:
-            yield from (line.rstrip(b"\r\n") for line in source)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-
-
 def _moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()  # without a zone it is local time
@@ -188,12 +179,13 @@ async def _send_one(
 
 async def _send_all(
     namesrv: str,
-    messages: Iterable[Message],
+    topic: str,
+    messages: AsyncIterator[Message],
     hash_key: str | None,
     rate: float | None,
     timeout: float,
 ) -> int:
-    """Send with many on their way, one at a time where order counts; the first failure ends it.
+    """Send with many on their way, one at a time where order counts; the first failure ends it, as Ctrl-C.
 
     It tells how many are stored for certain.
     """
@@ -203,31 +195,37 @@ async def _send_all(
     failure: BaseException | None = None
     async with aio.Producer(PRODUCER_GROUP, namesrv=namesrv, send_timeout=timeout) as producer:
         many = IN_FLIGHT_MAX if hash_key is None else 1
-        async for message in _paced(messages, rate):
-            if len(pending) >= many:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                stored, failure = _settled(done)
-                count += stored
-                if failure is not None:
-                    break
-            pending.add(asyncio.create_task(producer.send(message, hash_key=hash_key)))
+        try:
+            async for message in _paced(messages, rate):
+                if len(pending) >= many:
+                    done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                    stored, failure = _settled(done)
+                    count += stored
+                    if failure is not None:
+                        break
+                pending.add(asyncio.create_task(producer.send(message, hash_key=hash_key)))
+        except asyncio.CancelledError as stopped:
+            failure = stopped
         if pending:
             stored, later = _settled((await asyncio.wait(pending))[0])
             count, failure = count + stored, failure or later
     if isinstance(failure, SparrowError):
         raise UsageError(f"{failure}; {count} messages are stored for certain") from failure
+    if isinstance(failure, asyncio.CancelledError):
+        complain(f"stopped; {count} sent to {topic}")
     if failure is not None:
         raise failure
     return count
 
 
-async def _paced(messages: Iterable[Message], rate: float | None) -> AsyncIterator[Message]:
+async def _paced(messages: AsyncIterator[Message], rate: float | None) -> AsyncIterator[Message]:
     """The messages, at most `rate` a second: each has its moment, so that late ones are made up for."""
     loop = asyncio.get_running_loop()
-    began = loop.time()
-    for number, message in enumerate(messages):
+    began, number = loop.time(), 0
+    async for message in messages:
         if rate is not None and (wait := began + number / rate - loop.time()) > 0:
             await asyncio.sleep(wait)
+        number += 1
         yield message
 
 

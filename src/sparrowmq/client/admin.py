@@ -304,9 +304,12 @@ class Admin(AccessAdmin, DeadLetterAdmin, GroupAdmin, HoldAdmin, NameServerAdmin
         """Messages of `topic` that have `key` among their keys, oldest first; none is an empty list.
 
         Each broker gives at most `count`, its newest ones, and no more than its `maxMsgsNumBatch` (64). Store
-        times from `begin_ms` to `end_ms`, epoch milliseconds, are looked through. Raises `NoRouteError`.
+        times from `begin_ms` to `end_ms`, epoch milliseconds, are looked through. Raises `NoRouteError`, and
+        `ClientError` for a blank key.
         """
         check_range("count", count, 1, queries.COUNT_MAX)
+        if not key.strip():
+            raise ClientError("the key to look for is blank; messages have none such")
         return await queries.query(
             self._running(), topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms, unique=False
         )

@@ -124,8 +124,10 @@ class NameServers:
         who = "the name server did not answer"
         if len(self._addresses) > 1:
             who = f"none of the name servers {'; '.join(self._addresses)} answered"
-        step = "start one (`sparrow up`), or give its address (namesrv, SPARROW_NAMESRV)"
-        raise type(last)(f"{who}: {last}; {step}", address=last.address) from last
+        said = str(last)
+        begin = f"{said} Start" if said.endswith("?") else f"{said}; start"
+        step = "one (`sparrow up`), or give its address (namesrv, SPARROW_NAMESRV)"
+        raise type(last)(f"{who}: {begin} {step}", address=last.address) from last
 
     def _next(self, tried: Collection[str]) -> str | None:
         """The first address from the current one on that was not tried, None after the last."""

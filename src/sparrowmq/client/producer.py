@@ -358,8 +358,7 @@ class Producer:
             )
             sent = asyncio.create_task(send, name="request")
             sent.add_done_callback(lambda task: task.cancelled() or task.exception())
-            left = began + timeout - asyncio.get_running_loop().time()
-            return await wait_for_reply(reply, sent, max(0.0, left), message.topic)
+            return await wait_for_reply(reply, sent, began + timeout, message.topic, timeout)
         finally:
             instance.replies.forget(correlation_id)
 

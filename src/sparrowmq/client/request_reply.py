@@ -138,17 +138,21 @@ def request_message(message: Message, client_id: str, timeout: float) -> tuple[M
 
 
 async def wait_for_reply(
-    reply: asyncio.Future[ReceivedMessage], sent: asyncio.Task[SendResult], timeout: float, topic: str
+    reply: asyncio.Future[ReceivedMessage],
+    sent: asyncio.Task[SendResult],
+    deadline: float,
+    topic: str,
+    timeout: float,
 ) -> ReceivedMessage:
-    """The reply, at most `timeout` seconds from now; `sent` is the send under way (client:B-92).
+    """The reply, until the loop's time is `deadline`; `sent` is the send under way (client:B-92).
 
-    Raises `ReplyTimeoutError` when the request was sent and no reply came, and `ClientError` with the cause
-    when it could not be sent.
+    `timeout` is what was asked for, in seconds, for errors. Raises `ReplyTimeoutError` when the request was
+    sent and no reply came, and `ClientError` with the cause when it could not be sent.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
     either: set[asyncio.Future[Any]] = {reply, sent}
-    await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    left = max(0.0, deadline - loop.time())
+    await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
     if not reply.done() and sent.done() and sent.exception() is None:
         await asyncio.wait({reply}, timeout=max(0.0, deadline - loop.time()))
     if reply.done():

@@ -879,7 +879,8 @@ class Admin(Facade[_Admin]):
         """Messages of `topic` that have `key` among their keys, oldest first; none is an empty list.
 
         Each broker gives at most `count`, its newest ones, and no more than its `maxMsgsNumBatch` (64). Store
-        times from `begin_ms` to `end_ms`, epoch milliseconds, are looked through. Raises `NoRouteError`.
+        times from `begin_ms` to `end_ms`, epoch milliseconds, are looked through. Raises `NoRouteError`, and
+        `ClientError` for a blank key.
         """
         return self._run(
             self._inner.query_messages, topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms
