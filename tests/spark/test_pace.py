@@ -49,3 +49,12 @@ def test_an_answer_without_messages_leaves_the_size_alone() -> None:
     before = pace.record_bytes
     pace.learn(100, [100], 0)
     assert pace.record_bytes == before
+
+
+def test_so_many_messages_are_asked_for_as_fit_an_answer() -> None:
+    pace = Pace(8000)
+    pace.learn(8000, [6000, 2000], 8000 * 1300)
+    assert 0.9 * 1_000_000 < pace.fitting(1_000_000) * 1300 <= 1_000_000
+    assert pace.fitting(100) == 1
+    pace.learn(8000, [8000], 10)
+    assert pace.fitting(1_000_000) <= 1_000_000

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from unittest.mock import patch
 
 import pytest
+from tests.support import run as run_plain
 from tests.support import until
 from tests.transport.conftest import Run
 from tests.transport.helpers import EchoHandler, Peer, answer_to, scripted, serving
@@ -14,7 +16,7 @@ from tests.transport.test_client import SECONDS, client_of, never_answer
 
 from sparrowmq.core.errors import ConnectionLostError
 from sparrowmq.protocol import frame as frames
-from sparrowmq.protocol.frame import Command, encode
+from sparrowmq.protocol.frame import Command, LargeFrame, RawFrame, encode
 from sparrowmq.transport.large_body import LargeBody
 
 BODY = random.Random(1).randbytes(3 << 20)
@@ -127,3 +129,43 @@ def test_a_large_request_of_the_server_is_served(run: Run) -> None:
             call.cancel()
 
     run(main())
+
+
+@pytest.mark.parametrize("step", [1 << 20, 3_000_000])
+def test_the_body_is_not_copied(step: int) -> None:
+    """The bytes handed on are those that were read into: there is never a second megabyte of each."""
+
+    async def main() -> None:
+        done: list[RawFrame] = []
+        size = 8 << 20
+        tracemalloc.start()
+        try:
+            body = LargeBody(
+                LargeFrame(0, b"{}", size, b"ab"), Still(), asyncio.Protocol(), lambda: None, done.append
+            )
+            while not done:
+                if room := len(body.get_buffer(-1)[:step]):
+                    body.get_buffer(-1)[:room] = b"x" * room
+                    body.buffer_updated(room)
+                else:
+                    await asyncio.sleep(0)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert done == [(0, b"{}", b"ab" + b"x" * (size - 2))]
+        assert peak < size + 2 * step
+
+    run_plain(main())
+
+
+class Still(asyncio.Transport):
+    """Does nothing."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False

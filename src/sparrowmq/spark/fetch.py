@@ -123,7 +123,8 @@ class Fetcher:
         while index < len(self._spans) and len(segments) < options.pulls_in_flight:
             span = self._spans[index]
             pace = pace_of(options, span.queue.broker_name)
-            stop = min(span.end, position + (pace.stride if segments else pace.first_count()))
+            count = pace.stride if segments else pace.first_count()
+            stop = min(span.end, position + min(count, pace.fitting(options.batch_bytes)))
             rows += stop - position
             size += (stop - position) * pace.record_bytes
             if segments and (rows > options.batch_rows or size > options.batch_bytes):

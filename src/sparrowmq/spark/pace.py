@@ -15,6 +15,8 @@ TRY_MORE_ROUNDS: Final = 16
 PULLS_MAX: Final = 2
 """Pulls that may be needed for one stride before the stride is found too long."""
 _RECORD_BYTES_GUESS: Final = 1024.0
+_FILLED: Final = 0.97
+"""How full an answer is meant to be: one too long needs a second pull, and what both gave is copied."""
 
 
 @dataclass(slots=True)
@@ -38,10 +40,14 @@ class Pace:
             return min(self.most, 2 * self.stride)
         return self.stride
 
+    def fitting(self, bytes_max: int) -> int:
+        """Messages that fit an answer of so many bytes, one at least."""
+        return max(1, int(bytes_max * _FILLED / self.record_bytes))
+
     def learn(self, asked: int, given: Sequence[int], size: int) -> None:
         """For `asked` messages the answers went `given` offsets on, with `size` bytes of records."""
         if size:
-            self.record_bytes = size / max(1, sum(given))
+            self.record_bytes = max(1.0, size / max(1, sum(given)))
         if sum(given) < asked:
             self.stride = max(1, *given)
         elif len(given) == 1:

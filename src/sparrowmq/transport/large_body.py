@@ -31,7 +31,9 @@ class LargeBody(asyncio.BufferedProtocol):
         self._owner = owner
         self._heard = heard
         self._done = done
-        # The bytes object inside a BytesIO can be written to in place and is given without a copy.
+        self._loop = asyncio.get_running_loop()
+        # The bytes inside a BytesIO can be written to in place, and are given without a copy once nobody
+        # holds a view of them; a loop holds the one it reads to until `buffer_updated` is over.
         self._body = io.BytesIO(bytes(frame.size))
         self._rest = self._body.getbuffer()
         self._filled(frame.start)
@@ -57,12 +59,18 @@ class LargeBody(asyncio.BufferedProtocol):
         return self._rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much more is there; with all of it the owner goes on."""
+        """So much more is there; with all of it the owner goes on, as soon as the loop has let go of it."""
         self._heard()
         self._rest = self._rest[nbytes:]
         if not self._rest:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._finish)
+
+    def _finish(self) -> None:
+        self._rest.release()
+        if not self._transport.is_closing():
             self._switch(self._owner)
-            self._done((self._frame.kind, self._frame.header, self._body.getvalue()))
+        self._done((self._frame.kind, self._frame.header, self._body.getvalue()))
 
     def eof_received(self) -> bool | None:
         """The other side ended in the middle of a frame."""
