@@ -31,7 +31,13 @@ async def connected(address: str) -> AsyncIterator[Peer]:
 
 
 def send_request(
-    body: bytes, *, topic: str = TOPIC, queue_id: int = 0, properties: str = "", opaque: int = 0
+    body: bytes,
+    *,
+    topic: str = TOPIC,
+    queue_id: int = 0,
+    properties: str = "",
+    sys_flag: int = 0,
+    opaque: int = 0,
 ) -> Command:
     """A send as a stock client writes it."""
     header = SendMessageRequest(
@@ -40,7 +46,7 @@ def send_request(
         default_topic="TBW102",
         default_topic_queue_nums=4,
         queue_id=queue_id,
-        sys_flag=0,
+        sys_flag=sys_flag,
         born_timestamp=1_700_000_000_000,
         flag=0,
         properties=f"UNIQ_KEY\x01{opaque:032X}\x02{properties}",

@@ -15,11 +15,18 @@ from tests.certificates import Authority, Pair, tls_properties
 from tests.contract.bad_input import ask, send_request
 from tests.support import run, until
 
+import sparrowmq as mq
 from sparrowmq import aio
+from sparrowmq.broker.transaction import ROLLBACK
 from sparrowmq.client.settings import ClientSettings, ProducerSettings
 from sparrowmq.core.errors import ConnectError, TransportError
+from sparrowmq.core.ids import parse_offset_message_id
 from sparrowmq.core.message import Message
+from sparrowmq.protocol.call_headers import EndTransactionRequest
+from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.headers import to_ext
+from sparrowmq.protocol.sysflag import TRANSACTION_PREPARED
 from sparrowmq.testing import LocalCluster
 from sparrowmq.transport.client import RemotingClient
 from sparrowmq.transport.signing import SIGNATURE, Credentials, sign
@@ -201,6 +208,8 @@ class TestSignatures:
             authentication_enabled=True,
             authorization_enabled=True,
             init_authentication_user=FIRST,
+            transaction_time_out=300,
+            transaction_check_interval=300,
         ) as running:
             settings = ClientSettings(namesrv=running.namesrv, access_key="root", secret_key="toor1234")
 
@@ -208,7 +217,10 @@ class TestSignatures:
                 async with aio.Admin(settings=settings) as admin:
                     await admin.create_topic(TOPIC, 1)
                     await admin.create_user("alice", "secret12")
-                    await admin.grant("alice", [f"Topic:{TOPIC}"], ["Pub"])
+                    await admin.grant("alice", [f"Topic:{TOPIC}", "Topic:Kept"], ["Pub"])
+                    await admin.create_topic("Kept", 1)
+                    await admin.create_user("bob", "secret34")
+                    await admin.grant("bob", ["Topic:Other"], ["Pub"])
 
             run(prepare())
             yield running
@@ -256,3 +268,65 @@ class TestSignatures:
         mixed = [request for pair in zip(strangers, known, strict=True) for request in pair]
         codes = [code for code, _ in self.answers(cluster, *mixed)]
         assert codes == [16, 0] * 200
+
+    @pytest.mark.proves("broker:9.2", "broker:9.4")
+    def test_transactions_of_accounts_are_ended_and_checked(self, cluster: LocalCluster) -> None:
+        """First letter: the local branch; second: what the check says."""
+        states = {
+            "C": mq.TransactionState.COMMIT,
+            "R": mq.TransactionState.ROLLBACK,
+            "U": mq.TransactionState.UNKNOWN,
+        }
+
+        class Listener:
+            def execute(self, message: mq.HalfMessage, argument: Any) -> mq.TransactionState:
+                return states[message.body.decode()[0]]
+
+            def check(self, message: mq.ReceivedMessage) -> mq.TransactionState:
+                return states[message.body.decode()[1]]
+
+        async def main() -> None:
+            where = {"namesrv": cluster.namesrv}
+            alice = ProducerSettings(**where, access_key="alice", secret_key="secret12")
+            root = ClientSettings(**where, access_key="root", secret_key="toor1234")
+            async with (
+                aio.Producer("p", settings=alice, transaction_listener=Listener()) as producer,
+                aio.PullConsumer(settings=root) as consumer,
+            ):
+                for text in ("C_1", "R_2", "UC3", "UR4"):
+                    await producer.send_in_transaction(Message("Kept", text.encode()))
+                (queue,) = await consumer.queues("Kept")
+                await until(lambda: _is_at(consumer, queue, 2))
+                shown = (await consumer.pull(queue, 0)).messages
+                assert [message.body for message in shown] == [b"C_1", b"UC3"]
+
+        run(main())
+
+    def test_nobody_ends_the_transaction_of_another_account(self, cluster: LocalCluster) -> None:
+        own = "TRAN_MSG\x01true\x02PGROUP\x01p\x02"
+        half = send_request(b"half", topic=TOPIC, sys_flag=TRANSACTION_PREPARED, properties=own)
+        alice, bob = Credentials("alice", "secret12"), Credentials("bob", "secret34")
+        sign(half, alice)
+        (sent,) = run(ask(cluster.broker_address, half))
+        assert sent.code == 0
+        end = EndTransactionRequest(
+            producer_group="p",
+            tran_state_table_offset=int(sent.ext["queueOffset"]),
+            commit_log_offset=parse_offset_message_id(sent.ext["msgId"])[2],
+            commit_or_rollback=ROLLBACK,
+        )
+
+        def ended_by(who: Credentials) -> tuple[int, str]:
+            request = Command(RequestCode.END_TRANSACTION, ext=to_ext(end))
+            sign(request, who)
+            ((code, remark),) = self.answers(cluster, request)
+            return code, remark or ""
+
+        code, why = ended_by(bob)
+        assert code == 16 and "User:bob has no permission to access" in why
+        assert ended_by(alice) == (0, "")
+        assert "finished already" in ended_by(alice)[1], "it was open all the while"
+
+
+async def _is_at(consumer: aio.PullConsumer, queue: mq.MessageQueue, end: int) -> bool:
+    return await consumer.max_offset(queue) >= end
