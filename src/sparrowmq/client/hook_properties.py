@@ -19,9 +19,9 @@ def with_properties(outgoing: Outgoing, added: Mapping[str, str], bytes_max: int
     """
     text = _text(added)
     if not outgoing.is_batch:
-        return _copy(outgoing, outgoing.body, _in_header(outgoing, added, text))
+        return outgoing.changed(properties=_in_header(outgoing, added, text))
     body = encode_batch(_members(outgoing, added, text.encode()))
-    return outgoing if len(body) > bytes_max else _copy(outgoing, body, outgoing.properties)
+    return outgoing if len(body) > bytes_max else outgoing.changed(body=body)
 
 
 def _text(added: Mapping[str, str]) -> str:
@@ -58,18 +58,3 @@ def _members(outgoing: Outgoing, added: Mapping[str, str], text: bytes) -> list[
         longer = kept + text
         found.append((flag, body, longer if len(longer) <= PROPERTIES_BYTES_MAX else properties))
     return found
-
-
-def _copy(outgoing: Outgoing, body: bytes, properties: bytes) -> Outgoing:
-    return type(outgoing)(
-        outgoing.topic,
-        body,
-        properties,
-        outgoing.message_id,
-        outgoing.born_timestamp,
-        outgoing.flag,
-        outgoing.sys_flag,
-        outgoing.is_batch,
-        outgoing.source,
-        outgoing.system,
-    )

@@ -41,18 +41,7 @@ def as_numbered(
     outgoing: Outgoing, *, body: bytes | None = None, properties: bytes | None = None
 ) -> Outgoing:
     """The same send, to be judged, with another body or property string."""
-    return NumberedOutgoing(
-        outgoing.topic,
-        outgoing.body if body is None else body,
-        outgoing.properties if properties is None else properties,
-        outgoing.message_id,
-        outgoing.born_timestamp,
-        outgoing.flag,
-        outgoing.sys_flag,
-        outgoing.is_batch,
-        outgoing.source,
-        outgoing.system,
-    )
+    return outgoing.changed(body=body, properties=properties, kind=NumberedOutgoing)
 
 
 def count_of(outgoing: Outgoing) -> int:

@@ -198,6 +198,27 @@ class Outgoing:
             PROPERTY_TIMER_DELAY_MS in self.system or PROPERTY_TIMER_DELIVER_MS in self.system
         )
 
+    def changed(
+        self,
+        *,
+        body: bytes | None = None,
+        properties: bytes | None = None,
+        kind: type[Outgoing] | None = None,
+    ) -> Outgoing:
+        """A copy with another body or property string, or of another kind."""
+        return (kind or type(self))(
+            self.topic,
+            self.body if body is None else body,
+            self.properties if properties is None else properties,
+            self.message_id,
+            self.born_timestamp,
+            self.flag,
+            self.sys_flag,
+            self.is_batch,
+            self.source,
+            self.system,
+        )
+
     @property
     def size(self) -> int:
         """Bytes that a send of this holds in memory, about."""
