@@ -146,6 +146,43 @@ def test_a_checkpoint_of_another_topic_or_from_the_future_is_refused(
 
 def test_of_two_queries_on_one_checkpoint_one_goes_on(
     spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+def test_a_body_that_cannot_be_opened_holds_a_stream_up_until_it_may_be_passed(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrowmq.client.sender.compress", lambda body, kind, level: b"shut")
+    settings = mq.ProducerSettings(namesrv=topics.cluster.namesrv, compress_over=100)
+    with mq.Producer("poison", settings=settings) as producer:
+        queue = producer.queues(topic)[0]
+        for body in (b"m0", b"x" * 200, b"m2"):
+            producer.send(mq.Message(topic, body), queue=queue)
+    options = topics.options(topic, startingOffsets="earliest")
+    with pytest.raises(
+        StreamingQueryException, match=rf"queue {topic}/.*the body at offset 1 cannot be opened.*PERMISSIVE"
+    ):
+        _run(stream(spark, options), checkpoint)
+    seen: list[tuple[int, bytes | None]] = []
+
+    def see(batch: DataFrame, batch_id: int) -> None:
+        seen.extend((row.queue_offset, row.body) for row in batch.select("queue_offset", "body").collect())
+
+    frame = stream(spark, {**options, "mode": "PERMISSIVE"})
+    run_available(frame.writeStream.foreachBatch(see), checkpoint)
+    assert sorted(seen) == [(0, b"m0"), (1, None), (2, b"m2")]
+
+
+def test_ten_thousand_queues_are_read(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    wide = f"{topic}-wide"
+    topics.admin.create_topic(wide, queues=QUEUES_MANY)
+    queues = topics.producer.queues(wide)
+    for number, queue in enumerate((queues[0], queues[4_711], queues[-1])):
+        topics.producer.send(mq.Message(wide, b"m%d" % number), queue=queue)
+    options = topics.options(wide, startingOffsets="earliest")
+    assert load(spark, options, "queue_id int").count() == 3
+    assert _run(stream(spark, options), checkpoint).texts == numbered(0, 3)
+
+
 ) -> None:
     topics.send(topic, 8)
     frame = stream(spark, topics.options(topic, startingOffsets="earliest"))

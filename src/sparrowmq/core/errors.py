@@ -11,7 +11,7 @@ SparrowError
 ├── BrokerError           a broker or name server answered with an error code
 │   └── SequenceTooOldError
 ├── ProtocolError         bytes that cannot be understood
-│   └── FrameError, HeaderError, RecordError, JavaJsonError, BodyError
+│   └── FrameError, HeaderError, RecordError (CompressedBodyError), JavaJsonError, BodyError
 ├── StoreError            the store cannot be opened, read or written
 │   └── StoreLockedError, StoreCorruptError, StoreFullError, StoreBusyError
 ├── CoordinatorError      the coordinator or its database cannot do it
@@ -175,6 +175,10 @@ class HeaderError(ProtocolError):
 
 class RecordError(ProtocolError):
     """A stored record, batch body or property string that cannot be understood."""
+
+
+class CompressedBodyError(RecordError):
+    """A body that says it is compressed and cannot be opened; the record around it may be whole."""
 
 
 class JavaJsonError(ProtocolError):

@@ -8,7 +8,7 @@ from typing import Final
 import lz4.frame
 import zstandard
 
-from sparrowmq.core.errors import RecordError
+from sparrowmq.core.errors import CompressedBodyError
 from sparrowmq.protocol.sysflag import COMPRESSED, COMPRESSION_MASK, CompressionType
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -31,8 +31,8 @@ def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: i
 def decompress(body: bytes, sys_flag: int, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The body as the producer gave it; unchanged when `sys_flag` does not say compressed.
 
-    Without type bits it is zlib, as older senders mean it. Raises `RecordError` on damaged, truncated or
-    trailing data, on an unknown type and on more than `bytes_max` bytes of output.
+    Without type bits it is zlib, as older senders mean it. Raises `CompressedBodyError` on damaged, truncated
+    or trailing data, on an unknown type and on more than `bytes_max` bytes of output.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -45,15 +45,17 @@ def decompress(body: bytes, sys_flag: int, *, bytes_max: int = DECOMPRESSED_BYTE
         elif kind == CompressionType.ZSTD:
             data, whole = _decompress_zstd(body, bytes_max)
         else:
-            raise RecordError(f"compression type {kind:#x} in sysFlag {sys_flag:#x} is unknown")
+            raise CompressedBodyError(f"compression type {kind:#x} in sysFlag {sys_flag:#x} is unknown")
     except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
-        raise RecordError(f"a compressed body of {len(body)} bytes cannot be read: {error}") from None
+        raise CompressedBodyError(f"a compressed body of {len(body)} bytes cannot be read: {error}") from None
     if len(data) > bytes_max:
-        raise RecordError(
+        raise CompressedBodyError(
             f"a compressed body of {len(body)} bytes holds more than the limit of {bytes_max} bytes"
         )
     if not whole:
-        raise RecordError(f"a compressed body of {len(body)} bytes is cut short or has bytes after its end")
+        raise CompressedBodyError(
+            f"a compressed body of {len(body)} bytes is cut short or has bytes after its end"
+        )
     return data
 
 

@@ -22,6 +22,8 @@ from sparrowmq.spark.body_protobuf import protobuf_codec, protobuf_ddl
 from sparrowmq.spark.options import BodyOptions
 
 BODY: Final = "body"
+SHUT: Final = "__shut"
+"""Column that a batch has only when bodies of it are shut (`shut_bodies`): true for these."""
 _OFFSET: Final = "queue_offset"
 
 
@@ -61,8 +63,14 @@ class Shape:
 
     def fit(self, batch: pa.RecordBatch, queue: MessageQueue) -> pa.RecordBatch:
         """A batch of `stored` columns, all of `queue`, as `given`. Raises `BadBodyError` with FAILFAST."""
-        if self.options.format == "binary" or BODY not in self.given.names:
+        if SHUT in batch.schema.names:
+            batch, shut = batch.drop_columns([SHUT]), batch[SHUT]
+        else:
+            shut = None
+        if BODY not in self.given.names:
             return batch
+        if self.options.format == "binary":
+            return batch if shut is None else self._without(batch, shut)
         options, bodies = self.options, batch[BODY]
         decoded = codec(options, self.given.field(BODY).type).decode(bodies)
         bad, values = pa.array(decoded.bad), decoded.values
@@ -73,7 +81,9 @@ class Shape:
                 f"schema: {decoded.reason}. Option mode=PERMISSIVE keeps such bodies in column "
                 f"{options.corrupt_column}, DROPMALFORMED leaves them out"
             )
-        if options.mode == "dropmalformed" and decoded.bad.any():
+        if shut is not None:
+            bad, values = pc.or_(bad, shut), _nulled(values, shut)
+        if options.mode == "dropmalformed" and pc.any(bad).as_py():
             good = pc.invert(bad)
             batch, values = batch.filter(good), values.filter(good)
         made = {BODY: values}
@@ -81,6 +91,19 @@ class Shape:
             made[options.corrupt_column] = pc.if_else(bad, bodies, pa.scalar(None, pa.binary()))
         columns = [made[name] if name in made else batch[name] for name in self.given.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.given)
+
+    def _without(self, batch: pa.RecordBatch, shut: pa.Array) -> pa.RecordBatch:
+        """Binary bodies without the shut ones, as `mode` says."""
+        if self.options.mode == "dropmalformed":
+            return batch.filter(pc.invert(shut))
+        columns = [_nulled(batch[name], shut) if name == BODY else batch[name] for name in batch.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _nulled(values: pa.Array, where: pa.Array) -> pa.Array:
+    """The values, null `where` is true; of any type."""
+    rows = pa.array(range(len(values)), pa.int64())
+    return values.take(pc.if_else(where, pa.scalar(None, pa.int64()), rows))
 
 
 def stored_columns(given: pa.Schema, options: BodyOptions) -> pa.Schema:

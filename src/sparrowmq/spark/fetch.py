@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 from sparrowmq.columnar.decode import decode
 from sparrowmq.columnar.schema import TYPES
 from sparrowmq.core.backoff import Backoff
-from sparrowmq.core.errors import RecordError, SparrowError, TransportError
+from sparrowmq.core.errors import CompressedBodyError, RecordError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus, RawBatch
 from sparrowmq.core.subscription import Expression
+from sparrowmq.spark.bodies import SHUT
 from sparrowmq.spark.connections import pull_consumer
 from sparrowmq.spark.faults import is_passing, messages_lost, unusable_filter
 from sparrowmq.spark.loop import LoopThread, loop_thread
@@ -33,6 +34,7 @@ from sparrowmq.spark.offsets import Span
 from sparrowmq.spark.options import ReadOptions
 from sparrowmq.spark.pace import PULLS_MAX, Pace
 from sparrowmq.spark.prefetch import prefetch
+from sparrowmq.spark.shut_bodies import decode_shut
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -229,17 +231,18 @@ def decode_chunk(chunk: Chunk, schema: pa.Schema, options: ReadOptions) -> pa.Re
     if options.tags and "tags" not in schema.names:
         wide = schema.append(pa.field("tags", TYPES["tags"]))
     try:
-        batch = decode(
-            chunk.buffer, wide, broker_name=chunk.queue.broker_name, offsets=range(chunk.start, chunk.end)
-        )
+        batch = decode(chunk.buffer, wide, broker_name=chunk.queue.broker_name, offsets=offsets)
+    except CompressedBodyError:
+        batch = decode_shut(chunk.buffer, wide, chunk.queue, offsets, options.body)
     except RecordError as error:
         raise RecordError(
             f"queue {chunk.queue}, offsets {chunk.start} to {chunk.end - 1}: {error}; read up to it with "
             "endingOffsets and from behind it with startingOffsets"
+    offsets = range(chunk.start, chunk.end)
         ) from None
     if options.tags:
         batch = batch.filter(pc.is_in(batch["tags"], pa.array(sorted(options.tags))))
-        return pa.RecordBatch.from_arrays([batch[name] for name in schema.names], schema=schema)
+        return batch.select([name for name in batch.schema.names if name in schema.names or name == SHUT])
     missing = chunk.end - chunk.start - chunk.lost - batch.num_rows
     if missing and not options.sql92:
         why = f"the broker gave {batch.num_rows} messages where {missing} more were expected"

@@ -201,7 +201,7 @@ class ReadOptions(ConnectionOptions):
     )
     """A file on the driver, what `protoc --include_imports --descriptor_set_out` writes."""
     protobuf_message: Annotated[str, Option("protobufMessage", kinds.text)] = ""
-    body_mode: Annotated[str, Option("mode", kinds.one_of(BODY_MODES))] = "permissive"
+    body_mode: Annotated[str, Option("mode", kinds.one_of(BODY_MODES))] = ""
     """What to do with bodies that are not of the format and schema, as in Spark's readers."""
     corrupt_column: Annotated[str, Option("columnNameOfCorruptRecord", kinds.text)] = "_corrupt_record"
     batch_rows: Annotated[int, Option("batchRows", kinds.number(100, 100_000))] = 8000
@@ -234,7 +234,7 @@ class ReadOptions(ConnectionOptions):
             avro_schema=self.avro_schema,
             protobuf_descriptor=self.protobuf_descriptor,
             protobuf_message=self.protobuf_message,
-            mode=self.body_mode,
+            mode=self.body_mode or ("failfast" if self.body_format == "binary" else "permissive"),
             corrupt_column=self.corrupt_column,
         )
 
