@@ -108,6 +108,30 @@ def test_a_silent_name_server_does_not_keep_it_from_a_broker_that_is_back() -> N
     flow(test)
 
 
+def test_a_pull_may_name_the_broker_that_gives() -> None:
+    async def test(cluster: FakeCluster, reader: QueueReader) -> None:
+        asked = cluster.broker.requests
+        slave = FakeCluster().broker
+        await slave.server.start()
+        try:
+            assert (await reader.pull(QUEUE, 0, PullWish(read_from="slave"))).next_offset == 32
+            assert len(asked(PULL)) == 1, "there is no slave"
+            routes = reader._running().routes
+            broker = routes._brokers["broker-a"]
+            broker |= {2: "127.0.0.1:1", 1: slave.server.address}
+            slave.store("T", 0, b"of the slave")
+            assert (await reader.pull(QUEUE, 0, PullWish(read_from="slave"))).next_offset == 1
+            assert (await reader.pull(QUEUE, 0, PullWish(read_from="master"))).next_offset == 32
+            assert (await reader.pull(QUEUE, 0, PullWish())).next_offset == 32
+            assert (len(asked(PULL)), len(slave.requests(PULL))) == (3, 1)
+        finally:
+            await slave.server.close(1.0)
+        with pytest.raises(SettingsError, match="read_from='both'"):
+            PullWish(read_from="both").check()  # type: ignore[arg-type]
+
+    flow(test)
+
+
 def test_the_groups_offset_is_the_masters() -> None:
     async def test(cluster: FakeCluster, reader: QueueReader) -> None:
         assert await reader.committed(QUEUE) is None

@@ -13,8 +13,9 @@ from tests.interop.driver import JavaDriver
 from tests.interop.ours import OurClients
 from tests.support import until_sync
 
-from sparrowmq import aio
+from sparrowmq import PullConsumer, aio
 from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.results import PullStatus
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.bodies import KVTable
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -121,6 +122,17 @@ def test_apaches_master_sends_a_reader_to_its_slave(
         progress = driver.admin(pair.namesrv).group_progress
         queue = MessageQueue(name, "broker-a", 0)
         until_sync(lambda: progress(f"{name}_c").get(queue) == (100, 100))
+
+
+def test_bulk_reads_spare_the_master_when_told_to(pair: Pair, driver: JavaDriver, name: str) -> None:
+    pair.fill(driver, name)
+    queue = MessageQueue(name, "broker-a", 0)
+    with PullConsumer(namesrv=pair.namesrv) as consumer:
+        before = pair.handed_out()
+        for source, given in (("master", 0), ("slave", 32)):
+            found = consumer.fetch_raw(queue, 0, read_from=source)
+            assert (found.status, found.next_offset) == (PullStatus.FOUND, 32)
+            assert pair.handed_out() - before == given
 
 
 @pytest.mark.proves("client:A-53", "client:D-76")

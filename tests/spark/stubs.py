@@ -11,7 +11,7 @@ from tests.columnar.records import record
 
 from sparrowmq.core.errors import NoRouteError, SparrowError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.results import PullStatus, RawBatch
+from sparrowmq.core.results import PullStatus, RawBatch, ReadFrom
 from sparrowmq.core.subscription import Expression
 
 
@@ -39,6 +39,8 @@ class StubBroker:
     in_flight_peak: int = 0
     commits: dict[MessageQueue, int] = field(default_factory=dict)
     calls: int = 0
+    asked: list[ReadFrom | None] = field(default_factory=list)
+    """Which broker each pull asked."""
     brokers_away: frozenset[str] = frozenset()
     """Brokers that are not registered, though they were once."""
     filters: Callable[[Expression], SparrowError | None] = lambda expression: None
@@ -89,8 +91,16 @@ class StubBroker:
         return self.queues_[queue]
 
     async def fetch_raw(
-        self, queue: MessageQueue, offset: int, *, max_bytes: int, max_messages: int, expression: Expression
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_messages: int,
+        expression: Expression,
+        read_from: ReadFrom | None = None,
     ) -> RawBatch:
+        self.asked.append(read_from)
         self.pulls.append((queue, offset, max_messages))
         self.in_flight += 1
         self.in_flight_peak = max(self.in_flight, self.in_flight_peak)

@@ -156,6 +156,24 @@ def test_a_queue_that_seems_to_end_early_is_looked_at_again() -> None:
     assert _read(broker, [Span(queue, 0, 20)]) == _expected([Span(queue, 0, 20)])
 
 
+def test_what_a_slave_says_is_held_against_the_master() -> None:
+    broker, options = StubBroker(), replace(OPTIONS, read_from="slave")
+    queue = broker.add(0, 10)
+    assert _read(broker, [Span(queue, 0, 10)], options) == _expected([Span(queue, 0, 10)])
+    assert broker.asked == ["slave"]
+    with pytest.raises(DataLossError, match="the queue ends at 10"):
+        _read(broker, [Span(queue, 5, 15)], options)
+    assert broker.asked[1:] == ["slave", "slave", "master", "master"]
+
+
+def test_a_slave_that_is_away_leaves_the_master() -> None:
+    broker, options = StubBroker(), replace(OPTIONS, read_from="slave")
+    queue = broker.add(0, 10)
+    broker.fault = lambda _queue, _offset: ConnectionLostError("gone") if broker.asked == ["slave"] else None
+    assert _read(broker, [Span(queue, 0, 10)], options) == _expected([Span(queue, 0, 10)])
+    assert broker.asked == ["slave", None]
+
+
 def test_a_hole_in_the_middle_is_an_error() -> None:
     queue = MessageQueue("t", "broker-a", 0)
     holed = [record(offset, queue_id=0) for offset in range(100) if offset != 50]

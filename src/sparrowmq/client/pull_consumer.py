@@ -37,7 +37,7 @@ from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import ClientError, InvalidStateError, NoRouteError, SettingsError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group, check_topic
-from sparrowmq.core.results import PullResult, PullStatus, RawBatch
+from sparrowmq.core.results import PullResult, PullStatus, RawBatch, ReadFrom
 from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol.filter import parse_expression
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
@@ -397,18 +397,20 @@ class PullConsumer:
         expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
+        read_from: ReadFrom | None = None,
     ) -> RawBatch:
         """Stored records from `offset` on, as the broker sent them: what one pull gives.
 
         At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
         `max_messages`, but always one whole record if there is one. `expression` filters at the broker, tags
         by their hash: compare them again when they matter. With `wait` the broker may hold the pull so many
-        seconds until messages come. `timeout` defaults to `wait` and 10 s.
+        seconds until messages come. `timeout` defaults to `wait` and 10 s. `read_from` is "master", "slave"
+        (the master where there is none; it may be behind) or None, the one that the master suggests.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
         `NoRouteError`, `BrokerError` or `TransportError`.
         """
-        wish = PullWish(max_bytes, max_messages, expression, wait, timeout)
+        wish = PullWish(max_bytes, max_messages, expression, wait, timeout, read_from)
         answer = await self._pull(queue, offset, wish)
         body = answer.body if answer.status is PullStatus.FOUND else b""
         return RawBatch(answer.status, body, answer.next_offset, answer.min_offset, answer.max_offset)

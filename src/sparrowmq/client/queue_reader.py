@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.requests import (
@@ -22,8 +22,9 @@ from sparrowmq.client.requests import (
     pull_request,
 )
 from sparrowmq.client.settings import check_range
-from sparrowmq.core.errors import SparrowError, TransportError
+from sparrowmq.core.errors import SettingsError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import ReadFrom
 from sparrowmq.core.route import MASTER_ID
 from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol.filter import parse_expression
@@ -40,19 +41,25 @@ HOLD_MARGIN: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PullWish:
-    """What one pull asks for; `wait` and `timeout` in seconds, no `timeout` is `wait` and 10 s."""
+    """What one pull asks for; `wait` and `timeout` in seconds, no `timeout` is `wait` and 10 s.
+
+    `read_from` None is the broker that the queue's last answer suggested.
+    """
 
     max_bytes: int = BULK_BYTES_MAX
     max_messages: int = MESSAGES_MAX
     expression: Expression = "*"
     wait: float = 0.0
     timeout: float | None = None
+    read_from: ReadFrom | None = None
 
     def check(self) -> None:
         """Raise `SettingsError` for what is out of range."""
         check_range("max_bytes", self.max_bytes, 1, BULK_BYTES_MAX, "bytes")
         check_range("max_messages", self.max_messages, 1, MESSAGES_MAX)
         check_range("wait", self.wait, 0, 3600, "seconds")
+        if self.read_from not in (None, *get_args(ReadFrom)):
+            raise SettingsError(f"read_from={self.read_from!r}: it takes 'master', 'slave' or None")
 
     @property
     def seconds(self) -> float:
@@ -89,8 +96,7 @@ class QueueReader:
         instance = self._running()
         routes = instance.routes
         await self._learn(queue, routes.readable(queue.broker_name))
-        address = routes.readable(queue.broker_name, self._suggested.get(queue, MASTER_ID))
-        address = need_address(address, queue, "broker")
+        address = need_address(self._source(queue, wish.read_from), queue, wish.read_from or "broker")
         request = pull_request(
             group=self._group,
             queue=queue,
@@ -106,6 +112,14 @@ class QueueReader:
             answer = decode_pull(await instance.remoting.call(address, request, wish.seconds), address, queue)
         self._suggested[queue] = answer.suggested_broker_id
         return answer
+
+    def _source(self, queue: MessageQueue, read_from: ReadFrom | None) -> str | None:
+        """The address to pull from; a slave that is wished and not there leaves the master."""
+        routes = self._running().routes
+        if read_from == "master":
+            return routes.master(queue.broker_name)
+        slave = routes.slave(queue.broker_name) if read_from == "slave" else None
+        return slave or routes.readable(queue.broker_name, self._suggested.get(queue, MASTER_ID))
 
     async def _learn(self, queue: MessageQueue, known: str | None) -> None:
         """Ask for the route when no address is known, or the last call failed: the broker may have moved."""

@@ -42,6 +42,11 @@ class RouteTable:
         """The master's address (client:A-52)."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
+    def slave(self, broker_name: str) -> str | None:
+        """The address of the slave with the lowest id; None when there is none."""
+        slaves = [item for item in self._brokers.get(broker_name, {}).items() if item[0] != MASTER_ID]
+        return min(slaves)[1] if slaves else None
+
     def readable(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """An address to pull from: the wanted id, for a missing slave the next id, else any (client:A-53)."""
         addresses = self._brokers.get(broker_name)

@@ -39,7 +39,7 @@ from sparrowmq.client.transaction import TransactionListener, TransactionResult
 from sparrowmq.client.workers import Handler
 from sparrowmq.core.errors import ClientError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
-from sparrowmq.core.results import PullResult, RawBatch, SendResult
+from sparrowmq.core.results import PullResult, RawBatch, ReadFrom, SendResult
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol import bodies
@@ -634,13 +634,15 @@ class PullConsumer(Facade[_PullConsumer]):
         expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
+        read_from: ReadFrom | None = None,
     ) -> RawBatch:
         """Stored records from `offset` on, as the broker sent them: what one pull gives.
 
         At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
         `max_messages`, but always one whole record if there is one. `expression` filters at the broker, tags
         by their hash: compare them again when they matter. With `wait` the broker may hold the pull so many
-        seconds until messages come. `timeout` defaults to `wait` and 10 s.
+        seconds until messages come. `timeout` defaults to `wait` and 10 s. `read_from` is "master", "slave"
+        (the master where there is none; it may be behind) or None, the one that the master suggests.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
         `NoRouteError`, `BrokerError` or `TransportError`.
@@ -654,6 +656,7 @@ class PullConsumer(Facade[_PullConsumer]):
             expression=expression,
             wait=wait,
             timeout=timeout,
+            read_from=read_from,
         )
 
     def pull(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -43,6 +43,10 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     region: str = "DefaultRegion"
     trace_on: bool = True
     idempotent: bool = False
+
+
+ReadFrom = Literal["master", "slave"]
+"""Which broker of a name gives messages."""
 
 
 class PullStatus(Enum):

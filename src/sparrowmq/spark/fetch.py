@@ -24,7 +24,7 @@ from sparrowmq.columnar.schema import TYPES
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import CompressedBodyError, RecordError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.results import PullStatus, RawBatch
+from sparrowmq.core.results import PullStatus, RawBatch, ReadFrom
 from sparrowmq.core.subscription import Expression
 from sparrowmq.spark.bodies import SHUT
 from sparrowmq.spark.connections import pull_consumer
@@ -43,14 +43,21 @@ Finish = Callable[[pa.RecordBatch, MessageQueue], pa.RecordBatch]
 
 _BACKOFF: Final = Backoff(first=0.05, most=5.0)
 _LOOKS_AT_END: Final = 3
-"""So often a broker must say that a queue ends early: a slave may just be behind."""
+"""So often a queue must be said to end early, from the second time on by the master: slaves are behind."""
 
 
 class RawConsumer(Protocol):
     """What a fetcher needs of `aio.PullConsumer`."""
 
     async def fetch_raw(
-        self, queue: MessageQueue, offset: int, *, max_bytes: int, max_messages: int, expression: Expression
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_messages: int,
+        expression: Expression,
+        read_from: ReadFrom | None = None,
     ) -> RawBatch:
         """Stored records from `offset` on."""
 
@@ -181,7 +188,7 @@ class Fetcher:
         """One answer that gets on; None when there is nothing more up to the segment's stop."""
         options, queue = self._options, segment.queue
         deadline = monotonic() + options.pull_timeout
-        delays, looks = _BACKOFF.delays(), 0
+        delays, looks, source = _BACKOFF.delays(), 0, options.read_from
         while True:  # until an answer, an error or the deadline
             problem: SparrowError
             try:
@@ -191,6 +198,7 @@ class Fetcher:
                     max_bytes=options.batch_bytes,
                     max_messages=segment.stop - segment.reached,
                     expression=self._expression,
+                    read_from=source,
                 )
                 if answer.status is PullStatus.OFFSET_ILLEGAL and answer.min_offset > segment.reached:
                     oldest = min(answer.min_offset, segment.stop)
@@ -199,7 +207,7 @@ class Fetcher:
                         return None
                     continue
                 if answer.status in (PullStatus.OFFSET_ILLEGAL, PullStatus.NO_NEW_MESSAGE):
-                    looks += 1
+                    looks, source = looks + 1, "master"
                     if looks >= _LOOKS_AT_END:
                         self._skip(segment, segment.stop, f"the queue ends at {answer.max_offset}")
                         return None
@@ -212,7 +220,7 @@ class Fetcher:
                     raise refused from None
                 if not is_passing(error):
                     raise
-                problem = error
+                problem, source = error, None if source == "slave" else source
             delay = next(delays)
             if monotonic() + delay > deadline:
                 raise problem
@@ -230,6 +238,7 @@ def decode_chunk(chunk: Chunk, schema: pa.Schema, options: ReadOptions) -> pa.Re
     wide = schema
     if options.tags and "tags" not in schema.names:
         wide = schema.append(pa.field("tags", TYPES["tags"]))
+    offsets = range(chunk.start, chunk.end)
     try:
         batch = decode(chunk.buffer, wide, broker_name=chunk.queue.broker_name, offsets=offsets)
     except CompressedBodyError:
@@ -238,7 +247,6 @@ def decode_chunk(chunk: Chunk, schema: pa.Schema, options: ReadOptions) -> pa.Re
         raise RecordError(
             f"queue {chunk.queue}, offsets {chunk.start} to {chunk.end - 1}: {error}; read up to it with "
             "endingOffsets and from behind it with startingOffsets"
-    offsets = range(chunk.start, chunk.end)
         ) from None
     if options.tags:
         batch = batch.filter(pc.is_in(batch["tags"], pa.array(sorted(options.tags))))

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal, Self, get_type_hints
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import ReadFrom
 from sparrowmq.core.subscription import Expression, Sql
 from sparrowmq.spark import option_types as kinds
 from sparrowmq.spark.option_types import EARLIEST, FAIL, GROUP, LATEST, SKIP, Place
@@ -213,6 +214,8 @@ class ReadOptions(ConnectionOptions):
     """Pulls at once from brokers whose answers are small."""
     pull_timeout: Annotated[float, Option("pullTimeoutMs", kinds.millis)] = 120.0
     """A task gives up when a queue's broker has not answered well for so long."""
+    read_from: Annotated[ReadFrom | None, Option("readFrom", kinds.one_of(("master", "slave")))] = None
+    """Which broker of a name gives messages; None is the one that the master suggests."""
     retries: Annotated[int, Option("fetchOffset.numRetries", kinds.number(0, 1000))] = 10
     retry_interval: Annotated[float, Option("fetchOffset.retryIntervalMs", kinds.millis)] = 0.2
     """The first pause between tries of the driver; pauses double up to 5 s."""
@@ -274,6 +277,7 @@ class ReadOptions(ConnectionOptions):
             ("startingOffsetsByTimestamp", self.starting_times),
             ("endingOffsetsByTimestamp", self.ending_times),
             ("groupId", self.group_id),
+            ("readFrom", self.read_from),
             ("nameServer", self.name_server),
             ("sql92", self.sql92),
             ("bodyFormat", self.body_format != "binary"),
