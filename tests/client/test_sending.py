@@ -275,6 +275,16 @@ def test_times_that_make_no_sense_are_refused(when: dict[str, Any], text: str) -
         outgoing_single(Message("T", b"x", **when), "ID", 1, MAX)
 
 
+def test_a_message_may_bring_its_id() -> None:
+    outgoing = outgoing_single(Message("T", b"x", system={"UNIQ_KEY": "own"}), "ID", 1, MAX)
+    assert outgoing.message_id == "own"
+    assert outgoing.system is None
+    assert json.loads(outgoing.properties).count("UNIQ_KEY\x01own\x02") == 1
+    later = outgoing_single(Message("T", b"x", delay_level=2, system={"UNIQ_KEY": "own"}), "ID", 1, MAX)
+    assert later.system == {"DELAY": "2"}
+    assert "UNIQ_KEY\x01ID" not in json.loads(later.properties)
+
+
 @pytest.mark.proves("client:B-98", "client:B-103")
 def test_half_messages_carry_the_prepared_bits() -> None:
     system = {"TRAN_MSG": "true", "PGROUP": "g"}

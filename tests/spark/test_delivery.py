@@ -134,3 +134,8 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         stream_choice(options(checkpointLocation=str(tmp_path), planLocation=str(tmp_path / "file" / "x")))
     with pytest.raises(SparrowError, match="a directory that the driver can write to"):
         batch_choice(options(jobId="j", planLocation=str(tmp_path / "file" / "x")))
+
+
+def test_rows_for_later_are_told_to_be_at_least_once(caplog: pytest.LogCaptureFixture) -> None:
+    announce(options(jobId="later"), stream=False, later=True)
+    assert "writing to t: rows with delay_level or deliver_at at least once, one request each" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import BrokerError, ConnectionLostError, SparrowError
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
 from sparrowmq.spark import send
 from sparrowmq.spark.loop import LoopThread
@@ -44,6 +44,9 @@ class StubProducer:
             self.in_flight -= 1
         self.stored.append((queue, body))
         return SendResult(SendStatus.SEND_OK, "", "", queue or Q0, 0)
+
+    async def send(self, message: Message, *, queue: MessageQueue | None = None) -> SendResult:
+        return await self.send_encoded_batch(message.topic, message.body, 1, queue=queue)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         self.queues_asked += 1
@@ -115,3 +118,14 @@ def test_a_topics_queues_are_asked_for_once(loop: LoopThread) -> None:
     sender = Sender(loop, producer, OPTIONS)
     assert sender.queues("t") == sender.queues("t") == [Q0, Q1]
     assert producer.queues_asked == 1
+
+
+def test_messages_for_later_go_alone_and_are_tried_again(loop: LoopThread) -> None:
+    stub = StubProducer(faults=[ConnectionLostError("gone")])
+    sender = Sender(loop, stub, OPTIONS)
+    sender.submit_later(Destination("t", Q1), Message("t", b"a", delay_level=1))
+    sender.finish()
+    sender.submit_later(Destination("t"), Message("t", b"b", delay_level=1))
+    sender.finish()
+    assert stub.stored == [(Q1, b"a"), (None, b"b")]
+    assert sender.sent == {"t": 2}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark.support import Topics, bodies, load, numbered, run_available, stream
+from tests.support import until_sync
 
+import sparrowmq as mq
 from sparrowmq import Message, select_by_hash
 from sparrowmq.spark.writer import Sent, _total
 
@@ -171,6 +174,38 @@ def test_rows_that_cannot_be_sent_fail_with_their_row(
     reserved = frame.select("body", F.create_map(F.lit("TAGS"), F.lit("x")).alias("properties"))
     with pytest.raises(PySparkException, match="row 0: the property name 'TAGS' belongs to RocketMQ"):
         _write(reserved, topics, topic=topic)
+
+
+def test_rows_for_later_come_later_and_keep_their_ids(
+    spark: SparkSession, topics: Topics, topic: str
+) -> None:
+    later = (
+        _frame(spark, 40)
+        .withColumn("delay_level", F.when(F.col("id") % 4 == 0, 1).cast("int"))
+        .withColumn("deliver_at", F.when(F.col("id") % 4 == 1, F.expr("now() + INTERVAL 1 SECOND")))
+        .withColumn("tags", F.lit("later"))
+        .withColumn("sharding_key", F.concat(F.lit("key"), F.col("id") % 4))
+        .drop("id")
+    )
+    _write(later, topics, topic=topic, jobId="later")
+    _write(later, topics, topic=topic, jobId="later")
+    found: list[mq.ReceivedMessage] = []
+
+    def all_there() -> bool:
+        found[:] = topics.read(topic)
+        return len(found) == 60
+
+    until_sync(all_there, 60)
+    counts = Counter(message.body.decode() for message in found)
+    assert {number: counts[f"m{number}"] for number in range(40)} == {
+        number: 2 if number % 4 < 2 else 1 for number in range(40)
+    }
+    assert len({message.message_id for message in found}) == 40, "a row has its id in every try"
+    queues = topics.producer.queues(topic)
+    for message in found:
+        key = f"key{int(message.body[1:]) % 4}"
+        assert message.queue == select_by_hash(queues, Message(topic, b""), key)
+        assert (message.tags, message.properties["__SHARDINGKEY"]) == ("later", key)
 
 
 def test_an_empty_frame_sends_nothing(spark: SparkSession, topics: Topics, topic: str) -> None:

@@ -397,6 +397,9 @@ def outgoing_single(message: Message, unique_key: str, now_ms: int, bytes_max: i
         or message.deliver_at is not None
     ):
         system = system_properties(message)
+        if system is not None and PROPERTY_UNIQ_KEY in system:
+            unique_key = system.pop(PROPERTY_UNIQ_KEY)
+            system = system or None
         if system is not None and system.get(PROPERTY_TRANSACTION_PREPARED) == "true":
             sys_flag = TRANSACTION_PREPARED
     topic = message.topic

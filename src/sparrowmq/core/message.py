@@ -85,7 +85,8 @@ class Message:
     by default 1 s; client:B-104), `delay` in seconds, or `deliver_at`, a moment in epoch seconds or an aware
     datetime. Brokers before 5.0 know levels only; 5.x ones wait up to three days (client:B-105).
 
-    `system` holds properties that belong to RocketMQ; `create_reply_message` and its like fill it.
+    `system` holds properties that belong to RocketMQ; `create_reply_message` and its like fill it. With
+    `UNIQ_KEY` there a message that is sent alone has that id in place of a new one.
     """
 
     topic: str

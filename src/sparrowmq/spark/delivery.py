@@ -31,12 +31,16 @@ def told_once(*what: object) -> bool:
     return True
 
 
-def announce(options: WriteOptions, *, stream: bool) -> None:
-    """Say what is promised, as far as the options tell."""
+def announce(options: WriteOptions, *, stream: bool, later: bool = False) -> None:
+    """Say what is promised, as far as the options tell; `later`: rows may be delayed or timed."""
     place = options.job_id or options.checkpoint_location
     if not told_once("delivery", options.topic, place, stream):
         return
     target = options.topic or "the topics of column topic"
+    if later:
+        log.warning(
+            "writing to %s: rows with delay_level or deliver_at at least once, one request each", target
+        )
     if not options.idempotent:
         log.warning("writing to %s at least once: option idempotent is false", target)
     elif not stream and not options.job_id:

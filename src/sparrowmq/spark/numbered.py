@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 
 from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_messages, mark_column
 from sparrowmq.core.errors import BrokerError, SequenceTooOldError, SparrowError
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.spark.identity import STEPS_MAX, RowIdentity
 from sparrowmq.spark.loop import LoopThread
 from sparrowmq.spark.options import WriteOptions
 from sparrowmq.spark.queue_choice import QueueChoice
+from sparrowmq.spark.routing import Destination
 from sparrowmq.spark.send import BatchProducer, Sender
 
 log = logging.getLogger("sparrowmq.spark")
@@ -104,6 +105,11 @@ class NumberedSender(Sender):
         for encoded in encode_batches(marked, bytes_max=self._options.batch_bytes):
             part = messages.slice(encoded.start, encoded.count)
             self._start(self._send_chunk(line, Chunk(part, first + encoded.start, encoded.body)))
+
+    def submit_later(self, destination: Destination, message: Message) -> None:
+        """As `Sender.submit_later`: such a message has no number."""
+        self.exactly_once = False
+        super().submit_later(destination, message)
 
     def _marked(
         self, line: Line, messages: MessageColumns, first: int, *, step: int, base: int

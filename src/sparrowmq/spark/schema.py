@@ -42,6 +42,8 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "queue_id": ("int",),
     "broker": ("string",),
     "sharding_key": ("string",),
+    "delay_level": ("int",),
+    "deliver_at": ("timestamp",),
 }
 """What the sink takes: `value` is another name for `body`, `key` for `keys`."""
 KEY_KINDS: Final = ("string", "binary", "int", "bigint")
@@ -136,7 +138,14 @@ class SinkColumns:
     queue_id: str | None = None
     broker: str | None = None
     sharding_key: str | None = None
+    delay_level: str | None = None
+    deliver_at: str | None = None
     idempotence_key: str | None = None
+
+    @property
+    def has_later(self) -> bool:
+        """Whether rows may be for later."""
+        return self.delay_level is not None or self.deliver_at is not None
 
 
 def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
@@ -170,7 +179,15 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
         raise SettingsError("columns queue_id and broker name a queue only together; add the missing one")
     others = {
         name: name if name in present else None
-        for name in ("tags", "properties", "queue_id", "broker", "sharding_key")
+        for name in (
+            "tags",
+            "properties",
+            "queue_id",
+            "broker",
+            "sharding_key",
+            "delay_level",
+            "deliver_at",
+        )
     }
     topic = None if options.topic or "topic" not in present else "topic"
     return SinkColumns(

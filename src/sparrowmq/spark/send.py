@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import SparrowError
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
 from sparrowmq.spark.faults import is_passing
 from sparrowmq.spark.loop import LoopThread
@@ -36,6 +36,9 @@ class BatchProducer(Protocol):
         numbered: bool = False,
     ) -> SendResult:
         """Send a batch body of `count` messages."""
+
+    async def send(self, message: Message, *, queue: MessageQueue | None = None) -> SendResult:
+        """Send one message."""
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The writable queues of a topic."""
@@ -71,6 +74,10 @@ class Sender:
         """Send a batch; waits while too many are in flight. Raises what an earlier send raised."""
         self._start(self._send(destination, body, count))
 
+    def submit_later(self, destination: Destination, message: Message) -> None:
+        """Send a message that is for later, alone; otherwise as `submit`."""
+        self._start(self._send_later(destination, message))
+
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             while len(self._pending) >= self._options.max_in_flight:
@@ -102,14 +109,32 @@ class Sender:
                 await self._send_to(queue, body, count)
         self.sent[destination.topic] += count
 
+    async def _send_later(self, destination: Destination, message: Message) -> None:
+        queue = destination.queue
+        if queue is None:
+            await self._producer.send(message)
+        else:
+            await self._patiently(queue, 1, lambda: self._producer.send(message, queue=queue))
+        self.sent[destination.topic] += 1
+
     async def _send_to(self, queue: MessageQueue, body: bytes, count: int, **more: bool) -> SendResult:
+        return await self._patiently(
+            queue,
+            count,
+            lambda: self._producer.send_encoded_batch(queue.topic, body, count, queue=queue, **more),
+        )
+
+    async def _patiently(
+        self, queue: MessageQueue, count: int, send: Callable[[], Awaitable[SendResult]]
+    ) -> SendResult:
+        """What `send` to a certain queue gives, after tries that failed in passing."""
         delays = _BACKOFF.delays()
         for _ in range(self._options.retries):
             try:
-                return await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue, **more)
+                return await send()
             except SparrowError as error:
                 if not is_passing(error):
                     raise
                 log.info("a send of %d messages to %s is tried again: %s", count, queue, error)
             await asyncio.sleep(next(delays))
-        return await self._producer.send_encoded_batch(queue.topic, body, count, queue=queue, **more)
+        return await send()

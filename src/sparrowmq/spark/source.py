@@ -69,8 +69,8 @@ class RocketMQSource(DataSource):
 
         _refuse_overwrite(overwrite)
         options = WriteOptions.parse(self.options)
-        sink_columns(schema, options)
-        announce(options, stream=False)
+        columns = sink_columns(schema, options)
+        announce(options, stream=False, later=columns.has_later)
         return RocketMQWriter(options, schema, batch_choice(options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -85,8 +85,8 @@ class RocketMQSource(DataSource):
         check_stream_writer()
         _refuse_overwrite(overwrite)
         options = WriteOptions.parse(self.options)
-        sink_columns(schema, options)
-        announce(options, stream=True)
+        columns = sink_columns(schema, options)
+        announce(options, stream=True, later=columns.has_later)
         return RocketMQStreamWriter(options, schema, stream_choice(options))
 
 

@@ -27,11 +27,12 @@ from sparrowmq.spark.connections import producer
 from sparrowmq.spark.delivery import delivered
 from sparrowmq.spark.identity import RowIdentity, task_place
 from sparrowmq.spark.keyed import by_key
+from sparrowmq.spark.later import later_rows
 from sparrowmq.spark.loop import loop_thread
 from sparrowmq.spark.numbered import NumberedSender
 from sparrowmq.spark.options import WriteOptions
 from sparrowmq.spark.queue_choice import QueueChoice
-from sparrowmq.spark.routing import RouteColumns, Rows, group_rows, numbered_rows
+from sparrowmq.spark.routing import Destination, RouteColumns, Rows, group_rows, numbered_rows
 from sparrowmq.spark.schema import SinkColumns, sink_columns
 from sparrowmq.spark.send import Sender
 
@@ -168,16 +169,35 @@ def _send_batch(
         brokers=text(columns.broker),
         queue_ids=None if columns.queue_id is None else batch[columns.queue_id],
     )
+    later = later_rows(
+        None if columns.delay_level is None else batch[columns.delay_level],
+        None if columns.deliver_at is None else batch[columns.deliver_at],
+        first,
+    )
+
+    def now(destination: Destination, rows: Rows) -> Rows:
+        """The rows for now, after those for later are on their way."""
+        if later is None:
+            return rows
+        rows, others = later.split(rows)
+        for message in later.messages(destination.topic, messages, others):
+            sender.submit_later(destination, message)
+        return rows
+
     if isinstance(sender, NumberedSender):
         partition = sender.partition
         for queue, rows in numbered_rows(
             route, batch.num_rows, sender.queues, first=first, partition=partition
         ):
-            sender.submit_rows(queue, _rows_of(messages, rows))
+            rows = now(Destination(queue.topic, queue), rows)
+            if len(rows):
+                sender.submit_rows(queue, _rows_of(messages, rows))
         return
     for destination, rows in group_rows(route, batch.num_rows, sender.queues):
-        for encoded in encode_batches(_rows_of(messages, rows), bytes_max=options.batch_bytes):
-            sender.submit(destination, encoded.body, encoded.count)
+        rows = now(destination, rows)
+        if len(rows):
+            for encoded in encode_batches(_rows_of(messages, rows), bytes_max=options.batch_bytes):
+                sender.submit(destination, encoded.body, encoded.count)
 
 
 def _rows_of(messages: MessageColumns, rows: Rows) -> MessageColumns:
