@@ -28,6 +28,8 @@ from tests.spark.support import (
 import sparrowmq as mq
 from sparrowmq.core.message import BODY_BYTES_MAX
 
+QUEUES_MANY = 10_000
+
 
 def test_an_empty_topic_makes_an_empty_stream(
     spark: SparkSession, topics: Topics, topic: str, checkpoint: str
@@ -144,8 +146,6 @@ def test_a_checkpoint_of_another_topic_or_from_the_future_is_refused(
         _run(stream(spark, options), later)
 
 
-def test_of_two_queries_on_one_checkpoint_one_goes_on(
-    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
 def test_a_body_that_cannot_be_opened_holds_a_stream_up_until_it_may_be_passed(
     spark: SparkSession, topics: Topics, topic: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +183,8 @@ def test_ten_thousand_queues_are_read(
     assert _run(stream(spark, options), checkpoint).texts == numbered(0, 3)
 
 
+def test_of_two_queries_on_one_checkpoint_one_goes_on(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
 ) -> None:
     topics.send(topic, 8)
     frame = stream(spark, topics.options(topic, startingOffsets="earliest"))

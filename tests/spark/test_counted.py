@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = 40_000 if LONG else 6_000
 """Messages of one send: more than what fits between source and gate, so that reading is not done there."""
 SIZE = 400
+AWAY_SECONDS = 60 if LONG else 1
+"""How long a killed broker stays away."""
 SEED = 20_261_121
 
 
@@ -159,6 +162,8 @@ class Life:
     def a_broker_is_killed(self) -> None:
         """kill -9 of a broker in the middle of a batch; it is back some time later."""
         self._in_the_middle(lambda: self._fleet.kill("broker-b"))
+        back = time.monotonic() + AWAY_SECONDS
+        until_sync(lambda: self._run.check() and time.monotonic() >= back, AWAY_SECONDS + 60)
         self._fleet.start("broker-b")
 
     def queues_and_a_broker_are_added(self) -> None:

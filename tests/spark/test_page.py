@@ -60,3 +60,11 @@ def test_defaults_that_are_numbers() -> None:
             text = defaults[option.name]
             if text.isdecimal():
                 assert option.parse(option.name, text) == getattr(kind(), field), option.name
+
+
+def test_what_stops_a_query_is_shown_by_tests_that_are_there() -> None:
+    for what, _, tests in PAGE.table("## What stops a query, what does not"):
+        shown = [found.strip("`").split("::") for found in tests.split("<br>")]
+        assert shown, what
+        for file, name in shown:
+            assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text(), (file, name)
