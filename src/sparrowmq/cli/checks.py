@@ -45,7 +45,7 @@ class Check:
 
 SLOW_KINDS: Final = {"crash": 3, "databases": 1, "interop": 10, "spark": 4}
 """Directories of tests that the fast tier leaves out, with their minutes."""
-KINDS: Final = ("contract", *SLOW_KINDS)
+KINDS: Final = ("contract", *SLOW_KINDS, "versions")
 LINT_PATHS: Final = ("src", "tests", "benchmarks")
 LONG_SECONDS_MAX: Final = 3600
 JOBS_MAX: Final = 2
@@ -61,6 +61,7 @@ CHECKS: Final = (
         Check(kind, ("pytest", f"tests/{kind}"), Tier.FULL, pytest=True, minutes=minutes)
         for kind, minutes in SLOW_KINDS.items()
     ),
+    Check("other versions of Spark", ("pytest", "tests/versions"), Tier.LONG, pytest=True),
     Check("mutation", ("tests.mutation",), Tier.LONG),
 )
 
