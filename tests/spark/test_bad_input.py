@@ -24,6 +24,7 @@ from tests.spark.support import (
     stream,
     wait_for_rows,
 )
+from tests.support import until_sync
 
 import sparrowmq as mq
 from sparrowmq.core.message import BODY_BYTES_MAX
@@ -192,6 +193,7 @@ def test_of_two_queries_on_one_checkpoint_one_goes_on(
     running = frame.writeStream.foreachBatch(first).option("checkpointLocation", checkpoint).start()
     try:
         wait_for_rows(first, 8, running)
+        until_sync((Path(checkpoint) / "commits" / "0").exists, QUERY_SECONDS)  # else it would run again
         following = frame.writeStream.foreachBatch(second).option("checkpointLocation", checkpoint).start()
         try:
             assert running.awaitTermination(QUERY_SECONDS)
