@@ -93,6 +93,22 @@ def test_a_request_says_who_waits_and_gets_the_reply_pushed() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:B-90")
+def test_a_request_to_a_new_topic_comes_after_a_heartbeat_of_its_own() -> None:
+    """Its brokers may be others than those that were told with the connections; here they are the same."""
+
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        replying(cluster)
+        cluster.add_topic("U")
+        await producer.request(Message("T", b"ping"), 20.0)
+        before = len(cluster.broker.seen)
+        await producer.request(Message("U", b"ping"), 20.0)
+        codes = [command.code for command in cluster.broker.seen[before:]]
+        assert codes.index(RequestCode.HEART_BEAT) < codes.index(SEND)
+
+    flow(test)
+
+
 @pytest.mark.proves("client:B-94")
 def test_a_request_can_go_to_a_chosen_queue() -> None:
     async def test(cluster: FakeCluster, producer: Producer) -> None:
