@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.client.fake import answer, fake_cluster
@@ -148,6 +149,12 @@ def test_the_last_to_leave_ends_tasks_and_connections() -> None:
     run(main())
 
 
+def name_of(client: Any) -> str:
+    """What brokers know a running client by."""
+    name: str = client._running().client_id if isinstance(client, aio.Admin) else client.client_id
+    return name
+
+
 @pytest.mark.proves("client:A-05", "client:A-06")
 def test_every_kind_of_client_gets_a_name_of_its_own_unless_told() -> None:
     async def main() -> None:
@@ -156,12 +163,17 @@ def test_every_kind_of_client_gets_a_name_of_its_own_unless_told() -> None:
                 aio.Producer("p", namesrv=cluster.namesrv),
                 aio.Producer("p", namesrv=cluster.namesrv),
                 aio.PushConsumer("c", namesrv=cluster.namesrv),
+                aio.PullConsumer("c", namesrv=cluster.namesrv),
+                aio.Admin(namesrv=cluster.namesrv),
             ]
-            for client in clients:
+            settings = ProducerSettings(namesrv=cluster.namesrv, instance_name="mine")
+            told = aio.Producer("p", settings=settings)
+            for client in (*clients, told):
                 await client.start()
-            ids = {client.client_id for client in clients}
-            assert len(ids) == 3 and all(f"@{os.getpid()}#" in name for name in ids)
-            for client in clients:
+            ids = {name_of(client) for client in clients}
+            assert len(ids) == 5 and all(f"@{os.getpid()}#" in name for name in ids)
+            assert name_of(told).endswith("@mine")
+            for client in (*clients, told):
                 await client.close()
 
     run(main())
