@@ -65,6 +65,20 @@ def test_groups_are_counted_over_their_brokers() -> None:
     flow(test, brokers=2)
 
 
+def test_without_any_broker_nobody_knows_of_dead_letters() -> None:
+    """An empty list would say that there are none."""
+
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        gone = dict(cluster.brokers)
+        cluster.brokers.clear()
+        with pytest.raises(ClientError, match="no broker with a master is registered"):
+            await admin.dead_letter_groups()
+        cluster.brokers.update(gone)
+        assert [status.group for status in await admin.dead_letter_groups()] == ["g"]
+
+    flow(test)
+
+
 def test_letters_are_read_page_by_page_over_brokers() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         bury(cluster, 40)

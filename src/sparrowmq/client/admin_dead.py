@@ -41,7 +41,11 @@ class DeadLetterAdmin(AdminCalls):
     """The part of `Admin` for dead letters."""
 
     async def dead_letter_groups(self) -> list[DeadLetterStatus]:
-        """Groups with dead letters, sorted; a group whose dead letters are all gone again has 0."""
+        """Groups with dead letters, sorted; a group whose dead letters are all gone again has 0.
+
+        Raises `ClientError` when no broker is there to have any.
+        """
+        await self._cluster_masters(None)
         names = [name for name in await self.topic_list(system=True) if name.startswith(DLQ_PREFIX)]
         found = []
         for name in sorted(names):

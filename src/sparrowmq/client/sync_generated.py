@@ -1037,7 +1037,10 @@ class Admin(Facade[_Admin]):
         return self._run(self._inner.account_versions, cluster=cluster)
 
     def dead_letter_groups(self) -> list[DeadLetterStatus]:
-        """Groups with dead letters, sorted; a group whose dead letters are all gone again has 0."""
+        """Groups with dead letters, sorted; a group whose dead letters are all gone again has 0.
+
+        Raises `ClientError` when no broker is there to have any.
+        """
         return self._run(self._inner.dead_letter_groups)
 
     def dead_letters(
