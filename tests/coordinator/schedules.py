@@ -462,9 +462,8 @@ class Member(Node):
 
     def _poll(self) -> None:
         self.after(0.7, self._poll)
-        for queue in self.grants.expire(self.clock):
+        if self.runs and self.clock >= self.grants.lease_end:
             self.world.events["leases ran out"] += 1
-            self._stop(queue)
         if self.leaves and self.id is not None:
             self._leave()
             return
@@ -479,7 +478,7 @@ class Member(Node):
     def _leave(self) -> None:
         for queue, run in list(self.runs.items()):
             if not run.leaving:
-                self.grants.expire(float("inf"))
+                self.grants.give_up()
                 self._stop(queue)
         if not self.runs:
             for leader in self.world.leaders:
@@ -497,7 +496,7 @@ class Member(Node):
         if name != self.id or self.leaves:
             return
         if orders is None:
-            for queue in self.grants.expire(float("inf")):
+            for queue in self.grants.give_up():
                 self._stop(queue)
             if not self.runs:
                 self.id, self.grants = None, Grants()

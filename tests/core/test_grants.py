@@ -32,7 +32,7 @@ def test_a_lease_counts_from_when_the_request_was_sent() -> None:
 def test_nothing_may_start_before_the_first_answer() -> None:
     grants = Grants()
     assert not grants.may_start(A, 0, 0.0)
-    assert grants.expire(0.0) == ()
+    assert grants.give_up() == ()
     assert grants.report() == Report(1, 0)
 
 
@@ -72,11 +72,17 @@ def test_answers_that_were_overtaken_change_nothing() -> None:
     assert grants.may_start(A, 3, 105.0)
 
 
-def test_when_the_lease_is_over_all_leaves_and_may_come_back_under_the_same_generation() -> None:
+def test_after_a_lease_that_ran_out_a_grant_that_still_stands_goes_on() -> None:
+    grants = held(A)
+    assert not grants.may_start(A, 3, 120.0)
+    assert grants.obey(Orders(10, 8.0, {A: 3}), sent=120.0) == Changes()
+    assert grants.may_start(A, 3, 121.0)
+
+
+def test_a_member_that_goes_stops_all_and_releases_it() -> None:
     grants = held(A, B)
-    assert grants.expire(107.9) == ()
-    assert grants.expire(108.0) == (A, B)
-    assert grants.expire(109.0) == ()
+    assert grants.give_up() == (A, B)
+    assert grants.give_up() == ()
     with pytest.raises(InvalidStateError, match="held, not leaving"):
         held(A).released(A)
     grants.released(A)

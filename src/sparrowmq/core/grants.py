@@ -7,6 +7,9 @@ counts from the moment it heard, can think so.
 A queue that is not among an answer's grants under the generation the member has is *leaving*: no handler
 starts on it any more. When those at work have ended and their progress is committed, the queue is *released*,
 which the next requests say until an answer no longer asks for it.
+
+When the lease is over nothing is given up: handlers rest. If the next answer still grants a queue under the
+same generation, nobody else had it, and they go on with what is in hand.
 """
 
 from __future__ import annotations
@@ -124,10 +127,8 @@ class Grants:
             raise InvalidStateError(f"{queue} is {state.value if state else 'not held'}, not leaving")
         self._queues[queue] = (number, Holding.RELEASED)
 
-    def expire(self, now: float) -> tuple[MessageQueue, ...]:
-        """When the lease is over: all queues that were held are leaving now. Else nothing."""
-        if now < self._lease_end:
-            return ()
+    def give_up(self) -> tuple[MessageQueue, ...]:
+        """Stop all queues that are held: the member goes, or the coordinator counts it out."""
         held = [queue for queue, (_, state) in self._queues.items() if state is Holding.HELD]
         for queue in held:
             self._queues[queue] = (self._queues[queue][0], Holding.LEAVING)
