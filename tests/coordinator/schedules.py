@@ -507,6 +507,8 @@ class Member(Node):
         for queue, generation in changes.begin.items():
             run = self.runs[queue] = Run(queue, generation)
             self._ask_offset(run)
+        for run in self.runs.values():
+            self._handle(run)  # the lease may have been over
 
     # Queues
 

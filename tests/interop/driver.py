@@ -111,9 +111,16 @@ class JavaDriver(Child):
         """A started producer; it compresses bodies over 4 KiB."""
         return JavaProducer(self, self.call("producer.start", namesrv=namesrv, group=group))
 
-    def consumer(self, namesrv: str, group: str, subscriptions: Mapping[str, str]) -> JavaConsumer:
-        """A started push consumer in clustering mode that begins with the first message."""
+    def consumer(
+        self, namesrv: str, group: str, subscriptions: Mapping[str, str], *, asks_broker: bool = False
+    ) -> JavaConsumer:
+        """A started push consumer in clustering mode that begins with the first message.
+
+        `asks_broker` has it ask which queues to read (5.x).
+        """
         arguments = {"namesrv": namesrv, "group": group, "subscriptions": dict(subscriptions)}
+        if asks_broker:
+            arguments["asks_broker"] = True
         return JavaConsumer(self, self.call("consumer.start", **arguments))
 
     def admin(self, namesrv: str) -> JavaAdmin:

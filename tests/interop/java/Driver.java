@@ -290,6 +290,10 @@ public final class Driver {
         client.setConsumeThreadMin(4);
         client.setConsumeThreadMax(4);
         client.setAwaitTerminationMillisWhenShutdown(2000);
+        if (request.getBooleanValue("asks_broker")) {
+            // 4.9 has no such method.
+            client.getClass().getMethod("setClientRebalance", boolean.class).invoke(client, false);
+        }
         JSONObject subscriptions = request.getJSONObject("subscriptions");
         for (String topic : subscriptions.keySet()) {
             client.subscribe(topic, subscriptions.getString(topic));
