@@ -16,6 +16,7 @@ from sparrowmq.cli import (
     clusters,
     demo,
     dlq,
+    group_coordinator,
     group_plans,
     group_policies,
     groups,
@@ -100,6 +101,7 @@ app.add_typer(message_query.app, name="message")
 app.add_typer(topics.app, name="topic")
 app.add_typer(clusters.cluster_app, name="cluster")
 app.add_typer(groups.app, name="group")
+groups.app.command("coordinate")(group_coordinator.coordinate)
 groups.app.command("plan")(group_plans.plan)
 groups.app.command("policy")(group_policies.policy)
 app.add_typer(access.user_app, name="user")

@@ -28,15 +28,17 @@ POLICY_SECONDS: Final = 10.0
 class PolicyAdmin(AdminCalls):
     """The part of `Admin` for policies of groups."""
 
-    async def set_group_policy(self, policy: GroupPolicy, *, cluster: str | None = None) -> None:
-        """Have every broker, or those of one cluster, enforce a policy; it is on disk when this returns.
+    async def set_group_policy(
+        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """Have every broker, those of one cluster, or one, enforce a policy; it is on disk when this returns.
 
         The same again is welcome, so whoever is not sure sets it once more. Raises `BrokerError` with code
         90012 when a later policy is in force or a generation would go down, and `ClientError` when a broker
         is Apache's, which can enforce nothing. Brokers that took it keep it then.
         """
         check_group(policy.group)
-        await self._tell_policy(cluster, RequestCode.PUT_GROUP_POLICY, body=policy.encode())
+        await self._tell_policy(cluster, RequestCode.PUT_GROUP_POLICY, body=policy.encode(), broker=broker)
 
     async def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
         """Have brokers manage a group no more; nothing happens where they do not."""
@@ -63,9 +65,18 @@ class PolicyAdmin(AdminCalls):
         return GroupPolicies.decode(body)
 
     async def _tell_policy(
-        self, cluster: str | None, code: RequestCode, header: headers.Header | None = None, body: bytes = b""
+        self,
+        cluster: str | None,
+        code: RequestCode,
+        header: headers.Header | None = None,
+        body: bytes = b"",
+        broker: str | None = None,
     ) -> None:
         masters = await self._cluster_masters(cluster)
+        if broker is not None:
+            if broker not in masters:
+                raise ClientError(f"no broker {broker!r} is registered; see `sparrow cluster list`")
+            masters = {broker: masters[broker]}
         remoting = self._running().remoting
 
         async def tell(address: str) -> None:

@@ -19,7 +19,8 @@ from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.locks import QueueLocks
-from sparrowmq.client.offset_store import store_of
+from sparrowmq.client.managed import ManagedMember
+from sparrowmq.client.offset_store import BrokerOffsetStore, store_of
 from sparrowmq.client.ordered import OrderedService
 from sparrowmq.client.outcomes import ConsumeResult, Retry, refuse_unfinished
 from sparrowmq.client.owned_queues import OwnedQueues
@@ -98,6 +99,7 @@ class GroupMember(control.ControlledMember):
             illegal_offset=self.queues.go_on_from,
             statistics=self.statistics,
         )
+        self._managed = self._managed_member() if settings.managed else None
         self._rebalancer = Rebalancer(
             group,
             settings,
@@ -136,6 +138,24 @@ class GroupMember(control.ControlledMember):
             )
         return ConsumeService(self.group, settings, *common, self.instance.clock.now_ms)
 
+    def _managed_member(self) -> ManagedMember:
+        store, back = self._store, self._send_back
+        assert isinstance(store, BrokerOffsetStore), "settings refuse other stores"
+        managed = ManagedMember(
+            self.group,
+            self.instance,
+            self.queues,
+            self._tasks,
+            topics=self.topics,
+            late=lambda: store.refused + back.refused,
+            forget=lambda: self.service.forget_given_up(),
+            on_change=self._changed,
+        )
+        store.generation_of = back.generation_of = managed.generation
+        self.puller.generation_of = managed.generation
+        self.queues.make = managed.make_queue
+        return managed
+
     # Life
 
     async def start(self) -> None:
@@ -151,7 +171,10 @@ class GroupMember(control.ControlledMember):
         settings = self._settings
         if self._tracing is not None:
             self._tracing.start()
-        self._tasks.start(self._rebalancer.run(), "rebalance")
+        if self._managed is None:
+            self._tasks.start(self._rebalancer.run(), "rebalance")
+        else:
+            self._tasks.start(self._managed.run(), "managed membership")
         self._every(settings.persist_interval, self._persist, "committing offsets")
         self._every(
             min(30.0, settings.consume_timeout / 4), self._expire, "looking for messages in hand too long"
@@ -176,6 +199,8 @@ class GroupMember(control.ControlledMember):
             self.queues.stop()
             await self.service.close(timeout * HANDLER_SHARE)
             await self._say_goodbye(max(0.1, timeout * (1 - HANDLER_SHARE)))
+            if self._managed is not None:
+                await self._managed.leave()
         finally:
             await self.abort()  # also when the caller does not want to wait any longer
 
@@ -384,7 +409,8 @@ class GroupMember(control.ControlledMember):
 
     async def announce(self) -> None:
         """Tell brokers of subscriptions, and new brokers of us, before they are asked about the group."""
-        await self.queues.tidy()
+        if self._managed is None:  # a managed member gives queues up when their handlers have ended
+            await self.queues.tidy()
         known = (self._subscriptions.data, frozenset(self.instance.routes.all_addresses()))
         if known != self._announced and await self.instance.heartbeat():
             self._announced = known

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +16,9 @@ from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.offsets import MemoryOffsets, OffsetStore
 from sparrowmq.client.requests import need_address
 from sparrowmq.client.settings import ConsumerSettings, PullSettings
-from sparrowmq.core.errors import ClientError, JavaJsonError, SparrowError
+from sparrowmq.core.errors import BrokerError, ClientError, JavaJsonError, SparrowError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.java_json import dumps_object_keys, loads, queue_of_key
 
 log = logging.getLogger("sparrowmq.client")
@@ -43,6 +44,10 @@ class BrokerOffsetStore(MemoryOffsets):
         super().__init__()
         self._instance = instance
         self._group = group
+        self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
+        """What commits carry in a managed group."""
+        self.refused = 0
+        """Commits that brokers refused because the queue had gone on to another member."""
 
     def __repr__(self) -> str:
         return f"<BrokerOffsetStore {self._group!r} queues={len(self._offsets)}>"
@@ -79,9 +84,16 @@ class BrokerOffsetStore(MemoryOffsets):
         try:
             address = await self._address(queue)
             await self._instance.brokers.update_offset(
-                address, self._group, queue, offset, oneway=not confirmed
+                address,
+                self._group,
+                queue,
+                offset,
+                oneway=not confirmed,
+                generation=self.generation_of(queue),
             )
         except SparrowError as error:
+            if isinstance(error, BrokerError) and error.code == ResponseCode.GENERATION_FENCED:
+                self.refused += 1
             log.warning(
                 "offset %d of group %s in %s is not committed yet: %s", offset, self._group, queue, error
             )

@@ -64,6 +64,8 @@ class OwnedQueues:
         self._table: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
         self._unowned: frozenset[MessageQueue] = frozenset()
         self._closing = False
+        self.make: Callable[..., ProcessQueue] = ProcessQueue
+        """Makes what holds the messages of a queue."""
         self.puller: Puller
         """What pulls the queues; set right after making both."""
 
@@ -110,7 +112,7 @@ class OwnedQueues:
         if self._closing or offset < 0 or queue in self._table:
             return False
         self._store.set(queue, offset)  # committed soon, so that another owner does not start further on
-        process_queue = ProcessQueue(queue, offset, self._limits, now=self._monotonic())
+        process_queue = self.make(queue, offset, self._limits, now=self._monotonic())
         process_queue.locked = self._locks is not None
         pull = self._tasks.start(self.puller.run(process_queue), f"pull {queue}")
         self._table[queue] = (process_queue, pull)
@@ -157,6 +159,23 @@ class OwnedQueues:
             self._store.forget(queue)
         if self._locks is not None and leaving:
             await self._locks.unlock(leaving)
+
+    def rest(self, queue: MessageQueue) -> None:
+        """Pull and hand out no more of a queue; what is being handled may end."""
+        process_queue, pull = self._table[queue]
+        process_queue.leave()
+        pull.cancel()
+
+    async def retire(self, process_queue: ProcessQueue) -> None:
+        """Commit what was consumed of a resting queue, and drop it; whether brokers took it or not."""
+        queue = process_queue.queue
+        if self.find(queue) is not process_queue or self._closing:
+            return
+        await self._store.persist([queue], confirmed=True)
+        if self.find(queue) is process_queue:
+            process_queue.drop()
+            del self._table[queue]
+            self._store.forget(queue)
 
     async def _wait_for_handlers(self, queues: list[MessageQueue], timeout: float) -> list[MessageQueue]:
         """Take ordered queues out whose handlers have ended; those queues."""

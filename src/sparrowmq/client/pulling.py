@@ -83,6 +83,8 @@ class Puller:
         statistics: ConsumeStatistics,
     ) -> None:
         self._group = group
+        self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
+        """What pulls carry in a managed group."""
         self._settings = settings
         self._instance = instance
         self._store = store
@@ -177,6 +179,7 @@ class Puller:
             sys_flag=sys_flag,
             commit_offset=commit_offset,
             bulk_bytes=settings.pull_bytes if count > settings.pull_batch else None,
+            generation=self.generation_of(queue),
         )
         answer = await self._instance.remoting.call(address, request, settings.pull_timeout)
         return decode_pull(answer, address, queue)

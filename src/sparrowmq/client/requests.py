@@ -97,6 +97,7 @@ def pull_request(
     sys_flag: int,
     commit_offset: int = 0,
     bulk_bytes: int | None = None,
+    generation: int | None = None,
     code: RequestCode = RequestCode.PULL_MESSAGE,
 ) -> Command:
     """A pull: code 11, which every version understands, or 361 of pollers (client:E-30)."""
@@ -118,6 +119,7 @@ def pull_request(
             max_msg_bytes=max_bytes,
             broker_name=queue.broker_name,
             bulk_bytes=bulk_bytes,
+            generation=generation,
         ),
     )
 
@@ -193,7 +195,14 @@ class BrokerRequests:
             ) from error
 
     async def update_offset(
-        self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool
+        self,
+        address: str,
+        group: str,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        oneway: bool,
+        generation: int | None = None,
     ) -> None:
         """Store the next offset the group will consume; without `oneway` the broker confirms it.
 
@@ -207,6 +216,7 @@ class BrokerRequests:
             topic=queue.topic,
             queue_id=queue.queue_id,
             commit_offset=offset,
+            generation=generation,
             broker_name=queue.broker_name,
         )
         if oneway:
@@ -315,6 +325,7 @@ class BrokerRequests:
         *,
         delay_level: int,
         max_reconsume_times: int,
+        generation: int | None = None,
         timeout: float = SEND_BACK_TIMEOUT,
     ) -> None:
         """Have the broker deliver a message again later (client:D-56): level 0 lets it choose when."""
@@ -325,6 +336,7 @@ class BrokerRequests:
             origin_msg_id=message.message_id,
             origin_topic=message.topic,
             max_reconsume_times=max_reconsume_times,
+            generation=generation,
             broker_name=message.queue.broker_name,
         )
         await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout=timeout)

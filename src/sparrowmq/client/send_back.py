@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.client.instance import ClientInstance
@@ -20,12 +21,13 @@ from sparrowmq.core.message import (
     PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
+    MessageQueue,
     ReceivedMessage,
 )
 from sparrowmq.core.names import TEMPLATE_TOPIC, retry_topic
 from sparrowmq.core.results import SendStatus
 from sparrowmq.protocol import headers, properties
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.occasional import OccasionalLog
 
@@ -70,6 +72,10 @@ class SendBack:
         self._given = max_reconsume_times
         self._timeout = timeout
         self._room = asyncio.Semaphore(_AT_ONCE)
+        self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
+        """What requests carry in a managed group."""
+        self.refused = 0
+        """Messages that brokers did not take back because their queue had gone on to another member."""
         self._occasional = OccasionalLog(log)
 
     async def send(self, message: ReceivedMessage, level: int) -> bool:
@@ -84,6 +90,9 @@ class SendBack:
                 await self._to_broker(message, level, limit)
                 return True
             except SparrowError as error:
+                if isinstance(error, BrokerError) and error.code == ResponseCode.GENERATION_FENCED:
+                    self.refused += 1  # who has the queue now gets the message: no copy
+                    return False
                 name = message.queue.broker_name
                 log.info("%s did not take a message back, a copy is sent: %s", name, error)
                 first = error
@@ -103,7 +112,12 @@ class SendBack:
         queue = message.queue
         address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
         await self._instance.brokers.send_back(
-            address, self._group, message, delay_level=level, max_reconsume_times=limit
+            address,
+            self._group,
+            message,
+            delay_level=level,
+            max_reconsume_times=limit,
+            generation=self.generation_of(queue),
         )
 
     async def send_copy(self, message: ReceivedMessage) -> bool:

@@ -335,7 +335,10 @@ class ConsumerSettings(ClientSettings):
     queue_listener: QueueListener | None = None
     """Called with (topic, all its queues, own queues) when the own ones changed (`messageQueueListener`)."""
     server_assignment: bool = False
-    """Ask the broker which queues to read (`clientRebalance` = false); needs Apache's 5.x brokers."""
+    """Ask the broker which queues to read (`clientRebalance` = false); needs Apache's 5.x brokers, or a group
+    with a policy at ours."""
+    managed: bool = False
+    """Have a coordinator say which queues to read, with fences at SparrowMQ's brokers."""
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
@@ -383,10 +386,23 @@ class ConsumerSettings(ClientSettings):
             )
         if self.model == "broadcasting" and self.server_assignment:
             raise SettingsError("server_assignment=True does not go with model='broadcasting'; leave it out")
+        if self.managed:
+            self._check_managed()
         if self.ordered and self.server_assignment:
             raise SettingsError("server_assignment=True does not go with ordered=True; leave it out")
         if not self.auto_commit and not self.ordered:
             raise SettingsError("auto_commit=False is for ordered consumption; set ordered=True as well")
+
+    def _check_managed(self) -> None:
+        """What does not go with a coordinator's plans."""
+        for name, wrong in (
+            ("model='broadcasting'", self.model == "broadcasting"),
+            ("ordered=True", self.ordered),
+            ("server_assignment=True", self.server_assignment),
+            ("an offset_store of your own", self.offset_store is not None),
+        ):
+            if wrong:
+                raise SettingsError(f"managed=True does not go with {name}; leave one of the two out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

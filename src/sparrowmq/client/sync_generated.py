@@ -1219,14 +1219,16 @@ class Admin(Facade[_Admin]):
         """
         return self._run(self._inner.set_topic_perm, topic, perm, broker_name=broker_name)
 
-    def set_group_policy(self, policy: GroupPolicy, *, cluster: str | None = None) -> None:
-        """Have every broker, or those of one cluster, enforce a policy; it is on disk when this returns.
+    def set_group_policy(
+        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """Have every broker, those of one cluster, or one, enforce a policy; it is on disk when this returns.
 
         The same again is welcome, so whoever is not sure sets it once more. Raises `BrokerError` with code
         90012 when a later policy is in force or a generation would go down, and `ClientError` when a broker
         is Apache's, which can enforce nothing. Brokers that took it keep it then.
         """
-        self._run(self._inner.set_group_policy, policy, cluster=cluster)
+        self._run(self._inner.set_group_policy, policy, cluster=cluster, broker=broker)
 
     def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
         """Have brokers manage a group no more; nothing happens where they do not."""

@@ -87,6 +87,15 @@ class Grants:
         found = self._queues.get(queue)
         return None if found is None or found[1] is Holding.RELEASED else found[0]
 
+    def held(self) -> list[MessageQueue]:
+        """Queues whose messages are to be handled, sorted."""
+        return sorted(queue for queue, (_, state) in self._queues.items() if state is Holding.HELD)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has to do with no queue, not even to release one."""
+        return not self._queues
+
     def may_start(self, queue: MessageQueue, generation: int, now: float) -> bool:
         """Whether a handler may start on messages that were pulled under `generation`."""
         return now < self._lease_end and self._queues.get(queue) == (generation, Holding.HELD)

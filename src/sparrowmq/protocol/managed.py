@@ -1,4 +1,5 @@
-"""Managed groups on the wire: the policy of a group at a broker (90201 to 90203; pmq:3.14). SparrowMQ's own.
+"""Managed groups on the wire (pmq:3.14), SparrowMQ's own: policies at brokers (90201 to 90203), and what
+members and their coordinator say to each other (90211 to 90213).
 
 A policy says who may consume, who has which queue under which generation, and what rests. Only brokers of
 SparrowMQ understand it. Requests of members carry the generation under which they have a queue in the field
@@ -7,14 +8,19 @@ SparrowMQ understand it. Requests of members carry the generation under which th
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Self
 
 from msgspec import field
 
+from sparrowmq.core.grants import Orders, Report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.bodies.base import Body, Int32, Int64
 from sparrowmq.protocol.headers import Header
 
+COORDINATOR_NAMESPACE: Final = "SPARROW_COORDINATOR"
+COORDINATOR_KEY: Final = "members"
+"""Where name servers keep the `host:port` at which a coordinator answers members of groups."""
 EVERY_TOPIC: Final = ""
 EVERY_QUEUE: Final = -1
 
@@ -84,3 +90,90 @@ class GroupPolicyRequest(Header, kw_only=True):
     """DELETE_GROUP_POLICY (90202), and GET_GROUP_POLICIES (90203) where an empty `group` means all."""
 
     group: str = ""
+
+
+# Members and their coordinator
+
+
+class NumberedQueue(Body, frozen=True):
+    """A queue and the generation under which a member has it."""
+
+    topic: str
+    broker_name: str
+    queue_id: Int32
+    generation: Int64
+
+
+def _numbered(queues: Mapping[MessageQueue, int]) -> list[NumberedQueue]:
+    return [NumberedQueue(q.topic, q.broker_name, q.queue_id, number) for q, number in queues.items()]
+
+
+def _queues(numbered: list[NumberedQueue]) -> dict[MessageQueue, int]:
+    return {MessageQueue(one.topic, one.broker_name, one.queue_id): one.generation for one in numbered}
+
+
+class JoinBody(Body, frozen=True):
+    """JOIN_MANAGED_GROUP (90211): a client that subscribes `topics` wants queues."""
+
+    group: str
+    client_id: str
+    topics: list[str] = field(default_factory=list)
+
+
+class JoinedBody(Body, frozen=True):
+    """The answer: who the client is from now on. Every join makes another member."""
+
+    member: str
+
+
+class LeaveBody(Body, frozen=True):
+    """LEAVE_MANAGED_GROUP (90213): a member that is done with all it had."""
+
+    group: str
+    member: str
+
+
+class ReportBody(Body, frozen=True):
+    """REPORT_MANAGED_MEMBER (90212): what a member knows, has released and subscribes.
+
+    `late` counts its results that brokers refused because the queue had gone on. The answer is an
+    `OrdersBody`, or code 90013 for a member that is not counted in and has to join.
+    """
+
+    group: str
+    member: str
+    number: Int64
+    revision: Int64
+    released: list[NumberedQueue] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+    late: Int64 = 0
+
+    @classmethod
+    def of(cls, group: str, member: str, report: Report, topics: list[str], late: int) -> Self:
+        """The body for a report."""
+        return cls(group, member, report.number, report.revision, _numbered(report.released), topics, late)
+
+    @property
+    def report(self) -> Report:
+        """The report as a core value."""
+        return Report(self.number, self.revision, _queues(self.released))
+
+
+class OrdersBody(Body, frozen=True):
+    """The answer to a report; `lease` in milliseconds."""
+
+    revision: Int64
+    lease_ms: Int64
+    granted: list[NumberedQueue] = field(default_factory=list)
+    revoked: list[NumberedQueue] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, orders: Orders) -> Self:
+        """The body for orders."""
+        lease_ms = int(orders.lease * 1000)
+        return cls(orders.revision, lease_ms, _numbered(orders.granted), _numbered(orders.revoked))
+
+    @property
+    def orders(self) -> Orders:
+        """The orders as a core value."""
+        return Orders(self.revision, self.lease_ms / 1000, _queues(self.granted), _queues(self.revoked))

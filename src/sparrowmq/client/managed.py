@@ -1,0 +1,250 @@
+"""A member of a managed group: a coordinator says which queues it reads, and until when (pmq:3.14).
+
+`Grants` decides; here its words become deeds. The member reports twice a second. A queue it is to give up
+hands out nothing more, its handlers end, its progress is committed, and only then does a report say so;
+others are not touched. When the lease is over, handlers start no more: workers ask each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.owned_queues import OwnedQueues
+from sparrowmq.client.process_queue import Limits, ProcessQueue
+from sparrowmq.client.requests import check, command
+from sparrowmq.client.tasks import TaskGroup
+from sparrowmq.core.errors import ClientError, SparrowError
+from sparrowmq.core.grants import Grants
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol import headers
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.managed import (
+    COORDINATOR_KEY,
+    COORDINATOR_NAMESPACE,
+    JoinBody,
+    JoinedBody,
+    LeaveBody,
+    OrdersBody,
+    ReportBody,
+)
+from sparrowmq.transport.occasional import OccasionalLog
+
+log = logging.getLogger("sparrowmq.client")
+
+REPORT_SECONDS: Final = 0.5
+"""Between two reports; a lease is several times as long."""
+ANSWER_SECONDS: Final = 2.0
+AGAIN_SECONDS: Final = 0.5
+"""Until a queue that could not be begun is tried again."""
+IDLE_SECONDS: Final = 60.0
+LEAVE_SECONDS: Final = 1.0
+
+
+class Lease:
+    """Until when handlers may start, in monotonic seconds; read by threads too."""
+
+    __slots__ = ("_monotonic", "end")
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self.end = -math.inf
+
+    def is_over(self) -> bool:
+        """Whether nothing may start any more."""
+        return self._monotonic() >= self.end
+
+
+class LeasedQueue(ProcessQueue):
+    """A process queue that is leaving from the moment its member's lease is over, and stays so."""
+
+    __slots__ = ("_is_leaving", "_lease")
+
+    def __init__(self, lease: Lease, queue: MessageQueue, offset: int, limits: Limits, *, now: float) -> None:
+        self._lease = lease
+        self._is_leaving = False
+        super().__init__(queue, offset, limits, now=now)
+
+    @property
+    def leaving(self) -> bool:
+        """No more is handed out."""
+        if not self._is_leaving and self._lease.is_over():
+            self._is_leaving = True
+        return self._is_leaving
+
+    @leaving.setter
+    def leaving(self, value: bool) -> None:
+        self._is_leaving = value
+
+
+class ManagedMember:
+    """One consumer's dealings with its coordinator. `topics` says what it subscribes, `late` how many of its
+    results brokers refused; `forget` lets go of what waits for handlers and belongs to leaving queues.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        instance: ClientInstance,
+        queues: OwnedQueues,
+        tasks: TaskGroup,
+        *,
+        topics: Callable[[], Iterable[str]],
+        late: Callable[[], int],
+        forget: Callable[[], None],
+        on_change: Callable[[Collection[str]], Awaitable[None]],
+    ) -> None:
+        self._group = group
+        self._instance = instance
+        self._queues = queues
+        self._tasks = tasks
+        self._topics = topics
+        self._late = late
+        self._forget = forget
+        self._on_change = on_change
+        self._grants = Grants()
+        self._lease = Lease(instance.clock.monotonic)
+        self._busy: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._address: str | None = None
+        self._closing = False
+        self._occasional = OccasionalLog(log)
+        self.member: str | None = None
+        """Who the coordinator says this is; None while it is not counted in."""
+
+    def __repr__(self) -> str:
+        return f"<ManagedMember {self.member} {self._grants!r}>"
+
+    def make_queue(self, queue: MessageQueue, offset: int, limits: Limits, *, now: float) -> ProcessQueue:
+        """A process queue that heeds the lease."""
+        return LeasedQueue(self._lease, queue, offset, limits, now=now)
+
+    def generation(self, queue: MessageQueue) -> int | None:
+        """What requests about a queue carry."""
+        return self._grants.generation(queue)
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:  # ends by cancellation when the consumer closes
+            try:
+                await self._turn()
+            except SparrowError as error:
+                self._address = None
+                left = self._lease.end - self._instance.clock.monotonic()
+                state = f"its queues rest in {left:.0f} s" if left > 0 else "it reads no queues"
+                self._occasional.write(
+                    logging.WARNING,
+                    "coordinator",
+                    f"group {self._group} is managed and hears nothing of its coordinator; {state}: {error}",
+                )
+            await asyncio.sleep(REPORT_SECONDS)
+
+    async def leave(self) -> None:
+        """Say goodbye, so that nobody waits for the lease to run out. Call when all is committed."""
+        self._closing = True
+        member, self.member = self.member, None
+        if member is None or self._address is None:
+            return
+        body = LeaveBody(self._group, member).encode()
+        with suppress(SparrowError):
+            await self._ask(RequestCode.LEAVE_MANAGED_GROUP, body, LEAVE_SECONDS)
+
+    # Reports
+
+    async def _turn(self) -> None:
+        if self.member is None:
+            if self._busy:
+                return  # what it had as another member is not finished yet
+            self._grants = Grants()
+            body = JoinBody(self._group, self._instance.client_id, list(self._topics())).encode()
+            answer = await self._ask(RequestCode.JOIN_MANAGED_GROUP, body, ANSWER_SECONDS)
+            code = RequestCode.JOIN_MANAGED_GROUP
+            self.member = JoinedBody.decode(check(answer, self._address or "", code).body).member
+        sent, report = self._instance.clock.monotonic(), self._grants.report()
+        asked = ReportBody.of(self._group, self.member, report, list(self._topics()), self._late())
+        code = RequestCode.REPORT_MANAGED_MEMBER
+        answer = await self._ask(code, asked.encode(), ANSWER_SECONDS)
+        if answer.code == ResponseCode.MEMBER_UNKNOWN:
+            log.warning("%s is not counted in any more and joins again: %s", self.member, answer.remark)
+            self.member = None
+            for queue in self._grants.give_up():
+                self._start(queue, self._release)
+            return
+        orders = OrdersBody.decode(check(answer, self._address or "", code).body).orders
+        changes = self._grants.obey(orders, sent)
+        self._lease.end = self._grants.lease_end
+        for queue in changes.stop:
+            self._start(queue, self._release)
+        for queue in self._grants.held():
+            found = self._queues.find(queue)
+            if queue not in self._busy and (found is None or found.leaving):
+                self._start(queue, self._begin)
+
+    async def _ask(self, code: RequestCode, body: bytes, timeout: float) -> Command:
+        if self._address is None:
+            self._address = await self._look_up()
+        return await self._instance.remoting.call(self._address, command(code, body=body), timeout)
+
+    async def _look_up(self) -> str:
+        header = headers.GetKVConfigRequest(namespace=COORDINATOR_NAMESPACE, key=COORDINATOR_KEY)
+        names = self._instance.name_servers
+        answer = await names.call(command(RequestCode.GET_KV_CONFIG, header), ANSWER_SECONDS)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            raise ClientError(
+                "the name server knows no coordinator; start one with `sparrow group coordinate`, or set "
+                "managed=False"
+            )
+        check(answer, names.current, RequestCode.GET_KV_CONFIG)
+        value = headers.from_ext(headers.GetKVConfigResponse, answer.ext).value
+        if not value:
+            raise ClientError("the name server has an empty address for the coordinator")
+        return value
+
+    # Queues
+
+    def _start(self, queue: MessageQueue, work: Callable[[MessageQueue], Coroutine[Any, Any, None]]) -> None:
+        """Do something with a queue, after what is being done with it already."""
+        before = self._busy.get(queue)
+
+        async def one() -> None:
+            try:
+                if before is not None:
+                    await asyncio.wait([before])
+                if not self._closing:
+                    await work(queue)
+            finally:
+                if self._busy.get(queue) is asyncio.current_task():
+                    del self._busy[queue]
+
+        self._busy[queue] = self._tasks.start(one(), f"{work.__name__.strip('_')} {queue}")
+
+    async def _begin(self, queue: MessageQueue) -> None:
+        """Begin with a granted queue; anew with one whose lease had run out."""
+        await self._drain(queue)
+        if not self._lease.is_over() and not await self._queues.take(queue):
+            await asyncio.sleep(AGAIN_SECONDS)
+        await self._on_change({queue.topic})
+
+    async def _release(self, queue: MessageQueue) -> None:
+        """Finish with a queue that others are to have."""
+        grants = self._grants
+        await self._drain(queue)
+        grants.released(queue)
+        await self._on_change({queue.topic})
+
+    async def _drain(self, queue: MessageQueue) -> None:
+        process_queue = self._queues.find(queue)
+        if process_queue is None:
+            return
+        self._queues.rest(queue)
+        self._forget()
+        while not await process_queue.idle(IDLE_SECONDS):
+            # Ends with the handlers, or with the consumer: a coordinator does not wait for them without end.
+            log.warning("handlers of %s still run; group %s cannot give it up", queue, self._group)
+        await asyncio.sleep(0)  # their results are noted first
+        await self._queues.retire(process_queue)
