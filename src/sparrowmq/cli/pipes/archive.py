@@ -33,48 +33,52 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.watch import Progress, Watch
 
 
+Directory = Annotated[
+    Path,
+    typer.Option("--to", help="The archive's directory; all of Spark's machines see it under this name."),
+]
+Every = Annotated[float, typer.Option(help="With --follow: seconds between the starts of batches.")]
+Start = Annotated[str, typer.Option(help="earliest or latest: where queues begin that are new to it.")]
+Columns = Annotated[str | None, typer.Option(help="The source's columns to keep, joined with commas.")]
+Select = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SQL", help="One more column: an expression AS a name; may be repeated."),
+]
+CompactBatches = Annotated[
+    int, typer.Option(help="Merge so many small batches into one directory; 0: never.")
+]
+Backfill = Annotated[
+    bool, typer.Option("--backfill", help="Archive what is stored but missing before the archive's end.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="With --backfill: stored at or after, such as 2026-11-21T08:00."),
+]
+Group = Annotated[
+    str, typer.Option(help="A consumer group whose offsets follow the archive; its lag is the archive's.")
+]
+HoldHours = Annotated[
+    int,
+    typer.Option(help="Have brokers keep messages until they are archived, so many hours at most; 0: not."),
+]
+
+
 def archive(
     topics: Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")] = None,
-    to: Annotated[
-        Path,
-        typer.Option("--to", help="The archive's directory; all of Spark's machines see it under this name."),
-    ] = Path("archive"),
+    to: Directory = Path("archive"),
     pattern: Annotated[str, typer.Option(help="A regular expression that whole topic names match.")] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option(help="With --follow: seconds between the starts of batches.")
-    ] = 60.0,
-    start: Annotated[
-        str, typer.Option(help="earliest or latest: where queues begin that are new to it.")
-    ] = "earliest",
+    every: Every = 60.0,
+    start: Start = "earliest",
     batch_rows: Annotated[int, typer.Option(help="Messages of one batch at most.")] = 1_000_000,
-    columns: Annotated[
-        str | None, typer.Option(help="The source's columns to keep, joined with commas.")
-    ] = None,
-    select: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SQL", help="One more column: an expression AS a name; may be repeated."),
-    ] = None,
-    compact_batches: Annotated[
-        int, typer.Option(help="Merge so many small batches into one directory; 0: never.")
-    ] = 32,
-    backfill: Annotated[
-        bool, typer.Option("--backfill", help="Archive what is stored but missing before the archive's end.")
-    ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="With --backfill: stored at or after, such as 2026-11-21T08:00."),
-    ] = None,
+    columns: Columns = None,
+    select: Select = None,
+    compact_batches: CompactBatches = 32,
+    backfill: Backfill = False,
+    since: Since = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="With --backfill: stored before.")] = None,
-    group: Annotated[
-        str, typer.Option(help="A consumer group whose offsets follow the archive; its lag is the archive's.")
-    ] = "",
-    hold_hours: Annotated[
-        int,
-        typer.Option(
-            help="Have brokers keep messages until they are archived, so many hours at most; 0: not."
-        ),
-    ] = 0,
+    group: Group = "",
+    hold_hours: HoldHours = 0,
     namesrv: Namesrv = None,
     master: Master = DEFAULT_MASTER,
     conf: Conf = None,
