@@ -165,6 +165,30 @@ def test_routes_are_asked_for_now_and_then() -> None:
     assert cluster.asked == 2
 
 
+@pytest.mark.proves("MUST-73")
+def test_a_group_that_fails_delays_no_other() -> None:
+    class Failing(FakeCluster):
+        async def topic_route(self, topic: str) -> TopicRoute:
+            if topic == "Broken":
+                raise ConnectError("the name server is gone")
+            return await super().topic_route(topic)
+
+    async def main() -> None:
+        cluster = Failing()
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now)
+        broken, fine = await groups.lead("broken"), await groups.lead("g")
+        broken.join("p", "", ["Broken"], 1)
+        member = fine.join("p", "", ["T"], 1)
+        await until(lambda: fine.settled and fine.plan.generation == 1)
+        orders = fine.report(member, "", Report(1, 0), ["T"], 0)
+        assert orders is not None
+        assert orders.granted == {A: 1, B: 1}
+        assert groups.find("broken") is broken
+        await groups.close()
+
+    run(main())
+
+
 def test_groups_are_taken_over_once_forgotten_when_empty_and_limited() -> None:
     async def main() -> None:
         cluster = FakeCluster()

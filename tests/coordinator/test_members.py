@@ -30,10 +30,14 @@ SETTINGS = aio.ConsumerSettings(managed=True, consume_from="first", threads=4)
 class World:
     """A cluster with a topic `Orders` of four queues, an admin client, and what was handled."""
 
-    namesrv: str
+    cluster: LocalCluster
     admin: aio.Admin
     handled: Counter[bytes] = field(default_factory=Counter)
     seen_by: dict[bytes, list[str]] = field(default_factory=dict)
+
+    @property
+    def namesrv(self) -> str:
+        return self.cluster.namesrv
 
     def coordinator(self, **more: Any) -> Any:
         return serve_members(self.admin, host="127.0.0.1", port=0, times=TIMES, **more)
@@ -90,7 +94,7 @@ def flow(test: Callable[[World], Awaitable[None]]) -> None:
 
         async def main() -> None:
             async with aio.Admin(namesrv=cluster.namesrv) as admin:
-                await test(World(cluster.namesrv, admin))
+                await test(World(cluster, admin))
 
         run(main())
 
@@ -220,6 +224,75 @@ def test_without_a_coordinator_handlers_rest_when_the_lease_is_over_and_go_on_la
             places = await world.admin.group_progress(GROUP, "Orders")
             assert (sum(place.lag for place in places), world.handled) == (8, {})
             await stack.enter_async_context(world.coordinator())
+            await until(lambda: len(world.handled) == 8)
+        assert set(world.handled.values()) == {1}
+
+    flow(test)
+
+
+def test_a_member_that_dies_is_missed_and_its_queues_go_on() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+            mine, before = queues(two), await world.owners()
+            assert one._member is not None
+            await one._member.abort()
+            await world.send(0, 8)
+            await until(lambda: queues(two) == [0, 1, 2, 3])
+            await until(lambda: len(world.handled) == 8)
+            after = await world.owners()
+            kept = [queue for queue in sorted(after) if after[queue] == before[queue]]
+            assert kept == mine, "those never stopped"
+
+    flow(test)
+
+
+@pytest.mark.proves("MUST-72")
+def test_a_broker_that_starts_anew_enforces_what_it_did_and_members_go_on() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+            before = await world.owners()
+            await world.send(0, 20)
+            await until(lambda: len(world.handled) == 20)
+            await asyncio.to_thread(world.cluster.restart_broker)
+            await world.send(20, 20)
+            await until(lambda: len(world.handled) == 40)
+            assert await world.owners() == before
+
+    flow(test)
+
+
+def test_a_member_that_closes_keeps_its_queues_until_its_handlers_have_ended_and_committed() -> None:
+    async def test(world: World) -> None:
+        gate, started = asyncio.Event(), asyncio.Event()
+
+        async def slow(message: aio.ReceivedMessage) -> None:
+            started.set()
+            await gate.wait()
+
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(world.coordinator())
+            closing = await stack.enter_async_context(AsyncExitStack())
+            one = await closing.enter_async_context(world.member("one", slow))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(0, 4)
+            await started.wait()
+            end = asyncio.create_task(closing.aclose())
+            two = await stack.enter_async_context(world.member("two"))
+            leader = server.groups.find(GROUP)
+            await until(lambda: not leader.settled)
+            assert queues(two) == []
+            gate.set()
+            await end
+            await until(lambda: queues(two) == [0, 1, 2, 3])
+            await world.send(4, 4)
             await until(lambda: len(world.handled) == 8)
         assert set(world.handled.values()) == {1}
 

@@ -113,6 +113,7 @@ class ManagedMember:
         self._busy: dict[MessageQueue, asyncio.Task[None]] = {}
         self._address: str | None = None
         self._closing = False
+        self._left = False
         self._occasional = OccasionalLog(log)
         self.member: str | None = None
         """Who the coordinator says this is; None while it is not counted in."""
@@ -144,9 +145,13 @@ class ManagedMember:
                 )
             await asyncio.sleep(REPORT_SECONDS)
 
+    def close(self) -> None:
+        """The consumer ends: its queues stay its own until it leaves, whatever the coordinator wants."""
+        self._closing = True
+
     async def leave(self) -> None:
         """Say goodbye, so that nobody waits for the lease to run out. Call when all is committed."""
-        self._closing = True
+        self._left = True
         member, self.member = self.member, None
         if member is None or self._address is None:
             return
@@ -157,8 +162,10 @@ class ManagedMember:
     # Reports
 
     async def _turn(self) -> None:
+        if self._left:
+            return
         if self.member is None:
-            if self._busy:
+            if self._busy or self._closing:
                 return  # what it had as another member is not finished yet
             self._grants = Grants()
             body = JoinBody(self._group, self._instance.client_id, list(self._topics())).encode()
@@ -234,6 +241,8 @@ class ManagedMember:
         """Finish with a queue that others are to have."""
         grants = self._grants
         await self._drain(queue)
+        if self._closing:
+            return  # it is committed with the others, and let go with the goodbye
         grants.released(queue)
         await self._on_change({queue.topic})
 

@@ -149,7 +149,7 @@ class GroupMember(control.ControlledMember):
             topics=self.topics,
             late=lambda: store.refused + back.refused,
             forget=lambda: self.service.forget_given_up(),
-            on_change=self._changed,
+            on_change=self._plan_changed,
         )
         store.generation_of = back.generation_of = managed.generation
         self.puller.generation_of = managed.generation
@@ -194,6 +194,8 @@ class GroupMember(control.ControlledMember):
         """Let handlers end, commit, tell the brokers, close; bounded by `close_timeout` (client:D.14)."""
         self._closing = True
         timeout = self._settings.close_timeout
+        if self._managed is not None:
+            self._managed.close()
         try:
             self._rest()
             self.queues.stop()
@@ -435,6 +437,14 @@ class GroupMember(control.ControlledMember):
         for topic in topics:
             self._subscriptions.touch(topic)
         await self.instance.heartbeat()
+        await self._tell_listener(topics)
+
+    async def _plan_changed(self, topics: Collection[str]) -> None:
+        """The same for queues a coordinator gave or took: brokers know the subscriptions already."""
+        self.queues.share_limits()
+        await self._tell_listener(topics)
+
+    async def _tell_listener(self, topics: Collection[str]) -> None:
         listener = self._settings.queue_listener
         if listener is None:
             return
