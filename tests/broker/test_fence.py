@@ -170,7 +170,7 @@ policies = st.builds(
 
 
 @given(st.lists(policies, max_size=12))
-def test_whatever_policies_come_a_generation_once_enforced_is_never_undercut(
+def test_whatever_policies_come_no_generation_is_undercut(
     wanted: list[GroupPolicy],
 ) -> None:
     """Whatever coordinators do: per queue generations only rise, and owners change with them."""
