@@ -85,6 +85,15 @@ def test_a_batch_with_a_job_id_is_stored_once_however_often_it_runs(
     assert stored(topics, topic).total() == 2 * COUNT, "another job"
 
 
+def test_the_batches_of_one_job_are_told_apart(spark: SparkSession, topics: Topics, topic: str) -> None:
+    rows = frame(spark, 100, 1).select("body")
+    for batch in ("0", "0", "7", "7"):
+        write(rows, topics, topic, jobId="many", jobBatch=batch)
+    assert set(stored(topics, topic).values()) == {2}
+    with pytest.raises(PySparkException, match="epoch"):
+        write(rows, topics, topic, jobId="many", jobBatch="6")
+
+
 def test_a_worker_that_is_killed_in_mid_write_leaves_no_row_twice(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:

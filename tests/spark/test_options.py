@@ -223,3 +223,5 @@ def test_write_options() -> None:
     assert (options.topic, options.send_timeout, options.batch_bytes) == ("t", 0.5, 2048)
     with pytest.raises(SettingsError, match="option batchBytes='1'"):
         WriteOptions.parse({"nameServer": "a:1", "batchBytes": "1"}, {})
+    with pytest.raises(SettingsError, match="option jobBatch=3 needs the option jobId"):
+        WriteOptions.parse({"nameServer": "a:1", "jobBatch": "3"}, {})

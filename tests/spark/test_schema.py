@@ -79,9 +79,9 @@ def test_sink_columns_and_their_other_names() -> None:
     assert _sink("body binary") == SinkColumns(body="body")
     assert _sink("value string, key string") == SinkColumns(body="value", keys="key")
     everything = "body binary, topic string, tags string, keys string, properties map<string,string>, "
-    assert _sink(everything + "queue_id int, broker string, sharding_key string", topic="") == SinkColumns(
-        "body", "topic", "tags", "keys", "properties", "queue_id", "broker", "sharding_key"
-    )
+    everything += "queue_id int, broker string, sharding_key string, msg_id string"
+    names = ("body", "topic", "tags", "keys", "properties", "queue_id", "broker", "sharding_key")
+    assert _sink(everything, topic="") == SinkColumns(*names, msg_id="msg_id")
 
 
 def test_the_topic_option_wins_over_the_column() -> None:

@@ -76,6 +76,18 @@ def test_sharding_keys_and_named_queues_choose_the_queue_and_keep_order(
         assert message.properties["__SHARDINGKEY"] == key
 
 
+def test_ids_that_rows_bring_along_are_kept(spark: SparkSession, topics: Topics, topic: str) -> None:
+    frame = _frame(spark, 60).select(
+        "body", F.when(F.col("id") < 40, F.concat(F.lit("ID"), F.col("id"))).alias("msg_id")
+    )
+    _write(frame, topics, topic=topic, rateLimit="1000000")
+    found = {message.body.decode(): message.message_id for message in topics.read(topic)}
+    assert {body: found[body] for body in numbered(0, 40)} == {f"m{n}": f"ID{n}" for n in range(40)}
+    made = [found[body] for body in numbered(40, 60)]
+    assert {len(one) for one in made} == {32}
+    assert len(set(made)) == 20
+
+
 def test_strings_are_bodies_and_many_topics_are_served(
     spark: SparkSession, topics: Topics, topic: str
 ) -> None:

@@ -123,7 +123,8 @@ def batch_choice(options: WriteOptions) -> QueueChoice | None:
         _without_file(options, "option planLocation is not given")
         return None
     try:
-        return _choose(Folder(f"{options.plan_location.rstrip('/')}/{options.job_id}"), 0, options)
+        folder = Folder(f"{options.plan_location.rstrip('/')}/{options.job_id}")
+        return _choose(folder, options.job_batch, options)
     except OSError as error:
         raise SparrowError(
             f"the queues of the write cannot be written down in {options.plan_location!r}: {error}; give a "

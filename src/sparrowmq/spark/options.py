@@ -30,6 +30,7 @@ MIB: Final = 1024 * 1024
 BULK_BYTES_MAX: Final = 8 * MIB
 DISCOVERY_SECONDS: Final = 10.0
 _COUNT_MAX: Final = 2**62
+_JOB_BATCH_MAX: Final = 2**40
 _SPARK_OWN: Final = frozenset({"path", "paths", "checkpointlocation", "queryname", "outputmode"})
 _SPARK_PREFIXES: Final = ("spark.", "_", "asyncprogress")
 BODY_FORMATS: Final = ("binary", "text", "json", "avro", "protobuf")
@@ -344,6 +345,10 @@ class WriteOptions(ConnectionOptions):
     """Number the rows, so that a row which is sent again is stored once; needs a stream or `jobId`."""
     job_id: Annotated[str, Option("jobId", kinds.job_id)] = ""
     """What names a batch write: a further try with the same id stores what the first did not."""
+    job_batch: Annotated[int, Option("jobBatch", kinds.number(0, _JOB_BATCH_MAX))] = 0
+    """Which of a job's writes this is, when it has several: they come in this order."""
+    rate_limit: Annotated[int | None, Option("rateLimit", kinds.number(1, 10_000_000))] = None
+    """Messages a second that a task sends at most."""
     idempotence_key: Annotated[str, Option("idempotenceKey", kinds.some_text)] = ""
     """Column that names a row within its batch: for rows whose order is not the same in a further try."""
     plan_location: Annotated[str, Option("planLocation", kinds.some_text)] = ""
@@ -356,6 +361,8 @@ class WriteOptions(ConnectionOptions):
         """The options of a write. Raises `SettingsError`."""
         parsed = cls(**_values(cls, options, "write"))
         parsed._check_connection()
+        if parsed.job_batch and not parsed.job_id:
+            raise SettingsError(f"option jobBatch={parsed.job_batch} needs the option jobId")
         return replace(parsed, name_server=_name_server(parsed.name_server, environ))
 
 

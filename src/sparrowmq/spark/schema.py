@@ -44,6 +44,7 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "sharding_key": ("string",),
     "delay_level": ("int",),
     "deliver_at": ("timestamp",),
+    "msg_id": ("string",),
 }
 """What the sink takes: `value` is another name for `body`, `key` for `keys`."""
 KEY_KINDS: Final = ("string", "binary", "int", "bigint")
@@ -140,6 +141,7 @@ class SinkColumns:
     sharding_key: str | None = None
     delay_level: str | None = None
     deliver_at: str | None = None
+    msg_id: str | None = None
     idempotence_key: str | None = None
 
     @property
@@ -187,6 +189,7 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
             "sharding_key",
             "delay_level",
             "deliver_at",
+            "msg_id",
         )
     }
     topic = None if options.topic or "topic" not in present else "topic"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -35,6 +36,7 @@ from sparrowmq.spark.queue_choice import QueueChoice
 from sparrowmq.spark.routing import Destination, RouteColumns, Rows, group_rows, numbered_rows
 from sparrowmq.spark.schema import SinkColumns, sink_columns
 from sparrowmq.spark.send import Sender
+from sparrowmq.spark.throttle import throttled
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -58,7 +60,7 @@ class RocketMQWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send all rows of a task. Raises what the first failed send raised; earlier ones stay sent."""
         scope, partition = self._options.job_id, task_place()[2]
-        identity = RowIdentity(scope, 0, partition) if scope else None
+        identity = RowIdentity(scope, self._options.job_batch, partition) if scope else None
         return send_rows(iterator, self._columns, self._options, identity, self._choice)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -110,6 +112,8 @@ def send_rows(
     client = loop.run(producer(options))
     if columns.idempotence_key is not None and identity is not None:
         batches = by_key(batches, columns.idempotence_key)
+    if options.rate_limit is not None:
+        batches = throttled(batches, options.rate_limit)
     if identity is None or not options.idempotent:
         sender = Sender(loop, client, options)
     else:
@@ -133,7 +137,23 @@ def send_rows(
 def _ids(
     columns: SinkColumns, identity: RowIdentity | None, host: str
 ) -> Callable[[pa.RecordBatch, int], pa.Array]:
-    """What makes the ids of a batch whose first row has some number in its task."""
+    """What makes the ids of a batch whose first row has some number in its task; those given are kept."""
+    made, given = _made_ids(columns, identity, host), columns.msg_id
+    if given is None:
+        return made
+    return lambda batch, first: _kept_ids(batch[given], made(batch, first))
+
+
+def _kept_ids(given: pa.Array, made: pa.Array) -> pa.Array:
+    """The ids that rows bring along; rows without one get theirs."""
+    given = given.cast(pa.string())
+    missing = pc.fill_null(pc.equal(given, ""), True)
+    return pc.if_else(missing, made, given)
+
+
+def _made_ids(
+    columns: SinkColumns, identity: RowIdentity | None, host: str
+) -> Callable[[pa.RecordBatch, int], pa.Array]:
     if identity is None:
         unique = UniqueIdColumns(host)
         return lambda batch, first: unique.next(batch.num_rows)
