@@ -128,7 +128,7 @@ def test_directories() -> None:
     assert directory("/a/b") == Path("/a/b")
     assert directory("file:///a/b") == Path("/a/b")
     assert directory("x").is_absolute()
-    with pytest.raises(SettingsError, match="s3://bucket/x: an archive needs a mounted file system"):
+    with pytest.raises(SettingsError, match="archive s3://bucket/x: it needs a mounted file system"):
         directory("s3://bucket/x")
 
 

@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import pyarrow.parquet as parquet
 
-from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.offsets import Span, StreamOffset, spans
+from sparrowmq.spark.pipelines import homes
+from sparrowmq.spark.pipelines.homes import sync, sync_tree
 from sparrowmq.spark.pipelines.ledger import ArchiveError, Ledger, Unit
 
 MANIFEST: Final = "_unit.json"
@@ -44,14 +44,7 @@ class Written:
 
 def directory(text: str | Path) -> Path:
     """The path that `text` names. Raises `SettingsError` on other file systems than mounted ones."""
-    scheme = urlsplit(str(text)).scheme if "://" in str(text) else ""
-    if scheme not in ("", "file"):
-        raise SettingsError(
-            f"archive {text}: an archive needs a mounted file system, whose renames are one step; give a "
-            f"path, "
-            f"not a URI with {scheme}:"
-        )
-    return Path(urlsplit(str(text)).path if scheme else text).absolute()
+    return homes.directory(text, "archive")
 
 
 class ArchiveHome:
@@ -81,27 +74,9 @@ class ArchiveHome:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Makes the directory if need be and keeps other writers out. Raises `ArchiveError`."""
-        import fcntl  # not on Windows, which can read archives
-
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise ArchiveError(f"archive {self.root} cannot be made: {error.strerror}") from error
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-                raise ArchiveError(
-                    f"archive {self.root} is being written by process {owner}; stop that one first"
-                ) from None
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        with homes.locked(self.root, "archive", ArchiveError):
             self._prepare()
             yield
-        finally:
-            os.close(lock)
 
     def _prepare(self) -> None:
         """Make what is missing; remove what a run that was killed left unpublished."""
@@ -220,21 +195,6 @@ def seal(staged: Path, unit: Unit) -> None:
     staged.mkdir(parents=True, exist_ok=True)
     (staged / MANIFEST).write_text(json.dumps(unit.to_json(), separators=(",", ":")))
     sync_tree(staged)
-
-
-def sync_tree(root: Path) -> None:
-    """Force files and directories to disk."""
-    for path in (*root.rglob("*"), root):
-        sync(path)
-
-
-def sync(path: Path) -> None:
-    """Force one file or directory to disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def ddl(columns: Mapping[str, str]) -> str:
