@@ -24,8 +24,8 @@ from typing import Final
 
 import pyarrow.parquet as parquet
 
-from sparrowmq.spark.offsets import Span, StreamOffset, spans
-from sparrowmq.spark.pipelines import homes
+from sparrowmq.spark.offsets import Span
+from sparrowmq.spark.pipelines import checkpoints, homes
 from sparrowmq.spark.pipelines.homes import sync, sync_tree
 from sparrowmq.spark.pipelines.ledger import ArchiveError, Ledger, Unit
 
@@ -141,24 +141,15 @@ class ArchiveHome:
 
     def query_id(self) -> str:
         """The id of the streaming query that the checkpoint belongs to."""
-        value = json.loads((self.checkpoint / "metadata").read_text())
-        return str(value["id"])
+        return checkpoints.query_id(self.checkpoint)
 
     def batch_spans(self, batch: int) -> list[Span]:
-        """What a micro-batch reads, from the offsets that Spark logs before it runs (spark:S-12)."""
-        start = StreamOffset({}) if batch == 0 else self._logged(batch - 1)
-        return spans(start, self._logged(batch))
-
-    def _logged(self, batch: int) -> StreamOffset:
-        path = self.checkpoint / "offsets" / str(batch)
+        """What a micro-batch reads. Raises `ArchiveError`."""
         try:
-            text = path.read_text().splitlines()[2]
-            return StreamOffset.from_json(json.loads(text))
-        except (OSError, IndexError, ValueError) as error:
+            return checkpoints.batch_spans(self.checkpoint, batch)
+        except ValueError as error:
             raise ArchiveError(
-                f"{path} holds no offsets of batch {batch}: remove {self.checkpoint}, the archive goes on "
-                f"where it "
-                "ends without it"
+                f"{error}: remove {self.checkpoint}, the archive goes on where it ends without it"
             ) from error
 
 
