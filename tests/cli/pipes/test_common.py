@@ -28,7 +28,7 @@ from sparrowmq.cli.pipes.common import (
     watching,
 )
 from sparrowmq.core.errors import SparrowError
-from sparrowmq.spark.pipelines.watch import Progress
+from sparrowmq.spark.pipelines.watch import Progress, TopicLag
 
 
 def test_pairs() -> None:
@@ -58,9 +58,13 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
         bars(Progress("archive", rows=1600))
         clock[0] = 2 * PLAIN_SECONDS
         bars(Progress("archive", rows=2000, lag=30))
+        clock[0] = 3 * PLAIN_SECONDS
+        lags = (TopicLag("S", 10, 3.2), TopicLag("T", 1, 1234.4), TopicLag("U", 19), TopicLag("V", 0, 0.0))
+        bars(Progress("mirror", rows=3000, lag=30, topics=lags))
     assert out.getvalue().splitlines() == [
         "archive: 1,500 rows, lag not known",
         "archive: 2,000 rows, lag 30",
+        "mirror: 3,000 rows, lag 30, T by 1,234 s",
     ]
 
 

@@ -9,7 +9,7 @@ from tests.support import free_port
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.pipelines.metrics import address, serve
-from sparrowmq.spark.pipelines.watch import Progress, Watch
+from sparrowmq.spark.pipelines.watch import Progress, TopicLag, Watch
 
 
 def scrape(port: int) -> dict[str, float]:
@@ -37,6 +37,19 @@ def test_figures_follow_the_run() -> None:
                 ("last_progress_timestamp_seconds", 1000.0),
             )
         }
+
+
+def test_what_waits_topic_by_topic() -> None:
+    with serve("127.0.0.1", 0) as (report, port):
+        watch = Watch(report)
+        watch.begin("mirror")
+        watch.topics([TopicLag("S", 4), TopicLag("T", 5, 1.5)])
+        found = scrape(port)
+        labels = 'pipeline="mirror",topic="T"'
+        assert found[f"sparrow_pipe_topic_lag_messages{{{labels}}}"] == 5
+        assert found[f"sparrow_pipe_topic_lag_seconds{{{labels}}}"] == 1.5
+        assert 'sparrow_pipe_topic_lag_seconds{pipeline="mirror",topic="S"}' not in found
+        assert found['sparrow_pipe_lag_messages{pipeline="mirror"}'] == 9
 
 
 def test_the_port_is_free_afterwards_and_taken_meanwhile() -> None:

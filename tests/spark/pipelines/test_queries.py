@@ -101,6 +101,20 @@ def test_a_query_is_waited_for_and_closed() -> None:
     assert (len(query.waited), query.stops) == (3, 1)
 
 
+def test_what_is_done_now_and_then_while_a_query_runs() -> None:
+    calls: list[int] = []
+    drive(Query(looks=3), BatchFunction(nothing), Watch(), tick=lambda: calls.append(1))  # type: ignore[arg-type]
+    assert calls == [1, 1]
+
+    def fail() -> None:
+        raise SettingsError("no more")
+
+    query = Query(looks=3)
+    with pytest.raises(SettingsError, match="no more"):
+        drive(query, BatchFunction(nothing), Watch(), tick=fail)  # type: ignore[arg-type]
+    assert query.stops == 1
+
+
 def test_a_stop_waits_for_the_batch_in_hand() -> None:
     query, watch = Query(looks=100, active_batches=3), Watch()
     watch.stop()

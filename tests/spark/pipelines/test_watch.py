@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sparrowmq.spark.pipelines.watch import Progress, Watch, all_of, json_lines
+from sparrowmq.spark.pipelines.watch import Progress, TopicLag, Watch, all_of, json_lines
 
 
 def test_batches_add_up() -> None:
@@ -65,3 +65,18 @@ def test_lines_of_json_and_several_reports() -> None:
         "at": 1.5,
     }
     assert len(seen) == 2
+
+
+def test_lags_by_topic_are_the_lag() -> None:
+    seen: list[Progress] = []
+    watch = Watch(seen.append, now=lambda: 1.0)
+    lags = [TopicLag("T", 5, 1.5), TopicLag("S", 2)]
+    watch.topics(lags)
+    watch.topics(reversed(lags))
+    watch.waiting(100)  # what Spark knew a while ago
+    assert len(seen) == 1
+    assert seen[0].lag == 7
+    assert list(seen[0].to_json()["topics"]) == [
+        {"topic": "S", "messages": 2, "seconds": None},
+        {"topic": "T", "messages": 5, "seconds": 1.5},
+    ]

@@ -160,7 +160,7 @@ class Bars:
 
     def __call__(self, done: Done) -> None:
         """Show what was done."""
-        lag = "lag not known" if done.lag is None else f"lag {done.lag:,}"
+        lag = _lag_text(done)
         if self._console.is_terminal:
             total = None if done.lag is None else done.rows + done.lag
             if self._task is None:
@@ -169,6 +169,17 @@ class Bars:
         elif self._now() >= self._next:
             self._next = self._now() + PLAIN_SECONDS
             self._console.print(f"{done.pipeline}: {done.rows:,} rows, {lag}", highlight=False, markup=False)
+
+
+def _lag_text(done: Done) -> str:
+    """What waits; the topic whose oldest message waits longest by name."""
+    if done.lag is None:
+        return "lag not known"
+    late = [lag for lag in done.topics or () if lag.messages and lag.seconds is not None]
+    if not late:
+        return f"lag {done.lag:,}"
+    worst = max(late, key=lambda lag: lag.seconds or 0.0)
+    return f"lag {done.lag:,}, {worst.topic} by {worst.seconds:,.0f} s"
 
 
 @contextmanager

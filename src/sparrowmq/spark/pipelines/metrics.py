@@ -23,11 +23,16 @@ class Metrics:
         self._bytes = self._gauge("bytes", "bytes written by this run")
         self._batches = self._gauge("batches", "batches done by this run")
         self._lag = self._gauge("lag_messages", "messages that wait")
+        self._topic_lag = self._gauge("topic_lag_messages", "messages of a topic that wait", "topic")
+        self._topic_seconds = self._gauge(
+            "topic_lag_seconds", "how long the oldest message of a topic that waits has been stored", "topic"
+        )
         self._seconds = self._gauge("last_batch_seconds", "how long the last batch took")
         self._changed = self._gauge("last_progress_timestamp_seconds", "epoch seconds of the last progress")
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"sparrow_pipe_{name}", f"Pipeline: {text}.", ["pipeline"], registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        names = ["pipeline", *labels]
+        return Gauge(f"sparrow_pipe_{name}", f"Pipeline: {text}.", names, registry=self.registry)
 
     def __call__(self, progress: Progress) -> None:
         """Take over what a run has done."""
@@ -41,6 +46,10 @@ class Metrics:
             gauge.labels(progress.pipeline).set(value)
         if progress.lag is not None:
             self._lag.labels(progress.pipeline).set(progress.lag)
+        for lag in progress.topics or ():
+            self._topic_lag.labels(progress.pipeline, lag.topic).set(lag.messages)
+            if lag.seconds is not None:
+                self._topic_seconds.labels(progress.pipeline, lag.topic).set(lag.seconds)
 
 
 def address(text: str) -> tuple[str, int]:

@@ -75,17 +75,28 @@ class BatchFunction:
             raise
 
 
+def nothing() -> None:
+    """Does nothing."""
+
+
 def drive(
-    query: StreamingQuery, function: BatchFunction, watch: Watch, *, stop_seconds: float = STOP_SECONDS
+    query: StreamingQuery,
+    function: BatchFunction,
+    watch: Watch,
+    *,
+    tick: Callable[[], None] = nothing,
+    stop_seconds: float = STOP_SECONDS,
 ) -> None:
     """Wait for the query's end, or end it between two batches when `watch` says so.
 
-    Raises what `function` raised if it is a `SparrowError`, `PipelineError` for everything else.
+    `tick` is called a few times a second meanwhile, also when there is nothing to do. Raises what it raises,
+    what `function` raised if it is a `SparrowError`, `PipelineError` for everything else.
     """
     error: Exception | None = None
     try:
         while not _ended(query):  # ends with the query, or when a stop is asked for
             _look(query, watch)
+            tick()
             if watch.stopping:
                 _stop(query, stop_seconds)
                 break

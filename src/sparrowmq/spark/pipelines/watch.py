@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from time import time
 from typing import Any, TextIO
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """What waits of one topic."""
+
+    topic: str
+    messages: int
+    seconds: float | None = None
+    """How long the oldest of them has been stored; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,8 @@ class Progress:
     """How long the last batch took."""
     at: float = 0.0
     """Epoch seconds of the last change."""
+    topics: tuple[TopicLag, ...] | None = None
+    """What waits topic by topic, of pipelines that look at it; sorted by topic."""
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON value."""
@@ -88,9 +100,15 @@ class Watch:
             )
 
     def waiting(self, lag: int | None) -> None:
-        """So many messages wait; nothing is reported when it is what was known."""
-        if lag is not None and lag != self._progress.lag:
+        """So many messages wait; nothing is reported when it is known, or `topics` says it better."""
+        if lag is not None and lag != self._progress.lag and self._progress.topics is None:
             self._change(lag=lag)
+
+    def topics(self, lags: Iterable[TopicLag]) -> None:
+        """So much waits of each topic; nothing is reported when it is what was known."""
+        found = tuple(sorted(lags, key=lambda lag: lag.topic))
+        if found != self._progress.topics:
+            self._change(topics=found, lag=sum(lag.messages for lag in found))
 
     def _change(self, **values: Any) -> None:
         with self._lock:
