@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         read_archive,
     )
     from sparrowmq.spark.pipelines.history import HistorySettings, history, plan_history
+    from sparrowmq.spark.pipelines.mirror import MirrorSettings, dry_run_mirror, mirror, plan_mirror
     from sparrowmq.spark.pipelines.sql import SqlSettings, sql
     from sparrowmq.spark.pipelines.steps import Plan
     from sparrowmq.spark.pipelines.watch import Progress, Watch
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArchiveSettings",
     "HistorySettings",
+    "MirrorSettings",
     "Plan",
     "Progress",
     "SqlSettings",
@@ -37,9 +39,12 @@ __all__ = [
     "archive",
     "backfill",
     "dry_run_archive",
+    "dry_run_mirror",
     "history",
+    "mirror",
     "plan_archive",
     "plan_history",
+    "plan_mirror",
     "read_archive",
     "sql",
 ]
@@ -47,6 +52,7 @@ __all__ = [
 _HOMES: Final = {
     "archive": ("ArchiveSettings", "archive", "backfill", "dry_run_archive", "plan_archive", "read_archive"),
     "history": ("HistorySettings", "history", "plan_history"),
+    "mirror": ("MirrorSettings", "dry_run_mirror", "mirror", "plan_mirror"),
     "sql": ("SqlSettings", "sql"),
     "steps": ("Plan",),
     "watch": ("Progress", "Watch"),

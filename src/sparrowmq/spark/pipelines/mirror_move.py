@@ -1,0 +1,116 @@
+"""Groups of the source are given their place at the target, again and again while a mirror runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.faults import Occasionally
+from sparrowmq.spark.pipelines.mirror_groups import Budget, Returned, Translator
+from sparrowmq.spark.pipelines.mirror_sides import Side
+from sparrowmq.spark.pipelines.mirror_state import MirrorState
+
+if TYPE_CHECKING:
+    from sparrowmq.aio import Admin
+
+log = logging.getLogger("sparrowmq.spark")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Moved:
+    """A group goes on at `offset` of a target queue now."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+
+
+class GroupMover:
+    """Moves some groups from `source` to `target`; groups by name, and those that a pattern matches."""
+
+    def __init__(self, source: Side, target: Side, groups: Iterable[str], pattern: str) -> None:
+        self._source = source
+        self._target = target
+        self._groups = sorted(set(groups))
+        self._pattern = re.compile(pattern) if pattern else None
+        self._translator = Translator(source.name, target, Returned(source, target.name))
+        self._complaints = Occasionally()
+
+    async def groups(self) -> list[str]:
+        """The groups that are there at the source and wanted."""
+        found = set(self._groups)
+        if self._pattern is not None:
+            known = await (await self._source.admin()).group_list()
+            found.update(name for name in known if self._pattern.fullmatch(name))
+        return sorted(found)
+
+    async def move(self, state: MirrorState) -> list[Moved]:
+        """Move every group that has read on and is nowhere online at the target; what was moved.
+
+        What fails for a group is logged; it is tried again the next time.
+        """
+        source = await self._source.admin()
+        topics = sorted({queue.topic for queue in state.queues})
+        moved: list[Moved] = []
+        readers: dict[str, list[str]] = {}
+        for topic in topics:
+            try:
+                for group in await source.topic_groups(topic):
+                    readers.setdefault(group, []).append(topic)
+            except SparrowError as error:
+                self._complaints.warn("the groups of topic %s are not known: %s", topic, error)
+        for group in await self.groups():
+            try:
+                moved += await self._move(group, readers.get(group, []), state)
+            except SparrowError as error:
+                self._complaints.warn("group %s is not moved at the target: %s", group, error)
+        if moved:
+            log.info("%d offsets of groups were moved at %s", len(moved), self._target.name)
+        return moved
+
+    async def _move(self, group: str, topics: list[str], state: MirrorState) -> list[Moved]:
+        target = await self._target.admin()
+        if not topics or await self._is_online(target, group):
+            return []
+        if not await target.group_config(group):
+            await target.create_group(group)
+        moved: list[Moved] = []
+        budget = Budget()
+        for queue in sorted(set(state.queues.values())):
+            if queue.topic in topics and queue in state.places:
+                offset = await self._advance(group, queue, state, budget)
+                if offset is not None:
+                    moved.append(Moved(group, queue, offset))
+        return moved
+
+    async def _is_online(self, target: Admin, group: str) -> bool:
+        members = await target.group_connections(group)
+        return members is not None and bool(members.members)
+
+    async def _advance(
+        self, group: str, queue: MessageQueue, state: MirrorState, budget: Budget
+    ) -> int | None:
+        """Move a group in one target queue; None when it stays."""
+        read = await self._read(group, state.sources(queue))
+        if not read:
+            return None
+        target = await self._target.admin()
+        now = await target.committed(group, queue)
+        offset = await self._translator.position(queue, state.places[queue], now or 0, read, budget)
+        if now is not None and offset <= now:
+            return None
+        await target.commit(group, queue, offset)
+        return offset
+
+    async def _read(self, group: str, sources: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
+        """Up to where the group has read source queues; those it has no offset in are left out."""
+        admin = await self._source.admin()
+        asked = list(sources)
+        found = await asyncio.gather(*(admin.committed(group, queue) for queue in asked))
+        return {queue: offset for queue, offset in zip(asked, found, strict=True) if offset is not None}
