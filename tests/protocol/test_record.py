@@ -128,11 +128,17 @@ def test_the_ipv6_vector_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("born_host", [FIELDS["born_host"], pack_host("::1", 5000)])
+@pytest.mark.parametrize("store_host", [FIELDS["store_host"], pack_host("::2", 10911)])
 @pytest.mark.parametrize(("size", "magic"), [(127, r.RECORD_MAGIC_V1), (128, r.RECORD_MAGIC_V2)])
-def test_v2_begins_above_127_bytes_of_topic(size: int, magic: int, born_host: bytes) -> None:
-    data = r.encode_record(**FIELDS | {"topic": b"t" * size, "born_host": born_host})
+def test_v2_begins_above_127_bytes_of_topic(
+    size: int, magic: int, born_host: bytes, store_host: bytes
+) -> None:
+    hosts = {"born_host": born_host, "store_host": store_host}
+    data = r.encode_record(**FIELDS | {"topic": b"t" * size} | hosts)
     record = r.decode_record(data)
     assert record.magic == magic
+    assert (record.born_host, record.store_host) == (born_host, store_host)
+    assert record.store_timestamp == FIELDS["store_timestamp"]
     assert record.topic == "t" * size
 
 
