@@ -217,6 +217,38 @@ def test_deleting_a_topic_deletes_its_messages_and_offsets(tmp_path: Path) -> No
     run(scenario())
 
 
+def test_what_is_sent_after_a_deletion_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing gets into the topic while its deletion waits for the disk, and would go with its queues."""
+    go_on, save = threading.Event(), ConfigFile.save
+    go_on.set()
+
+    def held(file: ConfigFile, value: dict[str, Any]) -> None:
+        assert go_on.wait(20)
+        save(file, value)
+
+    monkeypatch.setattr(ConfigFile, "save", held)
+
+    async def main() -> None:
+        async with serving(tmp_path) as call:
+            await call.create("T", 1)
+            for _ in range(3):
+                assert (await call(send_command(b"old", topic="T"))).code == ResponseCode.SUCCESS
+            go_on.clear()
+            deletion = asyncio.create_task(call(ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")))
+            await until(lambda: call.broker._topics.is_going("T"))
+            assert (await call(send_command(b"lost", topic="T"))).code == ResponseCode.TOPIC_NOT_EXIST
+            refused = await call.create("T", 1)
+            assert "is being deleted" in (refused.remark or "") and not deletion.done()
+            go_on.set()
+            assert (await deletion).code == ResponseCode.SUCCESS
+            sent = await call(send_command(b"new", topic="T"))
+            assert (sent.code, sent.ext["queueOffset"]) == (ResponseCode.SUCCESS, "0")
+            found = await call(Command(RequestCode.PULL_MESSAGE, ext=dict(pull_ext(topic="T"))))
+            assert [record.body for record in decode_records(found.body)] == [b"new"]
+
+    run(main())
+
+
 @pytest.mark.proves("broker:16.3")
 def test_consume_stats_show_what_a_group_lacks(tmp_path: Path) -> None:
     async def scenario() -> None:

@@ -116,7 +116,6 @@ def test_forms_of_other_versions_are_read() -> None:
     assert read("Pub|1|R|g|T|M|A|k|h:1|5|7|0|O|true|").client_host == ""
 
 
-@pytest.mark.proves("client:B-112")
 @pytest.mark.proves("client:G-28", "client:B-115")
 def test_a_clouds_end_of_consumption_has_neither_time_nor_group() -> None:
     text = encode_trace(AFTER, cloud=True)
@@ -127,6 +126,7 @@ def test_a_clouds_end_of_consumption_has_neither_time_nor_group() -> None:
         assert encode_trace(trace, cloud=True) == encode_trace(trace)
 
 
+@pytest.mark.proves("client:B-112")
 def test_a_trace_is_found_by_ids_and_keys() -> None:
     assert trace_keys(PUB) == {"M", "k1", "k2"}
     assert trace_keys(RECALL) == {"M"}
