@@ -15,7 +15,7 @@ from benchmarks.report import Report
 
 NAMES: Final = [
     *("handlers", "send", "consume", "ordered", "e2e", "transactions", "request_reply", "sql92", "rebalance"),
-    *("delay", "start_memory", "spark"),
+    *("delay", "start_memory", "spark", "coordination"),
 ]
 
 
