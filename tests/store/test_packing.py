@@ -12,7 +12,7 @@ from tests.store.rig import HOST
 from sparrowmq.protocol.batch import AlikeBatch
 from sparrowmq.protocol.record import encode_record
 from sparrowmq.store.consume_queue import ENTRY
-from sparrowmq.store.packing import pack_alike, pack_entries
+from sparrowmq.store.packing import alike_batch, pack_alike, pack_entries
 
 COMMON = struct.pack(">iq8sq8siq", 1, 123, HOST, 456, HOST, 2, 0)
 INT64 = st.integers(0, 2**62)
@@ -79,3 +79,15 @@ def test_what_does_not_fit_is_an_error() -> None:
 def test_entries_are_those_of_one_by_one(entries: list[tuple[int, int, int]]) -> None:
     starts, sizes, codes = ([entry[part] for entry in entries] for part in range(3))
     assert pack_entries(starts, sizes, codes) == b"".join(ENTRY.pack(*entry) for entry in entries)
+
+
+@given(batches())
+def test_messages_of_equal_lengths_are_a_batch(batch: AlikeBatch) -> None:
+    codes = tuple(range(len(batch.bodies)))
+    items = list(zip([batch.flag] * len(codes), batch.bodies, batch.properties, codes, strict=True))
+    assert alike_batch(items) == (batch, codes)
+
+
+@pytest.mark.parametrize("other", [(1, b"b", b"p", 0), (0, b"bb", b"p", 0), (0, b"b", b"", 0)])
+def test_messages_that_differ_in_more_than_bytes_are_none(other: tuple[int, bytes, bytes, int]) -> None:
+    assert alike_batch([(0, b"a", b"q", 5), other]) is None

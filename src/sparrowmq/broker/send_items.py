@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.rerouting import TIMER_PROPERTIES, RerouteRefused, delay_level
@@ -110,6 +111,11 @@ class SendItems:
             return [(request.flag, command.body, own, self.tags_code(own))]
         body_max, own_max = self._body_max, PROPERTIES_BYTES_MAX - self._added_bytes
         self._refuse_delay(text)
+        alike = self.of_alike_batch(request.topic, command.body)
+        if alike is not None:
+            batch, codes = alike
+            if len(batch.bodies[0]) <= body_max and len(batch.properties[0]) <= own_max:
+                return list(zip(repeat(batch.flag), batch.bodies, batch.properties, codes, strict=False))
         special = any(name in command.body for name in SPECIAL)
         tags_code = self.tags_code if b"TAGS\x01" in command.body else _no_tags
         items: list[ChunkItem] = []

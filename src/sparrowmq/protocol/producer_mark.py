@@ -97,9 +97,9 @@ def first_of_run(texts: Iterable[bytes]) -> tuple[Mark | None, int]:
                 head = MARK_START + b"%b.%d.%b" % (first.producer.encode(), first.epoch, first.bound_to)
                 head += _MIDDLE
             continue
-        wanted = None if first is None else first._replace(sequence=first.sequence + count - 1)
-        if wanted is not None and text.startswith(b"%b%d\x02" % (head, wanted.sequence)):
+        if first is not None and text.startswith(b"%b%d\x02" % (head, first.sequence + count - 1)):
             continue  # as our clients write it
+        wanted = None if first is None else first._replace(sequence=first.sequence + count - 1)
         if find_mark(text) != wanted:
             raise RecordError(f"message {count} of a batch does not continue the numbers of the first")
     if first is not None and first.sequence + count - 1 > NUMBER_MAX:

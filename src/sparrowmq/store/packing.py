@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from sparrowmq.protocol.batch import AlikeBatch
 from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.record import RECORD_MAGIC_V1
 from sparrowmq.store.consume_queue import ENTRY
-
-if TYPE_CHECKING:
-    from sparrowmq.protocol.batch import AlikeBatch
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">iI")
 _QUEUE_AND_FLAG: Final = struct.Struct(">ii")
@@ -26,6 +24,16 @@ _QUEUE_AND_FLAG: Final = struct.Struct(">ii")
 def _record_form(head: int, body: int, middle: int, own: int, added: int) -> struct.Struct:
     """A whole record: what varies, between what records of equal lengths have in common."""
     return struct.Struct(f">8sI8sqq{head}s{body}s{middle}s{own}s{added}s")
+
+
+def alike_batch(
+    items: Sequence[tuple[int, bytes, bytes, int]],
+) -> tuple[AlikeBatch, tuple[int, ...]] | None:
+    """Messages (flag, body, properties, tag code) as a batch and tag codes; None when they are not alike."""
+    flags, bodies, owns, codes = zip(*items, strict=True)
+    if flags.count(flags[0]) < len(items) or len(set(map(len, bodies))) > 1 or len(set(map(len, owns))) > 1:
+        return None
+    return AlikeBatch(flags[0], bodies, owns), codes
 
 
 def pack_alike(

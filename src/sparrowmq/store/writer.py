@@ -18,7 +18,7 @@ from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.record import BLANK_BYTES_MIN, BLANK_MAGIC, HEAD, RECORD_MAGIC_V1, encode_record
 from sparrowmq.store.commit_log import CommitLog, Progress
 from sparrowmq.store.consume_queue import ENTRY
-from sparrowmq.store.packing import pack_alike, pack_entries
+from sparrowmq.store.packing import alike_batch, pack_alike, pack_entries
 from sparrowmq.store.settings import ENTRY_BYTES, StoreSettings
 
 if TYPE_CHECKING:
@@ -219,6 +219,22 @@ class ChunkWriter:
                 )
                 for flag, body, own, code in items
             ]
+        alike = alike_batch(items)
+        if alike is not None:
+            batch, codes = alike
+            starts = self.append_alike(
+                queue,
+                batch,
+                codes,
+                added,
+                sys_flag=sys_flag,
+                born_timestamp=born_timestamp,
+                born_host=born_host,
+                reconsume_times=reconsume_times,
+                now_ms=now_ms,
+            )
+            if starts is not None:
+                return list(starts)
         self._timestamp = max(self._timestamp, now_ms)
         self._make_room(queue, len(items))
         return self._pack_batch(queue, items, added, fields, reconsume_times)
