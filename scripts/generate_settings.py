@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from sparrowmq.core.settings import BrokerSettings, NameServerSettings, Setting, table, without_effect
+from sparrowmq.core.settings import (
+    BrokerSettings,
+    CoordinatorSettings,
+    NameServerSettings,
+    Setting,
+    table,
+    without_effect,
+)
 from sparrowmq.core.settings_names import LATER
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -72,6 +79,7 @@ def names_list(settings_class: type) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "broker": lambda: settings_table(BrokerSettings),
     "nameserver": lambda: settings_table(NameServerSettings),
+    "coordinator": lambda: settings_table(CoordinatorSettings),
     "later": later_table,
     "broker_idle": lambda: names_list(BrokerSettings),
     "nameserver_idle": lambda: names_list(NameServerSettings),

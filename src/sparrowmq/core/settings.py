@@ -354,7 +354,36 @@ class NameServerSettings:
         _check_ranges(self)
 
 
-SettingsT = TypeVar("SettingsT", BrokerSettings, NameServerSettings)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """A coordinator's settings. RocketMQ has none: the names are this project's."""
+
+    bind_address: str = _row(DEFAULT_ADDRESS, "address of the HTTP API; loopback by default")
+    listen_port: int = _row(9877, "port of the HTTP API; 0 takes any free one", low=0, high=65535)
+    database_url: str = _row(
+        "", "database, such as postgresql://user:password@host/name; SQLite below --data without", secret=True
+    )
+    namesrv_addr: str = _row("127.0.0.1:9876", "name servers of the cluster that is watched")
+    lease_time: int = _row(15_000, "ms a leader's lease runs without renewal", low=300, high=600_000)
+    lease_renew_interval: int = _row(5_000, "ms between renewals, and tries of others", low=50, high=300_000)
+    lease_margin: int = _row(2_000, "ms before its lease ends that a leader stops", low=10, high=300_000)
+    alarm_webhook: str = _row("", "address notices are posted to as JSON; it may hold a key", secret=True)
+    alarm_email_to: str = _row("", "receivers of every notice, joined with commas")
+    smtp_host: str = _row("", "mail server; no mails without it")
+    smtp_port: int = _row(587, "its port", low=1, high=65535)
+    smtp_tls: str = _row(
+        "starttls", "how mails are kept from listeners", choices=("none", "starttls", "always")
+    )
+    smtp_from: str = _row("sparrowmq@localhost", "sender of mails")
+    smtp_user: str = _row("", "login at the mail server")
+    smtp_password: str = _row("", "its password", secret=True)
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        split_addresses(self.namesrv_addr)
+
+
+SettingsT = TypeVar("SettingsT", BrokerSettings, NameServerSettings, CoordinatorSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +396,8 @@ class Layer:
 
 def without_effect(settings_class: type) -> frozenset[str]:
     """The names RocketMQ knows for this server that change nothing here."""
+    if settings_class is CoordinatorSettings:
+        return frozenset()
     return BROKER_WITHOUT_EFFECT if settings_class is BrokerSettings else NAMESERVER_WITHOUT_EFFECT
 
 

@@ -36,7 +36,9 @@ class Table:
     blocked_until: float = 0.0
 
     def claim(self, owner: str, ttl_ms: int, now: float) -> int | None:
-        if (self.owner and self.expires_at > now) or (self.blocked == owner and self.blocked_until > now):
+        if (self.owner not in ("", owner) and self.expires_at > now) or (
+            self.blocked == owner and self.blocked_until > now
+        ):
             return None
         self.owner, self.epoch, self.expires_at = owner, self.epoch + 1, now + ttl_ms
         return self.epoch

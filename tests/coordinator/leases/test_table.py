@@ -38,9 +38,16 @@ def end(database: Database) -> None:
 def test_the_first_who_asks_leads_at_once_and_the_others_wait(database: Database) -> None:
     assert claim(database, A) == 1
     assert claim(database, B) is None
-    assert claim(database, A) is None
     end(database)
     assert claim(database, B) == 2
+
+
+def test_a_claim_whose_answer_was_lost_is_made_again_in_a_new_epoch(database: Database) -> None:
+    claim(database, A)
+    assert claim(database, A) == 2
+    with database.write() as connection:
+        assert not table.renew(connection, "s", A, 1, LONG)
+        assert table.renew(connection, "s", A, 2, LONG)
 
 
 def test_making_the_row_again_changes_nothing(database: Database) -> None:

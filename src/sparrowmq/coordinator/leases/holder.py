@@ -75,7 +75,8 @@ class LeaseHolder:
                 wait = rules.wait_seconds(self._candidate, self._clock.monotonic())
                 with suppress(TimeoutError):
                     # An overdue step leaves a renewal due that is not made: look again soon, not at once.
-                    await asyncio.wait_for(self._wake.wait(), max(wait, 0.01 if wait else 0.05))
+                    async with asyncio.timeout(max(wait, 0.01 if wait else 0.05)):
+                        await self._wake.wait()
                 self._wake.clear()
         finally:
             await self._give_back()
@@ -97,7 +98,8 @@ class LeaseHolder:
         holding = self._candidate.holding
         limit = rules.answer_seconds(self._candidate, sent_at, self._times)
         try:
-            epoch = await asyncio.wait_for(self._database.run(self._claim_or_renew), limit)
+            async with asyncio.timeout(limit):
+                epoch = await self._database.run(self._claim_or_renew)
         except (DatabaseError, TimeoutError) as error:
             _log.warning("%s: %s failed: %s", self.service, action.value, error or "no answer in time")
             self._become(rules.unanswered(self._candidate, self._clock.monotonic(), self._times))
@@ -129,7 +131,8 @@ class LeaseHolder:
                 return table.release(connection, self.service, self._owner, holding.epoch)
 
         try:
-            await asyncio.wait_for(self._database.run(work), RELEASE_SECONDS)
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._database.run(work)
         except (DatabaseError, TimeoutError) as error:
             _log.warning("%s: the lease was not given back, it runs out by itself: %s", self.service, error)
 

@@ -45,13 +45,14 @@ def ensure(database: Database, service: str) -> None:
 
 
 def claim(connection: Connection, service: str, owner: Owner, ttl_ms: int) -> int | None:
-    """Take the lease if nobody has it, and raise the epoch; gives the epoch, None when somebody else is
+    """Take the lease if nobody else has it, and raise the epoch; gives the epoch, None when somebody is
     first.
 
-    An owner that handed the service over is kept from claiming it until its block ends.
+    Who claims knows of no lease of its own: one in its name is from a claim whose answer was lost, and is
+    taken anew. An owner that handed the service over is kept from claiming it until its block ends.
     """
     mine = lease.c.service == service
-    free = or_(lease.c.owner_id == "", lease.c.expires_at <= now_ms())
+    free = or_(lease.c.owner_id.in_(("", owner.id)), lease.c.expires_at <= now_ms())
     open_to_me = or_(lease.c.blocked_owner != owner.id, lease.c.blocked_until <= now_ms())
     changed = connection.execute(
         update(lease)

@@ -1,0 +1,1 @@
+"""Alarms: what fires, who was told, and who took it on (pmq:T3)."""

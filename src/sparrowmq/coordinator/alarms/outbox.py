@@ -1,0 +1,136 @@
+"""Notices that wait to be sent: written with the change they tell of, so that none is lost or told of
+nothing.
+
+Sending is another transaction, and may happen twice when a coordinator dies between sending and noting it:
+every notice has a number that receivers can tell them apart by.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, insert, or_, select, update
+
+from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.tables import notice, object_role, person
+
+LOG: Final = "log"
+WEBHOOK: Final = "webhook"
+EMAIL: Final = "email"
+ATTEMPTS_MAX: Final = 8
+RETRY_MS: Final = 5_000
+RETRY_MS_MAX: Final = 600_000
+BATCH: Final = 50
+RECEIVERS_MAX: Final = 50
+ERROR_CHARS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Where notices go besides the log: an address for webhooks, receivers of every mail. Empty: not used.
+
+    Owners of an alarm's group or topic get its mails, too, when they have an address.
+    """
+
+    webhook: str = ""
+    email: bool = False
+    email_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One notice for one channel."""
+
+    id: int
+    channel: str
+    target: str
+    body: Mapping[str, Any]
+    attempts: int
+
+
+def post(
+    connection: Connection, channels: Channels, alarm_id: int, kind: str, body: Mapping[str, Any]
+) -> None:
+    """Put a notice for each channel into the outbox."""
+    targets = [(LOG, "")]
+    if channels.webhook:
+        targets.append((WEBHOOK, channels.webhook))
+    if channels.email:
+        owners = _owners(connection, str(body["group"]), str(body["topic"]))
+        receivers = list(dict.fromkeys((*channels.email_to, *owners)))[:RECEIVERS_MAX]
+        targets += [(EMAIL, receiver) for receiver in receivers]
+    now = int(connection.execute(select(now_ms())).scalar_one())
+    for channel, target in targets:
+        connection.execute(
+            insert(notice).values(
+                alarm_id=alarm_id,
+                kind=kind,
+                channel=channel,
+                target=target,
+                body=json.dumps(dict(body), ensure_ascii=False, sort_keys=True),
+                created_at=now,
+                next_try_at=now,
+            )
+        )
+
+
+def due(connection: Connection) -> list[Notice]:
+    """Notices to be sent now, the oldest first, at most `BATCH`."""
+    query = (
+        select(notice)
+        .where(notice.c.ended_at == 0, notice.c.next_try_at <= now_ms())
+        .order_by(notice.c.next_try_at, notice.c.id)
+        .limit(BATCH)
+    )
+    return [
+        Notice(row["id"], row["channel"], row["target"], json.loads(row["body"]), row["attempts"])
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def settle(connection: Connection, sent: Notice, error: str | None) -> None:
+    """Note that a notice was sent, or why not: then it is tried again, later each time, `ATTEMPTS_MAX`
+    times in all."""
+    values: dict[str, Any] = {"attempts": sent.attempts + 1, "error": (error or "")[:ERROR_CHARS]}
+    if error is None or sent.attempts + 1 >= ATTEMPTS_MAX:
+        values["ended_at"] = now_ms()
+    else:
+        values["next_try_at"] = now_ms() + retry_ms(sent.attempts)
+    connection.execute(update(notice).where(notice.c.id == sent.id, notice.c.ended_at == 0).values(**values))
+
+
+def retry_ms(attempts: int) -> int:
+    """How long to wait after that many failed tries before."""
+    return int(min(RETRY_MS * 2**attempts, RETRY_MS_MAX))
+
+
+def delete_before(connection: Connection, at: int, limit: int) -> int:
+    """Delete up to `limit` notices that ended before `at`; gives how many."""
+    ids = list(
+        connection.execute(
+            select(notice.c.id)
+            .where(notice.c.ended_at > 0, notice.c.ended_at < at)
+            .order_by(notice.c.id)
+            .limit(limit)
+        ).scalars()
+    )
+    if ids:
+        connection.execute(delete(notice).where(notice.c.id.in_(ids)))
+    return len(ids)
+
+
+def _owners(connection: Connection, group: str, topic: str) -> list[str]:
+    theirs = or_(
+        (object_role.c.kind == "group") & (object_role.c.object == group),
+        (object_role.c.kind == "topic") & (object_role.c.object == topic),
+    )
+    query = (
+        select(person.c.email)
+        .join(object_role, object_role.c.person == person.c.name)
+        .where(theirs, object_role.c.role == "owner", person.c.enabled, person.c.email != "")
+        .order_by(person.c.name)
+    )
+    return list(connection.execute(query).scalars())

@@ -1,0 +1,256 @@
+"""Alarms in the database: what checks saw becomes states, and every change its notices and audit entry at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, insert, select, update
+
+from sparrowmq.coordinator.alarms import machine
+from sparrowmq.coordinator.alarms.machine import Alarm, Policy, State
+from sparrowmq.coordinator.alarms.outbox import Channels, post
+from sparrowmq.coordinator.audit import Actor, record
+from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.tables import alarm as alarm_table
+from sparrowmq.core.errors import RefusedError
+
+TEXT_CHARS: Final = 1000
+PAGE_MAX: Final = 1000
+SILENCE_MS_MAX: Final = 30 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that is not as it should be. `key` names it among those of its rule; `text` says it to
+    people.
+    """
+
+    key: str
+    text: str
+    group: str = ""
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmRow:
+    """One alarm as people see it."""
+
+    id: int
+    rule: str
+    key: str
+    group: str
+    topic: str
+    text: str
+    alarm: Alarm
+    changed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one check of a rule found. Alarms of `unknown` groups stay as they are: nobody could look."""
+
+    rule: str
+    policy: Policy
+    conditions: tuple[Condition, ...]
+    unknown: Collection[str] = ()
+
+
+def observe(connection: Connection, check: Check, actor: Actor, channels: Channels) -> dict[str, int]:
+    """Bring the alarms of a rule to what the check found; gives how many fire, were new and were resolved."""
+    now = int(connection.execute(select(now_ms())).scalar_one())
+    known = {row.key: row for row in _rows(connection, alarm_table.c.rule == check.rule, lock=True)}
+    counts = {"seen": len(check.conditions), "fired": 0, "resolved": 0}
+    for condition in check.conditions:
+        row = known.pop(condition.key, None)
+        before = row.alarm if row else Alarm()
+        after, kind = machine.seen(before, now, check.policy)
+        row = _keep(connection, check.rule, condition, row, after)
+        counts["fired"] += kind == State.FIRING
+        _tell(connection, row, before, kind, actor, channels)
+    for row in known.values():
+        if row.alarm.state is State.RESOLVED or row.group in check.unknown:
+            continue
+        after, kind = machine.gone(row.alarm, now)
+        counts["resolved"] += kind == State.RESOLVED
+        before = row.alarm
+        row = _store(connection, row, after, actor.name)
+        _tell(connection, row, before, kind, actor, channels)
+    return counts
+
+
+def acknowledge(connection: Connection, alarm_id: int, actor: Actor, channels: Channels) -> AlarmRow:
+    """Say that somebody looks after it. Raises `RefusedError`: 404 without such an alarm, 409 by its
+    state.
+    """
+    row, now = _one(connection, alarm_id)
+    return _by_person(connection, row, machine.acknowledge(row.alarm, now), actor, channels)
+
+
+def silence(
+    connection: Connection, alarm_id: int, minutes: int, actor: Actor, channels: Channels
+) -> AlarmRow:
+    """No reminders for some minutes. Raises `RefusedError`, 422 for a time out of range."""
+    if not 1 <= minutes <= SILENCE_MS_MAX // 60_000:
+        raise RefusedError(
+            f"an alarm is silenced for 1 to {SILENCE_MS_MAX // 60_000} minutes, not {minutes}", status=422
+        )
+    row, now = _one(connection, alarm_id)
+    return _by_person(
+        connection, row, machine.silence(row.alarm, now, now + minutes * 60_000), actor, channels
+    )
+
+
+def wake(connection: Connection, alarm_id: int, actor: Actor, channels: Channels) -> AlarmRow:
+    """End a silence early. Raises `RefusedError`."""
+    row, now = _one(connection, alarm_id)
+    return _by_person(connection, row, machine.wake(row.alarm, now), actor, channels)
+
+
+def one(connection: Connection, alarm_id: int) -> AlarmRow:
+    """An alarm. Raises `RefusedError` (404)."""
+    found = next(iter(_rows(connection, alarm_table.c.id == alarm_id)), None)
+    if found is None:
+        raise RefusedError(f"there is no alarm {alarm_id}", status=404)
+    return found
+
+
+def search(
+    connection: Connection, states: Iterable[State], *, rule: str = "", group: str = ""
+) -> list[AlarmRow]:
+    """Alarms in any of the states, the latest change first, at most `PAGE_MAX`."""
+    where: ColumnElement[bool] = alarm_table.c.state.in_([str(state) for state in states])
+    if rule:
+        where &= alarm_table.c.rule == rule
+    if group:
+        where &= alarm_table.c.group_name == group
+    return _rows(connection, where)
+
+
+def _one(connection: Connection, alarm_id: int) -> tuple[AlarmRow, int]:
+    found = _rows(connection, alarm_table.c.id == alarm_id, lock=True)
+    if not found:
+        raise RefusedError(f"there is no alarm {alarm_id}", status=404)
+    return found[0], int(connection.execute(select(now_ms())).scalar_one())
+
+
+def _by_person(
+    connection: Connection, row: AlarmRow, result: tuple[Alarm, str | None], actor: Actor, channels: Channels
+) -> AlarmRow:
+    after, kind = result
+    stored = _store(connection, row, after, actor.name)
+    # A longer silence changes no state and tells nobody, but somebody did it.
+    _tell(connection, stored, row.alarm, kind, actor, channels, always=True)
+    return stored
+
+
+def _rows(connection: Connection, where: Any, *, lock: bool = False) -> list[AlarmRow]:
+    query = (
+        select(alarm_table).where(where).order_by(alarm_table.c.changed_at.desc(), alarm_table.c.id.desc())
+    )
+    query = query.with_for_update() if lock else query.limit(PAGE_MAX)
+    return [_row(found) for found in connection.execute(query).mappings()]
+
+
+def _row(found: Any) -> AlarmRow:
+    state = Alarm(
+        State(found["state"]),
+        found["since"],
+        found["changed_at"],
+        found["bad_checks"],
+        found["silenced_until"],
+        found["noticed_at"],
+    )
+    return AlarmRow(
+        found["id"],
+        found["rule"],
+        found["object_key"],
+        found["group_name"],
+        found["topic"],
+        found["text"],
+        state,
+        found["changed_by"],
+    )
+
+
+def _values(alarm: Alarm) -> dict[str, Any]:
+    return {
+        "state": str(alarm.state),
+        "since": alarm.since,
+        "changed_at": alarm.changed_at,
+        "bad_checks": alarm.bad_checks,
+        "silenced_until": alarm.silenced_until,
+        "noticed_at": alarm.noticed_at,
+    }
+
+
+def _keep(connection: Connection, rule: str, seen: Condition, row: AlarmRow | None, after: Alarm) -> AlarmRow:
+    text = seen.text[:TEXT_CHARS]
+    if row is not None:
+        changed_by = row.changed_by if row.alarm.state is after.state else ""
+        values = {**_values(after), "text": text, "changed_by": changed_by}
+        connection.execute(update(alarm_table).where(alarm_table.c.id == row.id).values(**values))
+        return AlarmRow(row.id, rule, seen.key, row.group, row.topic, text, after, changed_by)
+    values = {
+        "rule": rule,
+        "object_key": seen.key,
+        "group_name": seen.group,
+        "topic": seen.topic,
+        "text": text,
+    }
+    made = connection.execute(insert(alarm_table).values(**values, **_values(after)))
+    (number,) = made.inserted_primary_key or (0,)
+    return AlarmRow(number, rule, seen.key, seen.group, seen.topic, text, after, "")
+
+
+def _store(connection: Connection, row: AlarmRow, after: Alarm, changed_by: str) -> AlarmRow:
+    connection.execute(
+        update(alarm_table).where(alarm_table.c.id == row.id).values(**_values(after), changed_by=changed_by)
+    )
+    return AlarmRow(row.id, row.rule, row.key, row.group, row.topic, row.text, after, changed_by)
+
+
+def _tell(
+    connection: Connection,
+    row: AlarmRow,
+    before: Alarm,
+    kind: str | None,
+    actor: Actor,
+    channels: Channels,
+    *,
+    always: bool = False,
+) -> None:
+    if before.state is not row.alarm.state or always:
+        record(
+            connection,
+            actor,
+            f"alarm.{row.alarm.state}",
+            ("alarm", f"{row.rule} {row.key}"),
+            before={"state": str(before.state)},
+            after={
+                "state": str(row.alarm.state),
+                "silenced_until": row.alarm.silenced_until,
+                "text": row.text,
+            },
+        )
+    if kind is not None:
+        post(connection, channels, row.id, kind, _body(row, kind, actor))
+
+
+def _body(row: AlarmRow, kind: str, actor: Actor) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "alarm": row.id,
+        "rule": row.rule,
+        "object": row.key,
+        "group": row.group,
+        "topic": row.topic,
+        "text": row.text,
+        "since_ms": row.alarm.since,
+        "at_ms": row.alarm.noticed_at,
+        "by": actor.name,
+        "reason": actor.reason,
+    }

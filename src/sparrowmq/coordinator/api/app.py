@@ -1,0 +1,103 @@
+"""The application: routes, limits, and errors as one JSON object `{"error": text}`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparrowmq.coordinator.api import people, watching
+from sparrowmq.coordinator.api.shared import PREFIX, Answer, Context, Where
+from sparrowmq.coordinator.database.migrate import newest
+from sparrowmq.core.errors import ClientError, DatabaseError, RefusedError
+
+BODY_BYTES_MAX: Final = 64 * 1024
+"""A request's body; the biggest useful one is far below."""
+
+
+def make_app(context: Context) -> FastAPI:
+    """The API over a context. `/openapi.json` describes it."""
+    app = FastAPI(
+        title="SparrowMQ coordinator",
+        version=version("sparrowmq"),
+        docs_url=None,  # these pages load programs from elsewhere
+        redoc_url=None,
+    )
+    app.state.context = context
+    app.include_router(people.router, prefix=PREFIX)
+    app.include_router(watching.router, prefix=PREFIX)
+    app.add_api_route(f"{PREFIX}/health", health, methods=["GET"], tags=["health"])
+    app.add_middleware(BodyLimit)
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(ClientError, _invalid)
+    app.add_exception_handler(DatabaseError, _unavailable)
+    app.add_exception_handler(RequestValidationError, _wrong)
+    app.add_exception_handler(HTTPException, _http)
+    return app
+
+
+def health(context: Where) -> Answer:
+    """Whether the database answers; needs no token."""
+    with context.database.read() as connection:
+        now = context.database.now(connection)
+    return {
+        "version": version("sparrowmq"),
+        "schema": newest(),
+        "coordinator": context.owner.label,
+        "now_ms": now,
+    }
+
+
+class BodyLimit:
+    """Refuses bodies above `BODY_BYTES_MAX` before they are read, whatever their headers say."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > BODY_BYTES_MAX:
+                raise HTTPException(413, f"a body has at most {BODY_BYTES_MAX} bytes")
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def _error(status: int, text: str) -> JSONResponse:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return JSONResponse({"error": text}, status, headers)
+
+
+def _refused(request: Request, error: Any) -> JSONResponse:
+    return _error(error.status, str(error))
+
+
+def _invalid(request: Request, error: Any) -> JSONResponse:
+    return _error(422, str(error))
+
+
+def _unavailable(request: Request, error: Any) -> JSONResponse:
+    return _error(503, str(error))
+
+
+def _wrong(request: Request, error: Any) -> JSONResponse:
+    parts = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:10])
+    return _error(422, "; ".join(parts))
+
+
+def _http(request: Request, error: Any) -> JSONResponse:
+    return _error(error.status_code, str(error.detail))

@@ -1,0 +1,263 @@
+"""Routes of services, alarms, limits and the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+from sqlalchemy import Connection
+
+from sparrowmq.coordinator import audit
+from sparrowmq.coordinator.alarms import table as alarms
+from sparrowmq.coordinator.alarms.machine import State
+from sparrowmq.coordinator.alarms.table import AlarmRow
+from sparrowmq.coordinator.api.shared import Answer, Caller, Reason, Who
+from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.leases import table as leases
+from sparrowmq.coordinator.services import board, limits
+from sparrowmq.coordinator.services.limits import ALL_TOPICS, Limit
+from sparrowmq.coordinator.services.schedule import INTERVAL_MS_MAX, Kind
+from sparrowmq.coordinator.users.roles import Right
+
+router = APIRouter(tags=["watching"])
+
+
+class ServiceChange(Reason):
+    """What to change of a service; what is left out stays."""
+
+    interval_ms: int | None = Field(default=None, ge=1, le=INTERVAL_MS_MAX)
+    options: dict[str, int] = Field(default_factory=dict)
+
+
+class Silence(Reason):
+    """For how long an alarm is not told again."""
+
+    minutes: int
+
+
+class LimitChange(Reason):
+    """A limit; 0 is none."""
+
+    topic: str = ALL_TOPICS
+    messages: int
+    age_ms: int
+    enabled: bool = True
+
+
+@router.get("/services")
+def list_services(who: Who) -> list[Answer]:
+    """All services: who leads each, when it ran and runs next, what is set."""
+    who.need(Right.READ)
+    return [_service(who, kind) for kind in who.context.kinds.values()]
+
+
+@router.get("/services/{name}")
+def one_service(name: str, who: Who) -> Answer:
+    """One service."""
+    who.need(Right.READ)
+    return _service(who, who.context.kind(name))
+
+
+@router.get("/services/{name}/runs")
+def service_runs(
+    name: str, who: Who, count: Annotated[int, Query(ge=1, le=board.RUNS_KEPT)] = 20
+) -> list[Answer]:
+    """What a service did, the newest first."""
+    who.need(Right.READ)
+    who.context.kind(name)
+    return [asdict(run) for run in who.read(lambda connection: board.runs(connection, name, count))]
+
+
+@router.patch("/services/{name}")
+def edit_service(name: str, body: ServiceChange, who: Who) -> Answer:
+    """Change a service's interval or options; in force within two seconds."""
+    kind = _operable(who, name)
+
+    def work(connection: Connection, actor: Actor) -> None:
+        if body.interval_ms is not None:
+            board.set_interval(connection, kind, body.interval_ms, actor)
+        if body.options:
+            board.set_options(connection, kind, body.options, actor)
+
+    who.change(body.reason, work)
+    return _woken(who, kind)
+
+
+@router.post("/services/{name}/pause")
+def pause_service(name: str, body: Reason, who: Who) -> Answer:
+    """Let a service stand still until it is resumed."""
+    kind = _operable(who, name)
+    who.change(body.reason, lambda connection, actor: board.set_paused(connection, kind, True, actor))
+    return _woken(who, kind)
+
+
+@router.post("/services/{name}/resume")
+def resume_service(name: str, body: Reason, who: Who) -> Answer:
+    """Let a paused service go on."""
+    kind = _operable(who, name)
+    who.change(body.reason, lambda connection, actor: board.set_paused(connection, kind, False, actor))
+    return _woken(who, kind)
+
+
+@router.post("/services/{name}/run")
+def run_service(name: str, body: Reason, who: Who) -> Answer:
+    """Let the leader run a service now, paused or not."""
+    kind = _operable(who, name)
+    who.change(body.reason, lambda connection, actor: board.ask_run(connection, kind, actor))
+    return _woken(who, kind)
+
+
+@router.post("/services/{name}/hand-over")
+def hand_over_service(name: str, body: Reason, who: Who) -> Answer:
+    """Take a service from its leader, and keep that one out for the time of one lease."""
+    kind, block = _operable(who, name), who.context.times.ttl_ms
+    who.change(body.reason, lambda connection, actor: board.hand_over(connection, kind, block, actor))
+    return _woken(who, kind)
+
+
+@router.get("/alarms")
+def list_alarms(
+    who: Who, state: Annotated[list[State] | None, Query()] = None, rule: str = "", group: str = ""
+) -> list[Answer]:
+    """Alarms: those that are not resolved, or those in the states asked for."""
+    who.need(Right.READ)
+    states = state or [one for one in State if one is not State.RESOLVED]
+    found = who.read(lambda connection: alarms.search(connection, states, rule=rule, group=group))
+    return [alarm_view(row) for row in found]
+
+
+@router.post("/alarms/{number}/acknowledge")
+def acknowledge_alarm(number: int, body: Reason, who: Who) -> Answer:
+    """Say that one looks after it: no more reminders."""
+    _may(who, number)
+    channels = who.context.channels
+    return alarm_view(
+        who.change(
+            body.reason, lambda connection, actor: alarms.acknowledge(connection, number, actor, channels)
+        )
+    )
+
+
+@router.post("/alarms/{number}/silence")
+def silence_alarm(number: int, body: Silence, who: Who) -> Answer:
+    """No reminders for some minutes; then it fires again if it is still so."""
+    _may(who, number)
+    channels = who.context.channels
+    return alarm_view(
+        who.change(
+            body.reason,
+            lambda connection, actor: alarms.silence(connection, number, body.minutes, actor, channels),
+        )
+    )
+
+
+@router.post("/alarms/{number}/wake")
+def wake_alarm(number: int, body: Reason, who: Who) -> Answer:
+    """End a silence early."""
+    _may(who, number)
+    channels = who.context.channels
+    return alarm_view(
+        who.change(body.reason, lambda connection, actor: alarms.wake(connection, number, actor, channels))
+    )
+
+
+@router.get("/limits")
+def list_limits(who: Who) -> list[Answer]:
+    """The limits of groups and topics that were set."""
+    who.need(Right.READ)
+    found = who.read(limits.read)
+    return [{"group": group, "topic": topic, **asdict(limit)} for (group, topic), limit in found.items()]
+
+
+@router.put("/limits/{group}")
+def put_limit(group: str, body: LimitChange, who: Who) -> Answer:
+    """Set how far a group may be behind, on a topic or on all."""
+    who.need(Right.EDIT, ("group", group))
+    limit = Limit(body.messages, body.age_ms, body.enabled)
+    who.change(body.reason, lambda connection, actor: limits.put(connection, group, body.topic, limit, actor))
+    return {"group": group, "topic": body.topic, **asdict(limit)}
+
+
+@router.delete("/limits/{group}")
+def delete_limit(group: str, who: Who, topic: str = ALL_TOPICS, reason: str = "") -> Answer:
+    """Take a limit away."""
+    who.need(Right.EDIT, ("group", group))
+    who.change(reason, lambda connection, actor: limits.remove(connection, group, topic, actor))
+    return {}
+
+
+@router.get("/audit")
+def list_audit(
+    who: Who,
+    actor: str = "",
+    action: str = "",
+    kind: str = "",
+    object: str = "",
+    before_id: int | None = None,
+    count: Annotated[int, Query(ge=1, le=audit.PAGE_MAX)] = 100,
+) -> list[Answer]:
+    """Who changed what, the newest first. Each search field is an exact match."""
+    who.need(Right.READ)
+    wanted = audit.Search(
+        actor=actor, action=action, kind=kind, object=object, before_id=before_id, count=count
+    )
+    return [asdict(entry) for entry in who.read(lambda connection: audit.search(connection, wanted))]
+
+
+def alarm_view(row: AlarmRow) -> Answer:
+    """An alarm as the API shows it."""
+    return {
+        "id": row.id,
+        "rule": row.rule,
+        "object": row.key,
+        "group": row.group,
+        "topic": row.topic,
+        "state": str(row.alarm.state),
+        "text": row.text,
+        "since_ms": row.alarm.since,
+        "changed_ms": row.alarm.changed_at,
+        "noticed_ms": row.alarm.noticed_at,
+        "silenced_until_ms": row.alarm.silenced_until,
+        "changed_by": row.changed_by,
+    }
+
+
+def _operable(who: Caller, name: str) -> Kind:
+    who.need(Right.OPERATE)
+    return who.context.kind(name)
+
+
+def _may(who: Caller, number: int) -> None:
+    row = who.read(lambda connection: alarms.one(connection, number))
+    who.need(Right.EDIT if who.person.objects else Right.OPERATE, ("group", row.group), ("topic", row.topic))
+
+
+def _woken(who: Caller, kind: Kind) -> Answer:
+    who.context.wake(kind.name)
+    return _service(who, kind)
+
+
+def _service(who: Caller, kind: Kind) -> Answer:
+    def work(connection: Connection) -> Answer:
+        found, lease = board.settings(connection, kind), leases.row(connection, kind.name)
+        last = next(iter(board.runs(connection, kind.name, 1)), None)
+        leads = lease is not None and lease.live
+        return {
+            "name": kind.name,
+            "title": kind.title,
+            "leader": lease.owner_label if leads and lease else None,
+            "epoch": lease.epoch if lease else 0,
+            "lease_ends_ms": lease.expires_at if leads and lease else None,
+            "paused": found.plan.paused,
+            "pause_reason": found.pause_reason,
+            "interval_ms": found.plan.interval_ms,
+            "interval_min_ms": kind.floor_ms,
+            "next_run_ms": None if found.plan.paused else max(found.plan.next_due_at, found.now),
+            "now_ms": found.now,
+            "last_run": asdict(last) if last else None,
+            "options": [{**asdict(option), "value": found.options[option.name]} for option in kind.options],
+        }
+
+    return who.read(work)

@@ -1,0 +1,192 @@
+"""`ServiceRunner`: one service in one process. Runs its step when it is due and this process leads.
+
+All that a step writes goes through `Work.write`, which checks the lease inside the same transaction: a step
+of a process that was frozen and thawed can write nothing (pmq:L1). When the lease is lost the step is
+cancelled (pmq:L9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.leases import table as leases
+from sparrowmq.coordinator.leases.holder import LeaseHolder
+from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
+from sparrowmq.coordinator.services import board
+from sparrowmq.coordinator.services.board import Settings
+from sparrowmq.coordinator.services.schedule import Kind, Outcome, Report, due_in_ms
+from sparrowmq.core.clock import Clock
+from sparrowmq.core.errors import DatabaseError, LeaseLostError, SparrowError
+
+T = TypeVar("T")
+
+LOOK_SECONDS: Final = 1.0
+"""How often a leader looks whether somebody changed its service: through another coordinator, too."""
+GRACE_SECONDS: Final = 2.0
+"""How long after its deadline a cancelled step may take to end before the lease is left to run out."""
+_log = logging.getLogger("sparrowmq.coordinator.services")
+
+
+class Work:
+    """What a step has: the options, the database, and whether it may still go on."""
+
+    def __init__(
+        self, database: Database, holder: LeaseHolder, epoch: int, options: Mapping[str, int]
+    ) -> None:
+        self.options = options
+        self.epoch = epoch
+        self._database = database
+        self._holder = holder
+
+    @property
+    def actor(self) -> Actor:
+        """Who the audit entries of this step name."""
+        return Actor(f"service:{self._holder.service}", generation=self.epoch)
+
+    @property
+    def leads(self) -> bool:
+        """Whether the lease still runs; to be asked before anything that is told outside the database."""
+        return self._holder.epoch == self.epoch
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """What `work(connection)` reads."""
+
+        def call() -> T:
+            with self._database.read() as connection:
+                return work(connection)
+
+        return await self._database.run(call)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Do `work(connection)` in one transaction that is this leader's. Raises `LeaseLostError`, nothing
+        is kept.
+        """
+
+        def call() -> T:
+            with self._database.write() as connection:
+                leases.guard(connection, self._holder.service, self._holder.owner, self.epoch)
+                return work(connection)
+
+        return await self._database.run(call)
+
+
+class Service(Protocol):
+    """A service: what it is, and one step of its work."""
+
+    @property
+    def kind(self) -> Kind:
+        """Name, defaults and bounds."""
+
+    async def step(self, work: Work) -> Report:
+        """Do the work once. May be cancelled at any await."""
+
+
+class ServiceRunner:
+    """A service, its lease and its schedule. `run` takes part until it is cancelled."""
+
+    def __init__(
+        self, database: Database, service: Service, owner: Owner, times: LeaseTimes, clock: Clock
+    ) -> None:
+        self.service = service
+        self._database = database
+        self._clock = clock
+        self._holder = LeaseHolder(database, service.kind.name, owner, times, clock, self._lease_changed)
+        self._look = asyncio.Event()
+        self._leading: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ServiceRunner {self.service.kind.name} epoch={self._holder.epoch}>"
+
+    @property
+    def holder(self) -> LeaseHolder:
+        """The service's lease in this process."""
+        return self._holder
+
+    def wake(self) -> None:
+        """Look at the row now: somebody changed it."""
+        self._look.set()
+        self._holder.wake()
+
+    async def run(self) -> None:
+        """Elect, and work while leading; until cancelled."""
+        try:
+            await self._holder.run()
+        finally:
+            await self._stop_work()
+
+    def _lease_changed(self) -> None:
+        epoch = self._holder.epoch
+        if self._leading is not None:
+            self._leading.cancel()
+            self._leading = None
+        if epoch is not None:
+            self._leading = asyncio.create_task(self._lead(epoch), name=f"sparrow-{self.service.kind.name}")
+
+    def _settings(self) -> Settings:
+        with self._database.read() as connection:
+            return board.settings(connection, self.service.kind)
+
+    async def _stop_work(self) -> None:
+        task, self._leading = self._leading, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task], timeout=GRACE_SECONDS)
+
+    async def _lead(self, epoch: int) -> None:
+        # Asked for, because a step that does not obey may have swallowed the cancelling.
+        while self._holder.epoch == epoch:
+            try:
+                seen = await self._database.run(self._settings)
+                wait = due_in_ms(seen.plan, seen.now)
+                if wait == 0:
+                    await self._run_step(epoch, seen)
+                    continue
+            except LeaseLostError as error:
+                _log.warning("%s", error)
+                self._holder.wake()
+                wait = None
+            except DatabaseError as error:
+                _log.warning("%s: %s", self.service.kind.name, error)
+                wait = None
+            with suppress(TimeoutError):
+                pause = LOOK_SECONDS if wait is None else min(wait / 1000, LOOK_SECONDS)
+                async with asyncio.timeout(pause):
+                    await self._look.wait()
+            self._look.clear()
+
+    async def _run_step(self, epoch: int, seen: Settings) -> None:
+        kind = self.service.kind
+        work = Work(self._database, self._holder, epoch, seen.options)
+        self._holder.step_deadline = self._clock.monotonic() + kind.deadline_seconds + GRACE_SECONDS
+        try:
+            ended = await self._ended(work)
+        finally:
+            self._holder.step_deadline = None
+        await work.write(lambda connection: board.add_run(connection, kind, seen, epoch, seen.now, ended))
+
+    async def _ended(self, work: Work) -> tuple[Outcome, Report]:
+        kind = self.service.kind
+        try:
+            async with asyncio.timeout(kind.deadline_seconds):
+                return Outcome.DONE, await self.service.step(work)
+        except TimeoutError:
+            return Outcome.TOO_LONG, Report(message=f"not done within {kind.deadline_seconds:g} s; cancelled")
+        except LeaseLostError:
+            raise
+        except SparrowError as error:
+            return Outcome.FAILED, Report(message=str(error))
+        except Exception as error:  # one service's fault must not end the others
+            _log.exception("the service %s failed", kind.name)
+            return Outcome.FAILED, Report(message=_short(error))
+
+
+def _short(error: Any) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.coordinator.alarms import machine
+from sparrowmq.coordinator.alarms.machine import REMINDER, TRANSITIONS, Alarm, Event, Policy, State
+from sparrowmq.core.errors import RefusedError
+
+ONCE = Policy(checks=1, hold_ms=0, reminder_ms=0)
+MINUTE, HOUR = 60_000, 3_600_000
+
+
+def in_state(state: State) -> Alarm:
+    return Alarm(state, since=1, changed_at=1, bad_checks=1, silenced_until=10 * HOUR, noticed_at=1)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", Event)
+@pytest.mark.proves("pmq:T3")
+def test_every_pair_is_in_the_table_or_refused(state: State, event: Event) -> None:
+    after = TRANSITIONS.get((state, event))
+    if after is None:
+        with pytest.raises(RefusedError, match=f"an alarm that is {state} cannot be {event}") as caught:
+            machine._to(in_state(state), event, 5)
+        assert caught.value.status == 409
+        return
+    alarm, notice = machine._to(in_state(state), event, 5)
+    assert alarm.state is after
+    told = after is not state and after is not State.PENDING
+    assert notice == (str(after) if told else None)
+    assert (alarm.changed_at == 5) is (after is not state)
+
+
+@pytest.mark.proves("pmq:T3", "pmq:T11")
+def test_an_hour_above_the_limit_is_told_once_reminded_and_resolved_once() -> None:
+    policy = Policy(checks=2, hold_ms=0, reminder_ms=20 * MINUTE)
+    alarm, told = Alarm(), []
+    for minute in range(61):
+        alarm, notice = machine.seen(alarm, minute * MINUTE, policy)
+        told.append(notice)
+    alarm, last = machine.gone(alarm, 61 * MINUTE)
+    assert [notice for notice in told if notice] == ["firing", REMINDER, REMINDER]
+    assert last == "resolved"
+    assert machine.gone(alarm, 62 * MINUTE) == (alarm, None)
+
+
+def test_it_fires_after_so_many_checks_and_so_long() -> None:
+    policy = Policy(checks=3, hold_ms=10, reminder_ms=0)
+    states = []
+    alarm = Alarm()
+    for now in (100, 105, 109, 110):
+        alarm, _ = machine.seen(alarm, now, policy)
+        states.append(alarm.state)
+    assert states == [State.PENDING, State.PENDING, State.PENDING, State.FIRING]
+    assert alarm.since == 100
+
+
+def test_what_passes_before_it_fires_is_never_told() -> None:
+    alarm, notice = machine.seen(Alarm(), 1, Policy(checks=2))
+    assert (alarm.state, notice) == (State.PENDING, None)
+    alarm, notice = machine.gone(alarm, 2)
+    assert (alarm.state, notice) == (State.RESOLVED, None)
+    alarm, notice = machine.seen(alarm, 3, Policy(checks=2))
+    assert alarm.since == 3
+    assert alarm.bad_checks == 1
+
+
+def test_somebody_who_looks_after_it_is_not_reminded() -> None:
+    policy = Policy(reminder_ms=MINUTE)
+    alarm, _ = machine.seen(Alarm(), 0, policy)
+    alarm, notice = machine.acknowledge(alarm, 1)
+    assert notice == "acknowledged"
+    assert machine.seen(alarm, HOUR, policy)[1] is None
+    assert machine.gone(alarm, 2 * HOUR)[1] == "resolved"
+
+
+def test_a_silence_ends_by_itself_or_by_somebody() -> None:
+    policy = Policy(reminder_ms=MINUTE)
+    alarm, _ = machine.seen(Alarm(), 0, policy)
+    alarm, notice = machine.silence(alarm, 1, HOUR)
+    assert notice == "silenced"
+    assert machine.seen(alarm, HOUR - 1, policy)[1] is None
+    assert machine.silence(alarm, 2, 2 * HOUR)[1] is None
+    again, notice = machine.seen(alarm, HOUR, policy)
+    assert (again.state, notice, again.noticed_at) == (State.FIRING, "firing", HOUR)
+    assert machine.wake(alarm, 5)[1] == "firing"
+    assert machine.gone(alarm, 5)[1] == "resolved"
+
+
+steps = st.lists(st.sampled_from(["seen", "gone", "acknowledge", "silence", "wake"]), max_size=40)
+
+
+@given(steps, st.integers(1, 3), st.integers(0, 5), st.integers(0, 4))
+@pytest.mark.proves("pmq:T3")
+def test_each_change_is_told_once_and_reminders_keep_their_distance(
+    calls: list[str], checks: int, hold: int, reminder: int
+) -> None:
+    policy, alarm = Policy(checks, hold, reminder), Alarm()
+    reminded_at = 0
+    for now, call in enumerate(calls, 1):
+        try:
+            if call == "seen":
+                after, notice = machine.seen(alarm, now, policy)
+            elif call == "silence":
+                after, notice = machine.silence(alarm, now, now + 2)
+            else:
+                after, notice = getattr(machine, call)(alarm, now)
+        except RefusedError:
+            continue
+        told = {State.FIRING, State.ACKNOWLEDGED, State.SILENCED}
+        changed = after.state is not alarm.state
+        if notice == REMINDER:
+            assert after.state is State.FIRING and not changed
+            assert now - reminded_at >= reminder
+        elif changed and after.state is not State.PENDING and alarm.state in told | {after.state}:
+            assert notice == str(after.state)
+        elif not changed:
+            assert notice is None
+        if notice:
+            reminded_at = now
+        alarm = after

@@ -1,0 +1,186 @@
+"""Notices against real receivers: a webhook, a mail server, and those that hang, refuse or answer
+nonsense.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email import message_from_bytes, policy
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
+from tests.support import free_port
+
+from sparrowmq.coordinator.alarms import senders
+from sparrowmq.coordinator.alarms.outbox import EMAIL, LOG, WEBHOOK, Notice
+from sparrowmq.coordinator.alarms.senders import Smtp, check_address, headline, letter, to_mail, to_webhook
+from sparrowmq.core.errors import SettingsError
+
+BODY = {
+    "kind": "firing",
+    "rule": "lag",
+    "alarm": 3,
+    "group": "g",
+    "topic": "t",
+    "object": "g t",
+    "text": "g ist 5 hinten: äöü\r\nBcc: eve@x.org",
+    "since_ms": 0,
+    "at_ms": 90_000,
+    "by": "service:lag-alarm",
+    "reason": "",
+}
+
+
+def notice(channel: str, target: str = "") -> Notice:
+    return Notice(17, channel, target, BODY, 0)
+
+
+class Hook(BaseHTTPRequestHandler):
+    status = 204
+    got: list[Any]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.got.append((self.path, self.headers["Content-Type"], json.loads(body)))
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def hook(status: int) -> Iterator[tuple[str, list[Any]]]:
+    got: list[Any] = []
+    server = HTTPServer(("127.0.0.1", 0), type("It", (Hook,), {"status": status, "got": got}))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", got
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_webhook_gets_the_notice_as_json() -> None:
+    with hook(204) as (url, got):
+        to_webhook(notice(WEBHOOK, f"{url}/a/b?key=1"))
+    assert got == [("/a/b?key=1", "application/json", {**BODY, "notice": 17})]
+
+
+def test_a_webhook_that_refuses_is_a_failure() -> None:
+    with hook(500) as (url, _), pytest.raises(OSError, match="status 500"):
+        to_webhook(notice(WEBHOOK, url))
+
+
+@pytest.mark.parametrize("target", ["ftp://x/", "nonsense", "http://"])
+def test_an_address_that_is_none_is_a_failure(target: str) -> None:
+    with pytest.raises(ValueError, match="is no address for a webhook"):
+        to_webhook(notice(WEBHOOK, target))
+
+
+def test_a_webhook_that_hangs_or_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(TimeoutError):
+        to_webhook(notice(WEBHOOK, f"http://127.0.0.1:{listening.getsockname()[1]}"))
+    with pytest.raises(OSError):
+        to_webhook(notice(WEBHOOK, f"http://127.0.0.1:{free_port()}"))
+
+
+class Mailbox:
+    def __init__(self, answer: str = "250 OK") -> None:
+        self.answer, self.got = answer, list[Envelope]()
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        self.got.append(envelope)
+        return self.answer
+
+
+@contextmanager
+def mail_server(box: Mailbox, **options: Any) -> Iterator[Smtp]:
+    controller = Controller(box, hostname="127.0.0.1", port=free_port(), **options)
+    controller.start()
+    try:
+        yield Smtp("127.0.0.1", controller.port, "mq@x.org", "none")
+    finally:
+        controller.stop()
+
+
+def test_a_mail_is_delivered_and_names_cannot_add_headers() -> None:
+    box = Mailbox()
+    with mail_server(box) as smtp:
+        to_mail(notice(EMAIL, "ann@x.org"), smtp)
+    (found,) = box.got
+    assert (found.mail_from, found.rcpt_tos) == ("mq@x.org", ["ann@x.org"])
+    assert isinstance(found.content, bytes)
+    mail = message_from_bytes(found.content, policy=policy.default)
+    assert mail["Subject"] == "[firing] lag: g ist 5 hinten: äöü Bcc: eve@x.org"
+    assert mail["Bcc"] is None
+    assert mail["Message-ID"] == "<sparrowmq-notice-17@127.0.0.1>"
+    text = mail.get_content()
+    assert "group: g" in text
+    assert "at: 1970-01-01 00:01:30+00:00" in text
+
+
+@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
+def test_a_mail_server_that_wants_a_login_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "SECONDS", 1.0)  # this server lets a wrong login wait
+    tried: list[Any] = []
+
+    def authenticate(*arguments: Any) -> AuthResult:
+        tried.append(arguments[-1])
+        return AuthResult(success=arguments[-1].password == b"secret")
+
+    box = Mailbox()
+    options = {"auth_require_tls": False, "authenticator": authenticate, "auth_required": True}
+    with mail_server(box, **options) as smtp:
+        right = Smtp(smtp.host, smtp.port, smtp.sender, "none", "mq", "secret")
+        to_mail(notice(EMAIL, "ann@x.org"), right)
+        with pytest.raises(OSError):
+            to_mail(
+                notice(EMAIL, "ann@x.org"), Smtp(smtp.host, smtp.port, smtp.sender, "none", "mq", "wrong")
+            )
+    assert len(box.got) == 1
+    assert len(tried) >= 2
+    assert "secret" not in repr(right)
+
+
+def test_a_mail_server_that_refuses_or_is_gone_is_a_failure() -> None:
+    with mail_server(Mailbox("550 not here")) as smtp:
+        with pytest.raises(OSError, match="550"):
+            to_mail(notice(EMAIL, "ann@x.org"), smtp)
+        with pytest.raises(OSError, match="STARTTLS"):
+            to_mail(notice(EMAIL, "ann@x.org"), Smtp(smtp.host, smtp.port, "mq@x.org"))
+    with pytest.raises(OSError):
+        to_mail(notice(EMAIL, "ann@x.org"), smtp)
+
+
+def test_the_log_gets_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "sparrowmq.coordinator.alarms"):
+        senders.senders(None)[LOG](notice(LOG))
+    assert caplog.messages == ["[firing] lag: g ist 5 hinten: äöü Bcc: eve@x.org"]
+    assert EMAIL not in senders.senders(None)
+    assert EMAIL in senders.senders(Smtp("h", 1, "a@b"))
+
+
+def test_headline_and_letter_have_no_line_breaks_of_others() -> None:
+    assert "\n" not in headline(BODY)
+    assert "Bcc: eve@x.org" not in letter(BODY).splitlines()
+
+
+@pytest.mark.parametrize(
+    "address", ["", "x", "@x", "a@", "a b@x", "a@x,b@x", "a@x\nBcc: b@x", "a" * 250 + "@x.org"]
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(SettingsError, match="is no mail address"):
+        check_address(address)
+    assert check_address("ann.b+mq@x.org") == "ann.b+mq@x.org"

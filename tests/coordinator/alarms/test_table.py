@@ -1,0 +1,203 @@
+"""Alarms in the database. `tests/databases` runs the same tests on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from sparrowmq.coordinator import audit
+from sparrowmq.coordinator.alarms import outbox, table
+from sparrowmq.coordinator.alarms.machine import Policy, State
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.database.tables import notice
+from sparrowmq.coordinator.users import people
+from sparrowmq.coordinator.users.people import Change
+from sparrowmq.core.errors import RefusedError
+
+SERVICE, PERSON = Actor("service:lag-alarm", generation=7), Actor("ann", "on it")
+NOWHERE = Channels()
+BAD = Condition("g t", "g is 5 behind", "g", "t")
+OTHER = Condition("h t", "h is 9 behind", "h", "t")
+ONCE = Policy(reminder_ms=0)
+
+
+def observe(
+    database: Database, *found: Condition, unknown: tuple[str, ...] = (), **options: Any
+) -> dict[str, int]:
+    check = Check("lag", options.get("policy", ONCE), found, unknown)
+    with database.write() as connection:
+        return table.observe(connection, check, SERVICE, options.get("channels", NOWHERE))
+
+
+def alarms(database: Database) -> dict[str, table.AlarmRow]:
+    with database.read() as connection:
+        return {row.key: row for row in table.search(connection, State)}
+
+
+def notices(database: Database) -> list[tuple[str, str, str]]:
+    with database.read() as connection:
+        rows = connection.execute(select(notice).order_by(notice.c.id)).mappings().all()
+    return [(row["kind"], row["channel"], row["target"]) for row in rows]
+
+
+def entries(database: Database) -> list[audit.Entry]:
+    with database.read() as connection:
+        return list(reversed(audit.search(connection, audit.Search())))
+
+
+@pytest.mark.proves("pmq:T3")
+def test_a_check_fires_keeps_and_resolves(database: Database) -> None:
+    assert observe(database, BAD, OTHER) == {"seen": 2, "fired": 2, "resolved": 0}
+    assert observe(database, BAD, OTHER) == {"seen": 2, "fired": 0, "resolved": 0}
+    assert observe(database, OTHER) == {"seen": 1, "fired": 0, "resolved": 1}
+    found = alarms(database)
+    assert (found["g t"].alarm.state, found["h t"].alarm.state) == (State.RESOLVED, State.FIRING)
+    assert [kind for kind, _, _ in notices(database)] == ["firing", "firing", "resolved"]
+    told = [(one.actor, one.action, one.object, one.generation) for one in entries(database)]
+    assert told == [
+        ("service:lag-alarm", "alarm.firing", "lag g t", 7),
+        ("service:lag-alarm", "alarm.firing", "lag h t", 7),
+        ("service:lag-alarm", "alarm.resolved", "lag g t", 7),
+    ]
+
+
+def test_the_text_is_that_of_the_last_check(database: Database) -> None:
+    observe(database, BAD)
+    observe(database, Condition("g t", "g is 6 behind", "g", "t"))
+    assert alarms(database)["g t"].text == "g is 6 behind"
+
+
+@pytest.mark.proves("pmq:T6")
+def test_alarms_of_groups_that_could_not_be_looked_at_stay(database: Database) -> None:
+    observe(database, BAD, OTHER)
+    assert observe(database, unknown=("g",)) == {"seen": 0, "fired": 0, "resolved": 1}
+    assert alarms(database)["g t"].alarm.state is State.FIRING
+
+
+def test_rules_do_not_touch_each_others_alarms(database: Database) -> None:
+    observe(database, BAD)
+    with database.write() as connection:
+        table.observe(connection, Check("another", ONCE, ()), SERVICE, NOWHERE)
+    assert alarms(database)["g t"].alarm.state is State.FIRING
+
+
+def test_people_acknowledge_silence_and_wake_with_their_reasons(database: Database) -> None:
+    observe(database, BAD)
+    number = alarms(database)["g t"].id
+    with database.write() as connection:
+        assert table.silence(connection, number, 30, PERSON, NOWHERE).alarm.state is State.SILENCED
+        table.silence(connection, number, 60, PERSON, NOWHERE)
+        table.wake(connection, number, PERSON, NOWHERE)
+        found = table.acknowledge(connection, number, PERSON, NOWHERE)
+    assert (found.alarm.state, found.changed_by) == (State.ACKNOWLEDGED, "ann")
+    assert [kind for kind, _, _ in notices(database)] == ["firing", "silenced", "firing", "acknowledged"]
+    by_ann = [(one.action, one.reason) for one in entries(database) if one.actor == "ann"]
+    assert by_ann == [
+        ("alarm.silenced", "on it"),
+        ("alarm.silenced", "on it"),
+        ("alarm.firing", "on it"),
+        ("alarm.acknowledged", "on it"),
+    ]
+    observe(database)
+    assert alarms(database)["g t"].changed_by == "service:lag-alarm"
+
+
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [
+        (lambda c, n: table.acknowledge(c, n + 1, PERSON, NOWHERE), 404),
+        (lambda c, n: table.one(c, n + 1), 404),
+        (lambda c, n: table.wake(c, n, PERSON, NOWHERE), 409),
+        (lambda c, n: table.silence(c, n, 0, PERSON, NOWHERE), 422),
+        (lambda c, n: table.silence(c, n, 43_201, PERSON, NOWHERE), 422),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_leaves_no_entry(
+    database: Database, call: Any, status: int
+) -> None:
+    observe(database, BAD)
+    number, before = alarms(database)["g t"].id, len(entries(database))
+    with pytest.raises(RefusedError) as caught, database.write() as connection:
+        call(connection, number)
+    assert caught.value.status == status
+    assert len(entries(database)) == before
+
+
+def test_an_alarm_and_its_notices_are_kept_together_or_not_at_all(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(table, "post", broken)
+    with pytest.raises(RuntimeError):
+        observe(database, BAD)
+    assert alarms(database) == {}
+    assert entries(database) == []
+
+
+def test_notices_go_to_all_channels_and_to_owners_who_are_let_in(database: Database) -> None:
+    with database.write() as connection:
+        for name, email in (("ann", "ann@x.org"), ("bob", "bob@x.org"), ("eve", "eve@x.org"), ("joe", "")):
+            people.add(connection, name, "h", Change(role="admin", email=email), PERSON)
+        people.grant(connection, "ann", ("group", "g"), "owner", PERSON)
+        people.grant(connection, "bob", ("topic", "t"), "owner", PERSON)
+        people.grant(connection, "eve", ("group", "g"), "viewer", PERSON)
+        people.grant(connection, "joe", ("group", "g"), "owner", PERSON)
+    observe(database, BAD, channels=Channels("http://hook", True, ("all@x.org", "ann@x.org")))
+    assert notices(database) == [
+        ("firing", "log", ""),
+        ("firing", "webhook", "http://hook"),
+        ("firing", "email", "all@x.org"),
+        ("firing", "email", "ann@x.org"),
+        ("firing", "email", "bob@x.org"),
+    ]
+
+
+def test_search_by_state_rule_and_group(database: Database) -> None:
+    observe(database, BAD, OTHER)
+    observe(database, OTHER)
+
+    def keys(*states: State, **options: str) -> list[str]:
+        with database.read() as connection:
+            return [row.key for row in table.search(connection, states, **options)]
+
+    assert keys(State.FIRING) == ["h t"]
+    assert keys(*State, group="g") == ["g t"]
+    assert keys(*State, rule="' OR 1=1 --") == []
+
+
+def test_a_notice_is_due_until_it_is_sent_or_given_up(database: Database) -> None:
+    observe(database, BAD)
+    with database.write() as connection:
+        (first,) = outbox.due(connection)
+        outbox.settle(connection, first, "refused")
+        assert outbox.due(connection) == []
+        row = connection.execute(select(notice)).mappings().one()
+        assert (row["attempts"], row["error"], row["ended_at"]) == (1, "refused", 0)
+        assert row["next_try_at"] >= row["created_at"] + outbox.RETRY_MS
+        last = outbox.Notice(first.id, first.channel, "", {}, outbox.ATTEMPTS_MAX - 1)
+        outbox.settle(connection, last, "refused")
+        assert connection.execute(select(notice.c.ended_at)).scalar_one() > 0
+
+
+def test_a_sent_notice_is_not_sent_again_and_deleted_in_time(database: Database) -> None:
+    observe(database, BAD)
+    with database.write() as connection:
+        (first,) = outbox.due(connection)
+        outbox.settle(connection, first, None)
+        assert outbox.due(connection) == []
+        now = database.now(connection)
+        assert outbox.delete_before(connection, now - 60_000, 10) == 0
+        assert outbox.delete_before(connection, now + 60_000, 10) == 1
+
+
+def test_tries_come_later_each_time() -> None:
+    waits = [outbox.retry_ms(number) for number in range(outbox.ATTEMPTS_MAX)]
+    assert waits[:3] == [5_000, 10_000, 20_000]
+    assert waits[-1] == outbox.RETRY_MS_MAX

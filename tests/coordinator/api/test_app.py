@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.coordinator.running import Running
+
+from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
+
+OPEN = {("post", "/api/v1/login"), ("get", "/api/v1/health")}
+
+
+def described(api: Running) -> dict[str, dict[str, dict[str, str]]]:
+    status, body = api.raw("GET", "/openapi.json", None, {})
+    assert status == 200
+    found = json.loads(body)
+    assert found["info"]["title"] == "SparrowMQ coordinator"
+    paths: dict[str, dict[str, dict[str, str]]] = found["paths"]
+    return paths
+
+
+def test_every_route_is_described(api: Running) -> None:
+    paths = described(api)
+    assert len(paths) > 20
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            assert operation.get("description"), f"{method} {path}"
+
+
+@pytest.mark.proves("pmq:P1", "pmq:P2", "pmq:P3")
+def test_no_route_but_two_answers_without_a_token(api: Running) -> None:
+    calls = [(method, path) for path, methods in described(api).items() for method in methods]
+    assert set(calls) > OPEN
+    for method, path in set(calls) - OPEN:
+        where = re.sub(r"\{\w+\}", "1", path)
+        for headers in ({}, {"Authorization": "Bearer smq_forged"}, {"Authorization": "Basic YTpi"}):
+            body = b"{}" if method in ("post", "put", "patch") else None
+            status, _ = api.raw(method.upper(), where, body, {"Content-Type": "application/json", **headers})
+            assert status == 401, f"{method} {path} {headers}"
+
+
+@pytest.mark.proves("pmq:P2")
+def test_no_page_is_reached_by_an_odd_path(api: Running) -> None:
+    for path in ("/api/v1/people/.js", "/api/v1/audit?x=.js", "/api/v1/services/cat"):
+        assert api.raw("GET", path, None, {})[0] == 401 or path.endswith(".js")
+    assert api.raw("GET", "/docs", None, {})[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"not json", 422),
+        (b"[]", 422),
+        (b'{"name": 1, "password": "x"}', 422),
+        (b'{"name": "x", "password": "y", "more": 1}', 422),
+        (b'{"name": "' + b"x" * 65 + b'", "password": "y"}', 422),
+        (b'{"name": "\\ud800", "password": "y"}', 422),
+        (b" " * (BODY_BYTES_MAX + 1), 413),
+    ],
+)
+def test_bodies_that_are_none_are_refused_in_words(api: Running, body: bytes, status: int) -> None:
+    found, answer = api.raw("POST", "/api/v1/login", body, {"Content-Type": "application/json"})
+    assert found == status
+    assert json.loads(answer)["error"]
+
+
+def test_health_needs_no_token(api: Running) -> None:
+    status, answer = api.call("GET", "/health", token="")
+    assert status == 200
+    assert set(answer) == {"version", "schema", "coordinator", "now_ms"}
+
+
+def test_a_path_that_is_none_is_an_error_like_others(api: Running) -> None:
+    assert api.call("GET", "/nothing") == (404, {"error": "Not Found"})

@@ -1,0 +1,103 @@
+"""A coordinator that runs in a thread of its own, and plain HTTP calls of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from typing import Any
+
+from tests.coordinator.services.watched import MadeUp
+
+from sparrowmq.coordinator.server import Coordinator, Started
+from sparrowmq.core.settings import CoordinatorSettings
+
+
+@dataclass
+class Running:
+    """`call` gives the status and the answer; `token` is that of the person `admin`."""
+
+    coordinator: Coordinator
+    started: Started
+    cluster: MadeUp
+    token: str = ""
+    passwords: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return self.started.url
+
+    def raw(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        host, _, port = self.url.removeprefix("http://").partition(":")
+        connection = HTTPConnection(host, int(port), timeout=20)
+        try:
+            connection.request(method, path, body, dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def call(
+        self, method: str, path: str, body: object = None, *, token: str | None = None
+    ) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json"}
+        given = self.token if token is None else token
+        if given:
+            headers["Authorization"] = f"Bearer {given}"
+        data = None if body is None else json.dumps(body).encode()
+        status, answer = self.raw(method, f"/api/v1{path}", data, headers)
+        return status, json.loads(answer)
+
+    def get(self, path: str) -> Any:
+        status, answer = self.call("GET", path)
+        assert status == 200, answer
+        return answer
+
+    def person(self, name: str, role: str = "viewer") -> str:
+        """A token of a new person."""
+        status, made = self.call("POST", "/people", {"name": name, "role": role})
+        assert status == 201, made
+        self.passwords[name] = made["password"]
+        return str(self.call("POST", "/tokens", {"person": name})[1]["token"])
+
+
+@contextmanager
+def running(**settings: Any) -> Iterator[Running]:
+    """A coordinator on `database_url`, on any free port."""
+    cluster, ready = MadeUp(), threading.Event()
+    found: list[Any] = []
+
+    async def main() -> None:
+        coordinator = Coordinator(CoordinatorSettings(listen_port=0, **settings), cluster=cluster)
+        stop = asyncio.Event()
+        try:
+            found.extend(
+                (asyncio.get_running_loop(), stop, Running(coordinator, await coordinator.start(), cluster))
+            )
+            ready.set()
+            await stop.wait()
+        finally:
+            await coordinator.close()
+            ready.set()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    ready.wait(60)
+    loop, stop, it = found
+    try:
+        if it.started.first_password:
+            login = {"name": "admin", "password": it.started.first_password}
+            status, answer = it.call("POST", "/login", login)
+            assert status == 200, answer
+            it.token = answer["token"]
+        yield it
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        assert not thread.is_alive()

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sqlalchemy import select
+from tests.coordinator.services.watched import step
+
+from sparrowmq.coordinator.alarms import outbox
+from sparrowmq.coordinator.alarms.outbox import Channels, Notice
+from sparrowmq.coordinator.alarms.senders import Sender
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.database.tables import notice
+from sparrowmq.coordinator.services import notices as module
+from sparrowmq.coordinator.services.notices import Notices
+
+LOG_ONLY = Channels()
+
+
+def post(database: Database, count: int = 1, channels: Channels = LOG_ONLY) -> None:
+    with database.write() as connection:
+        for number in range(count):
+            outbox.post(connection, channels, number, "firing", {"group": "g", "topic": "", "n": number})
+
+
+def send(database: Database, **senders: Sender) -> dict[str, int]:
+    service = Notices(senders)
+    try:
+        return step(database, service).counts
+    finally:
+        service.close()
+
+
+def errors(database: Database) -> list[str]:
+    with database.read() as connection:
+        return list(connection.execute(select(notice.c.error).order_by(notice.c.id)).scalars())
+
+
+def test_everything_due_is_sent_once_in_order(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "BATCH", 2)
+    got: list[Notice] = []
+    post(database, 5)
+    assert send(database, log=got.append) == {"sent": 5, "failed": 0}
+    assert [one.body["n"] for one in got] == [0, 1, 2, 3, 4]
+    assert send(database, log=got.append) == {"sent": 0, "failed": 0}
+
+
+def test_a_failure_is_noted_and_holds_up_nobody(database: Database) -> None:
+    def refuse(one: Notice) -> None:
+        raise OSError("connection refused")
+
+    got: list[Notice] = []
+    post(database, 1, Channels("http://hook", True, ("a@x.org",)))
+    assert send(database, log=got.append, webhook=refuse) == {"sent": 1, "failed": 2}
+    assert errors(database) == [
+        "",
+        "OSError: connection refused",
+        "the channel email is not set up on this coordinator",
+    ]
+    assert send(database, webhook=refuse) == {"sent": 0, "failed": 0}
+
+
+def test_a_receiver_that_hangs_is_given_up(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEND_SECONDS", 0.02)
+    end = threading.Event()
+
+    def hang(one: Notice) -> None:
+        end.wait(20)
+
+    post(database)
+    try:
+        assert send(database, log=hang) == {"sent": 0, "failed": 1}
+    finally:
+        end.set()
+    assert errors(database) == ["no answer in time"]

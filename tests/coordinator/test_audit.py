@@ -1,0 +1,74 @@
+"""The audit log. `tests/databases` runs the same tests on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.coordinator import audit
+from sparrowmq.coordinator.audit import Actor, Search, record, search
+from sparrowmq.coordinator.database.connect import Database
+
+
+def add(database: Database, actor: Actor, action: str = "x", name: str = "s") -> None:
+    with database.write() as connection:
+        record(connection, actor, action, ("service", name), before={"a": 1}, after={"a": "ü\U0001f600"})
+
+
+def find(database: Database, wanted: Search) -> list[audit.Entry]:
+    with database.read() as connection:
+        return search(connection, wanted)
+
+
+def test_an_entry_says_who_what_when_and_why(database: Database) -> None:
+    add(database, Actor("ann", "because", 7))
+    (found,) = find(database, Search())
+    assert (found.actor, found.action, found.kind, found.object) == ("ann", "x", "service", "s")
+    assert (found.before, found.after, found.reason, found.generation) == (
+        {"a": 1}, {"a": "ü\U0001f600"}, "because", 7,
+    )  # fmt: skip
+    with database.read() as connection:
+        assert abs(database.now(connection) - found.at) < 60_000
+
+
+@pytest.mark.proves("pmq:P3")
+def test_a_change_that_is_taken_back_leaves_no_entry(database: Database) -> None:
+    with pytest.raises(ZeroDivisionError), database.write() as connection:
+        record(connection, Actor("ann"), "x", ("service", "s"))
+        raise ZeroDivisionError
+    assert find(database, Search()) == []
+
+
+@pytest.mark.proves("pmq:P4")
+def test_search_fields_are_values_never_sql(database: Database) -> None:
+    for name in ("ann", "bob"):
+        add(database, Actor(name), f"did-{name}", name)
+    assert [one.actor for one in find(database, Search(actor="ann"))] == ["ann"]
+    assert [one.actor for one in find(database, Search(kind="service", object="bob"))] == ["bob"]
+    for evil in ("' OR '1'='1", "ann' --", "%", "ann\\", '"; DROP TABLE audit; --'):
+        for field in ("actor", "action", "kind", "object"):
+            assert find(database, Search(**{field: evil})) == []
+    assert len(find(database, Search())) == 2
+
+
+def test_pages_go_backwards_and_are_bounded(database: Database) -> None:
+    for number in range(5):
+        add(database, Actor(str(number)))
+    first = find(database, Search(count=2))
+    assert [one.actor for one in first] == ["4", "3"]
+    second = find(database, Search(count=2, before_id=first[-1].id))
+    assert [one.actor for one in second] == ["2", "1"]
+    assert len(find(database, Search(count=-5))) == 1
+    assert len(find(database, Search(count=10**9))) == 5
+
+
+def test_a_burst_is_stored_whole(database: Database) -> None:
+    with database.write() as connection:
+        for number in range(300):
+            record(connection, Actor("ann"), "x", ("service", str(number)))
+    assert {one.object for one in find(database, Search(count=500))} == {str(number) for number in range(300)}
+
+
+def test_texts_that_are_too_long_are_cut(database: Database) -> None:
+    add(database, Actor("a" * 500, "r" * 5000), name="n" * 5000)
+    (found,) = find(database, Search())
+    assert (len(found.actor), len(found.reason), len(found.object)) == (100, 500, 600)

@@ -1,0 +1,5 @@
+"""The tests of audit, on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+from tests.coordinator.test_audit import *  # noqa: F403

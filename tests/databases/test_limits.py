@@ -1,0 +1,5 @@
+"""The tests of limits, on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+from tests.coordinator.services.test_limits import *  # noqa: F403
