@@ -60,7 +60,7 @@ class OurPeer:
         nameserver, broker = free_port(), free_port()
         self.namesrv = f"127.0.0.1:{nameserver}"
         self.broker_address = f"127.0.0.1:{broker}"
-        self._command = [sys.executable, "-m", "sparrowmq.cli.main", "up"]
+        self._command = [sys.executable, "-m", "sparrowmq.cli.main", "up", "--no-coordinator"]
         self._command += ["--nameserver-port", str(nameserver), "--broker-port", str(broker)]
         self._command += ["--data", str(self._directory / "data")]
         self._process: subprocess.Popen[bytes] | None = None

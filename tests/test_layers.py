@@ -38,6 +38,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 
 WHEN_RUN: dict[str, frozenset[str]] = {
     "cli": frozenset({"runtime", "store", "columnar", "spark", "coordinator"}),
+    "runtime": frozenset({"coordinator"}),
 }
 """What a package may import inside functions only."""
 

@@ -23,7 +23,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
     monkeypatch.setattr(
         "sparrowmq.runtime.process.run_servers",
-        lambda nameserver, broker, ready: found.append((nameserver, broker)),
+        lambda nameserver, broker, ready, beside: found.append((nameserver, broker)),
     )
     for name in ("SPARROW_NAMESRV", "NAMESRV_ADDR"):
         monkeypatch.delenv(name, raising=False)

@@ -187,7 +187,8 @@ def test_stopping_on_a_disk_that_takes_nothing_says_so_and_loses_nothing(tmp_pat
     with Place(tmp_path / "first").servers():
         pass  # what follows finds compiled modules in place
     data = tmp_path / "data"
-    command = [*PROGRAM, "up", "--nameserver-port", "0", "--broker-port", "0", "--data", str(data)]
+    command = [*PROGRAM, "up", "--nameserver-port", "0", "--broker-port", "0", "--no-coordinator"]
+    command += ["--data", str(data)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

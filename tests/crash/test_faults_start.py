@@ -44,7 +44,7 @@ def up(*arguments: str, without_privilege: bool = False) -> Iterator[tuple[subpr
 
 
 def ports(nameserver: int = 0, broker: int = 0) -> list[str]:
-    return ["--nameserver-port", str(nameserver), "--broker-port", str(broker)]
+    return ["--nameserver-port", str(nameserver), "--broker-port", str(broker), "--no-coordinator"]
 
 
 def address(lines: list[str], what: str) -> str:

@@ -17,6 +17,7 @@ UP = [
     "-m",
     "sparrowmq.cli.main",
     "up",
+    "--no-coordinator",
     "--nameserver-port",
     "0",
     "--broker-port",

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-user_app = typer.Typer(help="Users (5.x): create, update, delete, list.", no_args_is_help=True)
+user_app = typer.Typer(
+    help="Users of brokers (5.x): create, update, delete, list. The coordinator's: sparrow coordinator user.",
+    no_args_is_help=True,
+)
 acl_app = typer.Typer(help="What users may do (5.x): grant, revoke, list.", no_args_is_help=True)
 account_app = typer.Typer(help="Accounts (4.x): put, delete, white, version.", no_args_is_help=True)
 

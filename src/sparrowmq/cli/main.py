@@ -14,6 +14,7 @@ from sparrowmq.cli import (
     brokers,
     checks,
     clusters,
+    coordinator,
     demo,
     dlq,
     group_coordinator,
@@ -24,12 +25,14 @@ from sparrowmq.cli import (
     identity,
     message_query,
     messages,
+    people,
     pipes,
     sends,
     servers,
     sql,
     topics,
     tracing,
+    watching,
 )
 from sparrowmq.cli.common import complain
 from sparrowmq.core.errors import SparrowError
@@ -93,6 +96,7 @@ app.command("nameserver")(servers.nameserver)
 broker_app = typer.Typer(invoke_without_command=True, callback=servers.broker)
 broker_app.command("status")(brokers.status)
 app.add_typer(broker_app, name="broker")
+app.add_typer(coordinator.app, name="coordinator")
 app.command("send")(sends.send)
 app.command("request")(sends.request)
 app.command("serve")(sends.serve)
@@ -111,6 +115,13 @@ app.command("trace")(tracing.trace)
 app.add_typer(dlq.app, name="dlq")
 message_query.app.command("trace")(tracing.trace)
 app.add_typer(holds.app, name="hold")
+app.command("login")(people.login)
+app.command("logout")(people.logout)
+app.add_typer(people.token_app, name="token")
+coordinator.app.add_typer(people.user_app, name="user")
+app.command("audit")(watching.audit)
+app.add_typer(watching.alarm_app, name="alarm")
+app.add_typer(watching.service_app, name="service")
 app.add_typer(pipes.app, name="pipe")
 app.command("sql")(sql.sql)
 app.command("demo")(demo.demo)

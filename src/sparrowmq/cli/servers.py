@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -13,6 +14,7 @@ from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
     from sparrowmq.core.settings import BrokerSettings, NameServerSettings
+    from sparrowmq.runtime.process import Beside
     from sparrowmq.runtime.servers import Listening
 
 DATA: Final = Path("sparrow-data")
@@ -37,11 +39,17 @@ def up(
     broker_port: Annotated[
         int | None, typer.Option(help="Port of the broker. Default: 10911, or the configuration's.")
     ] = None,
+    coordinator_port: Annotated[
+        int | None, typer.Option(help="Port of the coordinator; 0: any free one. Default: 9877.")
+    ] = None,
+    coordinator: Annotated[
+        bool, typer.Option("--coordinator/--no-coordinator", help="Whether a coordinator runs beside.")
+    ] = True,
     data: Data = None,
     config: Config = None,
     assignments: Assignments = None,
 ) -> None:
-    """Start a name server and a broker, and run until Ctrl-C."""
+    """Start a name server and a broker, a coordinator beside them, and run until Ctrl-C."""
     from sparrowmq.runtime.configure import Sources, broker_settings, nameserver_settings
 
     root = data or DATA
@@ -60,7 +68,8 @@ def up(
     )
     ns_settings, ns_warnings = nameserver_settings(ns_sources)
     settings, warnings = broker_settings(sources)
-    _run(ns_settings, settings, [*ns_warnings, *warnings])
+    beside = _beside(root, coordinator_port) if coordinator else None
+    _run(ns_settings, settings, [*ns_warnings, *warnings], beside)
 
 
 def nameserver(
@@ -122,8 +131,40 @@ def _options(**values: object) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
+def _beside(root: Path, port: int | None) -> Beside:
+    """What runs a coordinator beside the servers, in a process of its own; with no more than a line without
+    it.
+    """
+    from sparrowmq.core.settings import CoordinatorSettings, from_environment
+    from sparrowmq.runtime import coordinator
+    from sparrowmq.runtime.configure import COORDINATOR_PREFIX, Sources, coordinator_settings
+
+    defaults = {"databaseUrl": f"sqlite:///{(root / 'coordinator.db').absolute()}"}
+    given = from_environment(CoordinatorSettings, os.environ, COORDINATOR_PREFIX)
+    options = _options(listenPort=port)
+    _, warnings = coordinator_settings(Sources(defaults=defaults, environment=os.environ, options=options))
+    for warning in warnings:
+        complain(f"warning: coordinator: {warning}")
+
+    async def beside(where: Listening) -> None:
+        if coordinator.missing():
+            say(f"coordinator  not started; type: {coordinator.INSTALL}")
+            return
+        await asyncio.to_thread(root.mkdir, parents=True, exist_ok=True)
+        texts = {**defaults, "namesrvAddr": str(where.nameserver), **given, **options}
+        await coordinator.keep_child(texts, say, complain)
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    return beside
+
+
 def _run(
-    nameserver_settings: NameServerSettings | None, settings: BrokerSettings | None, warnings: list[str]
+    nameserver_settings: NameServerSettings | None,
+    settings: BrokerSettings | None,
+    warnings: list[str],
+    beside: Beside | None = None,
 ) -> None:
     from sparrowmq.runtime.process import run_servers
 
@@ -139,7 +180,7 @@ def _run(
         print("Ctrl-C stops.", flush=True)
 
     try:
-        run_servers(nameserver_settings, settings, ready=ready)
+        run_servers(nameserver_settings, settings, ready=ready, beside=beside)
     except TimeoutError:
         raise SparrowError("the clean stop took too long and was cut off; the next start recovers") from None
     print("stopped cleanly")

@@ -1,7 +1,8 @@
 """Settings from a file, the environment and the command line.
 
 Later sources win: the command's own defaults, the file, `SPARROW_<NAME>`, `--set name=value`, options such as
-`--data`. A name server's variables start with `SPARROW_NAMESERVER_`.
+`--data`. A name server's variables start with `SPARROW_NAMESERVER_`, a coordinator's with
+`SPARROW_COORDINATOR_`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings import (
     BrokerSettings,
+    CoordinatorSettings,
     Layer,
     NameServerSettings,
     SettingsT,
@@ -25,6 +27,7 @@ from sparrowmq.core.settings_text import parse_assignments, parse_properties, pa
 
 BROKER_PREFIX: Final = "SPARROW_"
 NAMESERVER_PREFIX: Final = "SPARROW_NAMESERVER_"
+COORDINATOR_PREFIX: Final = "SPARROW_COORDINATOR_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,15 @@ def _layers(settings_class: type, sources: Sources, prefix: str) -> list[Layer]:
 
 def _settings(settings_class: type[SettingsT], sources: Sources, prefix: str) -> tuple[SettingsT, list[str]]:
     settings, warnings = load(settings_class, _layers(settings_class, sources, prefix))
-    if not is_loopback(settings.bind_address) and not _is_guarded(settings):
+    if is_loopback(settings.bind_address):
+        return settings, warnings
+    if isinstance(settings, CoordinatorSettings):
+        warnings.append(
+            f"bindAddress={settings.bind_address}: passwords and tokens cross the network in clear; put a "
+            f"proxy "
+            "with TLS in front, or keep it inside a network you trust"
+        )
+    elif not _is_guarded(settings):
         warnings.append(
             f"bindAddress={settings.bind_address}: everyone who reaches this address can read, write and "
             "delete; there is neither access control nor TLS. Keep it inside a network you trust"
@@ -87,3 +98,8 @@ def broker_settings(sources: Sources) -> tuple[BrokerSettings, list[str]]:
 def nameserver_settings(sources: Sources) -> tuple[NameServerSettings, list[str]]:
     """A name server's settings, and warnings to show. Raises `SettingsError`."""
     return _settings(NameServerSettings, sources, NAMESERVER_PREFIX)
+
+
+def coordinator_settings(sources: Sources) -> tuple[CoordinatorSettings, list[str]]:
+    """A coordinator's settings, and warnings to show. Raises `SettingsError`."""
+    return _settings(CoordinatorSettings, sources, COORDINATOR_PREFIX)

@@ -1,0 +1,116 @@
+"""Calls of a coordinator's HTTP API, and the login that is kept for them in the user's own configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+import typer
+
+from sparrowmq.cli.common import UsageError
+from sparrowmq.core.errors import RefusedError
+from sparrowmq.core.settings import is_loopback
+
+DEFAULT_URL: Final = "http://127.0.0.1:9877"
+SECONDS: Final = 15.0
+PREFIX: Final = "/api/v1"
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        metavar="URL",
+        help=f"Coordinator. Default: SPARROW_COORDINATOR_URL, the last login's, {DEFAULT_URL}.",
+    ),
+]
+Why = Annotated[str, typer.Option("--reason", help="Why; kept in the audit log.")]
+
+
+def login_file() -> Path:
+    """Where the login is kept; only the user may read it."""
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "sparrowmq" / "coordinator.json"
+
+
+def keep_login(url: str, token: str) -> None:
+    """Keep a login, in place of the last one."""
+    path = login_file()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"url": url, "token": token}, file)
+    fresh.replace(path)
+
+
+def forget_login() -> None:
+    """Forget the login that is kept."""
+    login_file().unlink(missing_ok=True)
+
+
+def _kept() -> dict[str, str]:
+    try:
+        found = json.loads(login_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def url_of(given: str | None) -> str:
+    """The coordinator to call."""
+    url = given or os.environ.get("SPARROW_COORDINATOR_URL") or _kept().get("url") or DEFAULT_URL
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UsageError(f"{url!r} is no coordinator's address; write for example {DEFAULT_URL}")
+    return url.rstrip("/")
+
+
+def call(
+    url: str | None,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    query: Mapping[str, Any] | None = None,
+) -> Any:
+    """The answer of one call, with the token that is kept for that coordinator, or SPARROW_TOKEN.
+
+    Raises `RefusedError` with the coordinator's own words, `UsageError` when none answers.
+    """
+    from urllib.error import HTTPError, URLError
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    base = url_of(url)
+    kept = _kept()
+    token = os.environ.get("SPARROW_TOKEN") or (kept.get("token") if kept.get("url") == base else None)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    pairs = [(name, value) for name, value in (query or {}).items() if value not in (None, "", [])]
+    address = base + PREFIX + path + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+    data = None if body is None else json.dumps(dict(body)).encode()
+    local = is_loopback(urlsplit(base).hostname or "")
+    opener = build_opener(ProxyHandler({})) if local else build_opener()
+    try:
+        with opener.open(Request(address, data, headers, method=method), timeout=SECONDS) as answer:
+            return json.loads(answer.read())
+    except HTTPError as error:
+        with error:
+            raise RefusedError(_words(error.read(), error.code), status=error.code) from None
+    except (URLError, TimeoutError, ConnectionError) as error:
+        why = getattr(error, "reason", error)
+        raise UsageError(
+            f"no coordinator answers at {base}: {why}; sparrow up and sparrow coordinator start one"
+        ) from None
+
+
+def part(name: object) -> str:
+    """A name as part of a path."""
+    return quote(str(name), safe="")
+
+
+def _words(body: bytes, status: int) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the coordinator answered with status {status}"

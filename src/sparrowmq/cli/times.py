@@ -1,0 +1,20 @@
+"""Times and spans as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def when(milliseconds: int | None) -> str:
+    """A time of the database's clock in this machine's time zone; a dash for none."""
+    if not milliseconds:
+        return "–"
+    return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def span(milliseconds: int) -> str:
+    """A span in its biggest whole unit: `1 d`, `90 s`, `1500 ms`."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds} ms"

@@ -1,0 +1,289 @@
+"""`sparrow service|alarm|audit`: what a coordinator watches, what it found, and who changed what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from sparrowmq.cli.common import AsJson, UsageError, print_json, print_table
+from sparrowmq.cli.remote import Url, Why, call, part
+from sparrowmq.cli.times import span, when
+
+NUMBER_CHARS_MAX: Final = 19
+service_app = typer.Typer(
+    help="The coordinator's services: list, runs, set, pause, run.", no_args_is_help=True
+)
+alarm_app = typer.Typer(help="Alarms: list, acknowledge, silence; limits of groups.", no_args_is_help=True)
+
+Service = Annotated[str, typer.Argument(help="Name of the service.")]
+Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the alarm.")]
+Group = Annotated[str, typer.Argument(help="Consumer group.")]
+Topic = Annotated[str, typer.Option(help="Only on this topic; * is all of the group's.")]
+
+
+@service_app.command("list")
+def list_services(coordinator: Url = None, as_json: AsJson = False) -> None:
+    """Print services with leader, last and next run."""
+    services = call(coordinator, "GET", "/services")
+    if as_json:
+        for one in services:
+            print_json(one)
+        return
+    print_table(
+        ("service", "leader", "epoch", "every", "last run", "outcome", "next run"), map(_row, services)
+    )
+
+
+@service_app.command("show")
+def show_service(name: Service, coordinator: Url = None, as_json: AsJson = False) -> None:
+    """Print a service and its options."""
+    found = call(coordinator, "GET", f"/services/{part(name)}")
+    if as_json:
+        print_json(found)
+        return
+    last = found["last_run"]
+    for label, value in (
+        ("what", found["title"]),
+        ("leader", found["leader"] or "nobody"),
+        ("epoch", found["epoch"]),
+        ("interval", f"{span(found['interval_ms'])} (at least {span(found['interval_min_ms'])})"),
+        ("paused", (found["pause_reason"] or "yes") if found["paused"] else "no"),
+        ("next run", when(found["next_run_ms"])),
+        ("last run", f"{when(last['ended_at'])}: {_outcome(last)}" if last else "–"),
+    ):
+        print(f"{label + ':':10}{value}")
+    rows = [
+        (one["name"], one["value"], f"{one['low']} to {one['high']}", one["help"]) for one in found["options"]
+    ]
+    if rows:
+        print()
+        print_table(("option", "value", "range", "meaning"), rows, right=("value",))
+
+
+@service_app.command("runs")
+def service_runs(
+    name: Service,
+    count: Annotated[int, typer.Option(min=1, max=200, help="How many.")] = 20,
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a service did, the newest first."""
+    runs = call(coordinator, "GET", f"/services/{part(name)}/runs", query={"count": count})
+    if as_json:
+        for run in runs:
+            print_json(run)
+        return
+    rows = [
+        (when(run["started_at"]), run["ended_at"] - run["started_at"], run["epoch"], _outcome(run))
+        for run in runs
+    ]
+    print_table(("started", "ms", "epoch", "outcome"), rows, right=("ms", "epoch"))
+
+
+@service_app.command("set")
+def set_service(
+    name: Service,
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=NUMBER]...", help="Options to set.")
+    ] = None,
+    interval: Annotated[float | None, typer.Option(help="Seconds between runs.")] = None,
+    reason: Why = "",
+    coordinator: Url = None,
+) -> None:
+    """Change a service's interval or options; in force within two seconds."""
+    body: dict[str, Any] = {"reason": reason, "options": dict(map(_pair, options or ()))}
+    if interval is not None:
+        body["interval_ms"] = round(interval * 1000)
+    if interval is None and not options:
+        raise UsageError(
+            "nothing to set: give --interval or NAME=NUMBER; sparrow service show names the options"
+        )
+    call(coordinator, "PATCH", f"/services/{part(name)}", body)
+    print(f"{name} set")
+
+
+@service_app.command("pause")
+def pause(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+    """Let a service stand still until it is resumed."""
+    _do(coordinator, name, "pause", reason)
+    print(f"{name} paused")
+
+
+@service_app.command("resume")
+def resume(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+    """Let a paused service go on."""
+    _do(coordinator, name, "resume", reason)
+    print(f"{name} resumed")
+
+
+@service_app.command("run")
+def run_now(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+    """Let the leader run a service now, paused or not."""
+    _do(coordinator, name, "run", reason)
+    print(f"{name} will run")
+
+
+@service_app.command("hand-over")
+def hand_over(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+    """Take a service from its leader; another coordinator takes it, or this one again after one lease."""
+    _do(coordinator, name, "hand-over", reason)
+    print(f"{name} handed over")
+
+
+@alarm_app.command("list")
+def list_alarms(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="pending, firing, acknowledged, silenced or resolved; default: all but resolved."),
+    ] = None,
+    rule: Annotated[str, typer.Option(help="Only of this rule.")] = "",
+    group: Annotated[str, typer.Option(help="Only of this group.")] = "",
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print alarms, the latest change first."""
+    alarms = call(coordinator, "GET", "/alarms", query={"state": state, "rule": rule, "group": group})
+    if as_json:
+        for alarm in alarms:
+            print_json(alarm)
+        return
+    rows = [(one["id"], one["state"], one["rule"], when(one["since_ms"]), one["text"]) for one in alarms]
+    print_table(("id", "state", "rule", "since", "what"), rows, right=("id",))
+
+
+@alarm_app.command("acknowledge")
+def acknowledge(number: Number, reason: Why = "", coordinator: Url = None) -> None:
+    """Say that you look after an alarm: no more reminders."""
+    call(coordinator, "POST", f"/alarms/{number}/acknowledge", {"reason": reason})
+    print(f"alarm {number} acknowledged")
+
+
+@alarm_app.command("silence")
+def silence(
+    number: Number,
+    minutes: Annotated[int, typer.Option(help="For how long.")] = 60,
+    reason: Why = "",
+    coordinator: Url = None,
+) -> None:
+    """No reminders for some minutes; then it fires again if it is still so."""
+    call(coordinator, "POST", f"/alarms/{number}/silence", {"minutes": minutes, "reason": reason})
+    print(f"alarm {number} silenced for {minutes} min")
+
+
+@alarm_app.command("wake")
+def wake(number: Number, reason: Why = "", coordinator: Url = None) -> None:
+    """End a silence early."""
+    call(coordinator, "POST", f"/alarms/{number}/wake", {"reason": reason})
+    print(f"alarm {number} is awake")
+
+
+@alarm_app.command("limits")
+def limits(coordinator: Url = None, as_json: AsJson = False) -> None:
+    """Print the limits of groups that were set."""
+    found = call(coordinator, "GET", "/limits")
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    rows = [
+        (
+            one["group"],
+            one["topic"],
+            one["messages"],
+            one["age_ms"] // 1000,
+            "yes" if one["enabled"] else "no",
+        )
+        for one in found
+    ]
+    print_table(("group", "topic", "messages", "age (s)", "alarms"), rows, right=("messages", "age (s)"))
+
+
+@alarm_app.command("limit")
+def limit(
+    group: Group,
+    messages: Annotated[int, typer.Option(help="Unread messages; 0: no limit.")] = 0,
+    age: Annotated[int, typer.Option(help="Seconds the oldest unread message may wait; 0: no limit.")] = 0,
+    topic: Topic = "*",
+    alarms: Annotated[bool, typer.Option("--alarms/--no-alarms", help="Whether it alarms at all.")] = True,
+    reason: Why = "",
+    coordinator: Url = None,
+) -> None:
+    """Set how far a group may be behind before it alarms."""
+    body = {"topic": topic, "messages": messages, "age_ms": age * 1000, "enabled": alarms, "reason": reason}
+    call(coordinator, "PUT", f"/limits/{part(group)}", body)
+    print(f"limit of {group} set")
+
+
+@alarm_app.command("unlimit")
+def unlimit(group: Group, topic: Topic = "*", reason: Why = "", coordinator: Url = None) -> None:
+    """Take a group's own limit away: the service's default counts again."""
+    call(coordinator, "DELETE", f"/limits/{part(group)}", query={"topic": topic, "reason": reason})
+    print(f"limit of {group} deleted")
+
+
+def audit(
+    actor: Annotated[str, typer.Option(help="Only of this person or service.")] = "",
+    action: Annotated[str, typer.Option(help="Only of this kind of change.")] = "",
+    kind: Annotated[str, typer.Option(help="Only of objects of this kind.")] = "",
+    object_: Annotated[str, typer.Option("--object", help="Only of this object.")] = "",
+    before: Annotated[int | None, typer.Option(help="Only entries before this id.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print who changed what at the coordinator, the newest first."""
+    query = {
+        "actor": actor,
+        "action": action,
+        "kind": kind,
+        "object": object_,
+        "before_id": before,
+        "count": count,
+    }
+    entries = call(coordinator, "GET", "/audit", query=query)
+    if as_json:
+        for entry in entries:
+            print_json(entry)
+        return
+    rows = [
+        (one["id"], when(one["at"]), one["actor"], one["action"], f"{one['kind']} {one['object']}",
+         _change(one), one["reason"])
+        for one in entries
+    ]  # fmt: skip
+    print_table(("id", "at", "who", "action", "object", "change", "reason"), rows, right=("id",))
+
+
+def _do(url: str | None, name: str, what: str, reason: str) -> None:
+    call(url, "POST", f"/services/{part(name)}/{what}", {"reason": reason})
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    last = one["last_run"]
+    return (
+        one["name"],
+        one["leader"] or "nobody",
+        str(one["epoch"]),
+        span(one["interval_ms"]),
+        when(last["ended_at"]) if last else "–",
+        _outcome(last) if last else "–",
+        "paused" if one["paused"] else when(one["next_run_ms"]),
+    )
+
+
+def _outcome(run: dict[str, Any]) -> str:
+    counts = ", ".join(f"{name} {value}" for name, value in run["counts"].items() if value)
+    return ": ".join(filter(None, (run["outcome"], counts or run["message"])))
+
+
+def _change(entry: dict[str, Any]) -> str:
+    before, after = entry["before"] or {}, entry["after"] or {}
+    names = dict.fromkeys((*before, *after))
+    return ", ".join(f"{name}: {before.get(name, '–')} → {after.get(name, '–')}" for name in names)
+
+
+def _pair(text: str) -> tuple[str, int]:
+    name, sign, value = text.partition("=")
+    if not sign or not value.removeprefix("-").isdecimal() or len(value) > NUMBER_CHARS_MAX:
+        raise UsageError(f"{text!r} is no option; write NAME=NUMBER")
+    return name, int(value)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from tests.support import run, until
+
+from sparrowmq.coordinator.database.connect import sqlite_url
+from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.runtime import coordinator
+from sparrowmq.runtime.coordinator import keep_child, missing, need_packages
+
+
+def texts(tmp_path: Path, port: int = 0) -> dict[str, str]:
+    return {"databaseUrl": sqlite_url(tmp_path / "c.db"), "listenPort": str(port)}
+
+
+def test_packages_that_are_missing_are_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing() == []
+    need_packages()
+    monkeypatch.setattr(coordinator, "PACKAGES", ("sys", "no_such_package"))
+    with pytest.raises(CoordinatorError, match=r"needs no_such_package; type: pip install 'sparrowmq\[coord"):
+        need_packages()
+
+
+def test_a_child_that_is_killed_is_started_again_and_stops_with_its_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "RESTART_SECONDS", 0.01)
+    said: list[str] = []
+    complaints: list[str] = []
+    processes: list[asyncio.subprocess.Process] = []
+    spawn = coordinator._spawn
+
+    async def spawned(given: dict[str, str]) -> asyncio.subprocess.Process:
+        processes.append(await spawn(given))
+        return processes[-1]
+
+    monkeypatch.setattr(coordinator, "_spawn", spawned)
+
+    async def main() -> None:
+        task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append))
+        await until(lambda: len(said) == 2, 60)
+        assert said[0].startswith("coordinator  http://127.0.0.1:")
+        assert "person admin, password" in said[1]
+        os.kill(processes[0].pid, signal.SIGKILL)
+        await until(lambda: len(processes) == 2, 60)
+        assert "the coordinator ended with status -9; the broker runs on" in complaints[0]
+        task.cancel()
+        await asyncio.wait([task])
+        assert processes[1].returncode is not None
+
+    run(main())
+
+
+def test_a_child_that_cannot_start_is_told_of_once(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            await keep_child(texts(tmp_path, taken.getsockname()[1]), print, said.append)
+
+    run(main())
+    assert len(said) == 1
+    assert "the coordinator does not run: the coordinator cannot listen on 127.0.0.1:" in said[0]
