@@ -17,12 +17,15 @@ from tests.support import until_sync
 
 import sparrowmq as mq
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark import MirrorSettings, Watch, dry_run_mirror, mirror, plan_mirror
+from sparrowmq.spark.offsets import Span
+from sparrowmq.spark.options import ReadOptions
 from sparrowmq.spark.pipelines import mirror as pipeline
 from sparrowmq.spark.pipelines.mirror_home import MirrorHome
-from sparrowmq.spark.pipelines.mirror_places import Piece
-from sparrowmq.spark.pipelines.mirror_rows import BORN, CHAIN, ORIGIN
-from sparrowmq.spark.pipelines.mirror_sides import NAME_KEY, NAME_SPACE
+from sparrowmq.spark.pipelines.mirror_places import Piece, Places
+from sparrowmq.spark.pipelines.mirror_rows import BORN, CHAIN, ORIGIN, Origin
+from sparrowmq.spark.pipelines.mirror_sides import NAME_KEY, NAME_SPACE, Side
 from sparrowmq.spark.pipelines.mirror_state import MirrorError, MirrorState
 from sparrowmq.testing import LocalCluster
 
@@ -241,3 +244,19 @@ def test_a_directory_and_a_name_are_one_mirrors(
         plan_mirror(replace(settings, target="elsewhere", directory=home.root / "new"))
     with pytest.raises(SettingsError, match=f"topic '{topic}' is not at the target"):
         mirror(spark, replace(settings, create_topics=False))
+
+
+def test_what_a_queue_grew_by() -> None:
+    """Known only with the source queue's last message at its end; nothing is known of a queue made anew."""
+    queue, target = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+    span, places = Span(queue, 5, 8), Places(10)
+    side = Side(HERE, ReadOptions(name_server="127.0.0.1:1"))
+    assert pipeline._alone({target: places}, {target: 13}, {target: [span]}) == {target: span}
+    for end, spans in ((12, [span]), (14, [span]), (16, [span, Span(target, 0, 3)])):
+        assert pipeline._alone({target: places}, {target: end}, {target: spans}) == {}
+    assert pipeline._is_last(Origin(HERE, "a", 0, 7), side, span)
+    for origin in (None, Origin(THERE, "a", 0, 7), Origin(HERE, "a", 1, 7), Origin(HERE, "a", 0, 6)):
+        assert not pipeline._is_last(origin, side, span)
+    assert pipeline._grown(places, 13, span).pieces == (Piece(10, 13, queue, 5),)
+    assert pipeline._grown(places, 13, None).pieces == (Piece(10, 13),)
+    assert pipeline._grown(places, 9, None) == Places(9)

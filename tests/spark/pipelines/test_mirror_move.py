@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.spark.support import Topics
@@ -73,6 +74,23 @@ def test_groups_go_on_behind_what_they_have_read(
     topics.admin.commit(groups[0], queues[0], 2)  # back, which is not followed
     topics.admin.commit(groups[2], queues[0], 9)
     assert loop_thread().run(mover.move(state)) == [Moved(groups[2], targets[0], 9)]
+
+
+def test_a_topic_that_was_made_anew_moves_nobody(
+    topics: Topics, other: Topics, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, group = f"{topic}_m", f"g_{topic}"[:60]
+    state = mirrored(topics, other, name, known=True)
+    short = {queue: places.grown(11) for queue, places in state.places.items()}
+    topics.admin.create_group(group)
+    for queue in state.queues:
+        topics.admin.commit(group, queue, 5)
+    here = Side.of("here", ReadOptions(name_server=topics.cluster.namesrv))
+    there = Side.of("there", ReadOptions(name_server=other.cluster.namesrv))
+    mover = GroupMover(here, there, [group], "")
+    assert loop_thread().run(mover.move(replace(state, places=short))) == []
+    assert "was its topic made anew?" in caplog.text
+    assert len(loop_thread().run(mover.move(state))) == 2
 
 
 def test_a_source_that_is_away_moves_nothing(

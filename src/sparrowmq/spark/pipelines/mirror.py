@@ -310,7 +310,12 @@ def _is_last(origin: Origin | None, source: Side, span: Span) -> bool:
 
 
 def _grown(places: Places, end: int, span: Span | None) -> Places:
-    """The places after a batch; `span` is what the growth is known to be."""
+    """The places after a batch; `span` is what the growth is known to be.
+
+    A queue that ends earlier than it did was made anew, or its broker lost its end: nothing is known of it.
+    """
+    if end < places.end:
+        return Places(end)
     return places.grown(end) if span is None else places.grown(end, span.queue, span.start)
 
 

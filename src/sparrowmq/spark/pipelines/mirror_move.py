@@ -65,28 +65,42 @@ class GroupMover:
                     readers.setdefault(group, []).append(topic)
             except SparrowError as error:
                 self._complaints.warn("the groups of topic %s are not known: %s", topic, error)
-        for group in await self.groups():
+        try:
+            queues = await self._whole_queues(state)
+            groups = await self.groups()
+        except SparrowError as error:
+            self._complaints.warn("no group is moved at %s: %s", self._target.name, error)
+            return []
+        for group in groups:
             try:
-                moved += await self._move(group, readers.get(group, []), state)
+                wanted = [queue for queue in queues if queue.topic in readers.get(group, ())]
+                moved += await self._move(group, wanted, state)
             except SparrowError as error:
                 self._complaints.warn("group %s is not moved at the target: %s", group, error)
         if moved:
             log.info("%d offsets of groups were moved at %s", len(moved), self._target.name)
         return moved
 
-    async def _move(self, group: str, topics: list[str], state: MirrorState) -> list[Moved]:
+    async def _whole_queues(self, state: MirrorState) -> list[MessageQueue]:
+        """Target queues that still have all that was sent to them: their topic was not made anew."""
+        ends = await self._target.ends(sorted(state.places))
+        short = [queue for queue, end in ends.items() if end < state.places[queue].end]
+        if short:
+            self._complaints.warn("%s ends before what was sent to it: was its topic made anew?", short[0])
+        return [queue for queue in ends if queue not in short]
+
+    async def _move(self, group: str, queues: list[MessageQueue], state: MirrorState) -> list[Moved]:
         target = await self._target.admin()
-        if not topics or await self._is_online(target, group):
+        if not queues or await self._is_online(target, group):
             return []
         if not await target.group_config(group):
             await target.create_group(group)
         moved: list[Moved] = []
         budget = Budget()
-        for queue in sorted(set(state.queues.values())):
-            if queue.topic in topics and queue in state.places:
-                offset = await self._advance(group, queue, state, budget)
-                if offset is not None:
-                    moved.append(Moved(group, queue, offset))
+        for queue in queues:
+            offset = await self._advance(group, queue, state, budget)
+            if offset is not None:
+                moved.append(Moved(group, queue, offset))
         return moved
 
     async def _is_online(self, target: Admin, group: str) -> bool:
