@@ -185,6 +185,6 @@ def pages() -> list[Page]:
     return [
         Page(path)
         for path in sorted(
-            [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+            [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
         )
     ]
