@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 from tests.spark.support import (
     QUERY_SECONDS,
     Collected,
@@ -117,6 +119,40 @@ def test_a_running_query_follows_the_topic_without_empty_batches(
         assert len(stored_offsets(checkpoint)) <= batches + 4
     finally:
         query.stop()
+
+
+@pytest.mark.proves("spark:S-20")
+def test_a_least_number_of_messages_is_waited_for_but_not_for_ever(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    options = topics.options(
+        topic, startingOffsets="earliest", minOffsetsPerTrigger="10", pollIntervalMs="10"
+    )
+    collected = Collected()
+
+    def start(delay: str) -> StreamingQuery:
+        frame = stream(spark, {**options, "maxTriggerDelay": delay})
+        return frame.writeStream.foreachBatch(collected).option("checkpointLocation", checkpoint).start()
+
+    topics.send(topic, 3)
+    query = start("15m")
+    try:
+        wait_for_rows(collected, 3, query)
+        topics.send(topic, 4, first=3)
+        topics.send(topic, 6, first=7)
+        wait_for_rows(collected, 13, query)
+        until_sync((Path(checkpoint) / "commits" / "1").exists, QUERY_SECONDS)
+    finally:
+        query.stop()
+    assert collected.sizes == [3, 10]
+    query = start("100ms")
+    try:
+        for first in (13, 15):
+            topics.send(topic, 2, first=first)
+            wait_for_rows(collected, first + 2, query)
+    finally:
+        query.stop()
+    assert collected.texts == numbered(0, 17)
 
 
 def test_a_failed_first_batch_is_read_again_from_where_it_began(
