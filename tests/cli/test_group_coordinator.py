@@ -16,10 +16,14 @@ from sparrowmq.cli.group_coordinator import _rules
 from sparrowmq.coordinator.plan import Rules
 
 if TYPE_CHECKING:
+    from tests.cli.conftest import Sparrow
+
     from sparrowmq.testing import LocalCluster
 
 
-def test_a_coordinator_gives_a_managed_consumer_its_queues(cluster: LocalCluster) -> None:
+def test_a_coordinator_gives_a_managed_consumer_its_queues_and_is_steered(
+    sparrow: Sparrow, cluster: LocalCluster
+) -> None:
     cluster.create_topic("Coordinated", queues=2)
     command = [sys.executable, "-m", "sparrowmq.cli.main", "group", "coordinate", "--port", "0"]
     environment = os.environ | {"SPARROW_NAMESRV": cluster.namesrv}
@@ -33,7 +37,17 @@ def test_a_coordinator_gives_a_managed_consumer_its_queues(cluster: LocalCluster
                 consumer.subscribe("Coordinated", handler=lambda message: seen.append(message.body))
                 with mq.Producer("senders", namesrv=cluster.namesrv) as producer:
                     producer.send(mq.Message("Coordinated", b"hello"))
-                until_sync(lambda: seen == [b"hello"])
+                    until_sync(lambda: seen == [b"hello"])
+                    paused = sparrow(
+                        "group", "policy", "coordinated", "--pause", "Coordinated", "--maximum", "2"
+                    )
+                    assert "nobody, 2 at once" in paused.out
+                    producer.send(mq.Message("Coordinated", b"again"))
+                    resumed = sparrow(
+                        "group", "policy", "coordinated", "--resume", "Coordinated", "--json"
+                    ).values
+                    assert (resumed[0]["pauses"], resumed[0]["maximum"]) == ([], 2)
+                until_sync(lambda: seen == [b"hello", b"again"])
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0

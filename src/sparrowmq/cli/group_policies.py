@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,6 +20,9 @@ from sparrowmq.cli.common import (
 
 if TYPE_CHECKING:
     from sparrowmq import GroupPolicies, GroupPolicy, PauseRule, aio
+
+STEER_TRIES: Final = 50
+STEER_SECONDS: Final = 0.2
 
 
 def policy(
@@ -69,6 +73,17 @@ def policy(
             pauses=[*(rule for rule in found.pauses if (rule.topic, rule.queue_id) not in places), *pauses],
         )
 
+    async def change_it(admin: aio.Admin) -> None:
+        found = await _newest(admin, group)
+        wanted = changed(found)
+        if not found.epoch:
+            await admin.set_group_policy(wanted)
+        elif member or everybody:
+            raise UsageError(f"group {group!r} is managed: its coordinator says who its members are")
+        else:
+            await admin.steer_group(group, maximum=maximum, pauses=wanted.pauses)
+            await _enforced(admin, wanted)
+
     change = maximum is not None or member or everybody or pauses or resumed
 
     async def work() -> dict[str, GroupPolicies]:
@@ -78,20 +93,29 @@ def policy(
             if delete:
                 await admin.delete_group_policy(group)
             elif change:
-                await admin.set_group_policy(changed(await _newest(admin, group)))
+                await change_it(admin)
             return await admin.group_policies(group)
 
     _show(group, run(work()), as_json)
 
 
 async def _newest(admin: aio.Admin, group: str) -> GroupPolicy:
-    """The policy to start from. One that a coordinator's leader made is not changed behind its back."""
+    """The policy to start from; one with an epoch belongs to a coordinator."""
     from sparrowmq import GroupPolicy
 
     found = [one for table in (await admin.group_policies(group)).values() for one in table.policies]
-    if any(one.epoch for one in found):
-        raise UsageError(f"group {group!r} is managed by a coordinator; change it there")
-    return max(found, key=lambda one: one.revision, default=GroupPolicy(group=group, revision=0))
+    return max(found, key=lambda one: (one.epoch, one.revision), default=GroupPolicy(group=group, revision=0))
+
+
+async def _enforced(admin: aio.Admin, wanted: GroupPolicy) -> None:
+    """Wait until brokers enforce what the coordinator was asked for."""
+    for _ in range(STEER_TRIES):
+        tables = (await admin.group_policies(wanted.group)).values()
+        found = [one for table in tables for one in table.policies if one.epoch]
+        if all((one.maximum, one.pauses) == (wanted.maximum, wanted.pauses) for one in found):
+            return
+        await asyncio.sleep(STEER_SECONDS)
+    raise UsageError("the coordinator took it, but not every broker enforces it yet; look again in a while")
 
 
 def _rule(text: str, minutes: int, reason: str) -> PauseRule:

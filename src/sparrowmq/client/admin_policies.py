@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from sparrowmq.client.admin_calls import AdminCalls
@@ -12,11 +13,14 @@ from sparrowmq.core.names import check_group
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.managed import (
+    COORDINATOR_KEY,
+    COORDINATOR_NAMESPACE,
     GroupPolicies,
     GroupPolicy,
     GroupPolicyRequest,
     PauseRule,
     QueueGrant,
+    SteerBody,
 )
 
 __all__ = ["GroupPolicies", "GroupPolicy", "PauseRule", "PolicyAdmin", "QueueGrant"]
@@ -39,6 +43,30 @@ class PolicyAdmin(AdminCalls):
         """
         check_group(policy.group)
         await self._tell_policy(cluster, RequestCode.PUT_GROUP_POLICY, body=policy.encode(), broker=broker)
+
+    async def steer_group(
+        self, group: str, *, maximum: int | None = None, pauses: Sequence[PauseRule] | None = None
+    ) -> None:
+        """Have the coordinator of a managed group let so many members have queues (0: all), or pause this and
+        nothing else. In force within a second or two, and kept by the brokers.
+
+        Raises `ClientError` when name servers know no coordinator, `BrokerError` when it refuses.
+        """
+        check_group(group)
+        header = headers.GetKVConfigRequest(namespace=COORDINATOR_NAMESPACE, key=COORDINATOR_KEY)
+        names = self._running().name_servers
+        answer = await names.call(command(RequestCode.GET_KV_CONFIG, header), POLICY_SECONDS)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            raise ClientError(
+                f"group {group!r} is managed, but the name server knows no coordinator; start one with "
+                "`sparrow group coordinate`"
+            )
+        check(answer, names.current, RequestCode.GET_KV_CONFIG)
+        address = headers.from_ext(headers.GetKVConfigResponse, answer.ext).value or ""
+        body = SteerBody(group, maximum, None if pauses is None else list(pauses)).encode()
+        code = RequestCode.STEER_MANAGED_GROUP
+        told = await self._running().remoting.call(address, command(code, body=body), POLICY_SECONDS)
+        check(told, address, code)
 
     async def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
         """Have brokers manage a group no more; nothing happens where they do not."""

@@ -24,7 +24,7 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, QueueGrant
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, PauseRule, QueueGrant
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.coordinator")
@@ -99,9 +99,11 @@ class GroupLeader:
         epoch: int,
         state: State,
         plan: Plan,
+        pauses: Iterable[PauseRule] = (),
     ) -> None:
         self.group = group
         self.rules = rules
+        self.pauses = list(pauses)
         self.plan = plan
         self.epoch = epoch
         self.deposed = False
@@ -134,9 +136,14 @@ class GroupLeader:
         cls, group: str, cluster: Cluster, times: Times, rules: Rules, monotonic: Callable[[], float]
     ) -> GroupLeader:
         """Lead from where brokers say that the group is. Raises `SparrowError` when they do not say."""
-        epoch, state, plan = recovered(group, await cluster.group_policies(group))
+        found = await cluster.group_policies(group)
+        epoch, state, plan = recovered(group, found)
         log.info("leading group %s from generation %d, epoch %d", group, plan.generation, epoch)
-        return cls(group, cluster, times, rules, monotonic, epoch, state, plan)
+        policies = [one for table in found.values() for one in table.policies]
+        last = max(policies, key=lambda one: one.age, default=GroupPolicy(group))
+        if not rules.maximum:
+            rules = replace(rules, maximum=last.maximum)
+        return cls(group, cluster, times, rules, monotonic, epoch, state, plan, last.pauses)
 
     @property
     def settled(self) -> bool:
@@ -147,6 +154,18 @@ class GroupLeader:
     def unused(self) -> bool:
         """Whether the group has had no members for a while."""
         return not self._candidates and self._monotonic() - self._idle_since > IDLE_SECONDS
+
+    def steer(self, maximum: int | None, pauses: list[PauseRule] | None) -> None:
+        """Change how many members have queues, and what rests; in force with the next step.
+
+        Kept by the brokers, as all of a policy. Raises `SettingsError` for a maximum out of range.
+        """
+        if maximum is not None:
+            self.rules = replace(self.rules, maximum=Rules.parse(maximum=maximum).maximum)
+        if pauses is not None:
+            self.pauses = pauses
+        self._unclaimed |= {one.queue.broker_name for one in self.plan.queues}
+        self._wake.set()
 
     # Members
 
@@ -256,6 +275,7 @@ class GroupLeader:
             members=[],
             maximum=self.rules.maximum,
             queues=self._grants(),
+            pauses=self.pauses,
         )
         await asyncio.gather(*(self._tell(name, policy, wanted) for name, wanted in by_broker.items()))
 
