@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import free_port
+from tests.support import free_port, run
+
+from sparrowmq.runtime.servers import Listening
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -37,6 +39,58 @@ def test_up_by_default(sparrow: Sparrow, started: list[tuple[Any, Any]]) -> None
     assert nameserver.kv_config_path == Path("sparrow-data/namesrv/kvConfig.json")
     assert (broker.listen_port, broker.bind_address, broker.broker_ip1) == (10911, "127.0.0.1", "127.0.0.1")
     assert broker.store_path_root_dir == Path("sparrow-data/store")
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would run beside the servers, given to `run_servers`."""
+    found: list[Any] = []
+    monkeypatch.setattr(
+        "sparrowmq.runtime.process.run_servers",
+        lambda nameserver, broker, ready, beside: found.append(beside),
+    )
+    return found
+
+
+LISTENING = Listening("127.0.0.1:5", "127.0.0.1:6", None)
+
+
+def test_up_has_a_coordinator_beside_it_or_not(
+    sparrow: Sparrow, beside: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[dict[str, str]] = []
+
+    async def keep_child(texts: dict[str, str], say: object, complain: object) -> None:
+        kept.append(texts)
+
+    monkeypatch.setattr("sparrowmq.runtime.coordinator.keep_child", keep_child)
+    monkeypatch.setenv("SPARROW_COORDINATOR_LEASE_TIME", "20000")
+    data = tmp_path / "new"
+    sparrow("up", "--data", str(data), "--coordinator-port", "0")
+    run(beside[0](LISTENING))
+    assert kept == [
+        {
+            "databaseUrl": f"sqlite:///{data}/coordinator.db",
+            "namesrvAddr": "127.0.0.1:5",
+            "leaseTime": "20000",
+            "listenPort": "0",
+        }
+    ]
+    assert data.is_dir()
+    sparrow("up", "--no-coordinator")
+    assert beside[1] is None
+    assert "listenPort=99999" in sparrow("up", "--coordinator-port", "99999", status=1).err
+
+
+def test_up_without_the_extra_says_so_in_one_line_and_runs_on(
+    sparrow: Sparrow, beside: list[Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrowmq.runtime.coordinator.PACKAGES", ("no_such_package",))
+    sparrow("up")
+    run(beside[0](LISTENING))
+    assert capsys.readouterr().out == (
+        "coordinator  not started; type: pip install 'sparrowmq[coordinator]'\n"
+    )
 
 
 def test_up_with_options(sparrow: Sparrow, started: list[tuple[Any, Any]], tmp_path: Path) -> None:

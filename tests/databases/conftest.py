@@ -20,14 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with servers.postgresql(tmp_path_factory.mktemp("postgresql")) as server:
+def postgresql() -> Iterator[Server]:
+    with servers.postgresql() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with servers.mariadb(tmp_path_factory.mktemp("mariadb")) as server:
+def mariadb() -> Iterator[Server]:
+    with servers.mariadb() as server:
         yield server
 
 

@@ -9,6 +9,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,9 +112,15 @@ def _running(
 
 
 @contextmanager
-def postgresql(home: Path) -> Iterator[Server]:
-    someone, data, port = _someone("postgres"), home / "data", free_port()
-    _give(home, someone)
+def postgresql() -> Iterator[Server]:
+    someone = _someone("postgres")
+    with _home(someone) as home, _postgresql(home, someone) as server:
+        yield server
+
+
+@contextmanager
+def _postgresql(home: Path, someone: dict[str, object]) -> Iterator[Server]:
+    data, port = home / "data", free_port()
     _run(
         [program("initdb"), "-D", str(data), "-U", "sparrow", "-A", "trust", "-E", "UTF8", "--no-sync"],
         home,
@@ -135,9 +142,15 @@ def postgresql(home: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def mariadb(home: Path) -> Iterator[Server]:
-    someone, data, port = _someone("mysql"), home / "data", free_port()
-    _give(home, someone)
+def mariadb() -> Iterator[Server]:
+    someone = _someone("mysql")
+    with _home(someone) as home, _mariadb(home, someone) as server:
+        yield server
+
+
+@contextmanager
+def _mariadb(home: Path, someone: dict[str, object]) -> Iterator[Server]:
+    data, port = home / "data", free_port()
     install = (f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db")
     _run([program("mariadb-install-db"), "--no-defaults", *install], home, someone)
     command = [
@@ -156,13 +169,13 @@ def mariadb(home: Path) -> Iterator[Server]:
         yield server
 
 
-def _give(home: Path, someone: dict[str, object]) -> None:
-    home.mkdir(parents=True, exist_ok=True)
-    if someone:
-        os.chown(home, int(str(someone["user"])), int(str(someone["group"])))
-        for folder in home.parents:  # pytest's directories are the test's user's alone
-            if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
-                folder.chmod(folder.stat().st_mode | 0o011)
+@contextmanager
+def _home(someone: dict[str, object]) -> Iterator[Path]:
+    """A directory the server's user may reach, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="sparrow-database-", ignore_cleanup_errors=True) as name:
+        if someone:
+            os.chown(name, int(str(someone["user"])), int(str(someone["group"])))
+        yield Path(name)
 
 
 def _run(command: list[str], home: Path, someone: dict[str, object]) -> None:
