@@ -194,3 +194,18 @@ def test_default_policies_are_marked() -> None:
             assert await admin.grants() == [AccessGrant("a", "*", ("All",), (), allow=False, default=True)]
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "remark"), [(1, "An system error occurred, please try again later."), (3, " not supported")]
+)
+def test_a_broker_that_has_no_users_is_asked_about(code: int, remark: str) -> None:
+    """Apache's brokers without access control answer with an error that names nothing."""
+
+    async def main() -> None:
+        async with fake_cluster("T") as cluster, aio.Admin(namesrv=cluster.namesrv) as admin:
+            cluster.broker.learn(RequestCode.AUTH_LIST_USER, lambda conn, c: answer(code, remark=remark))
+            with pytest.raises(BrokerError, match=r"Is access control on there \(authenticationEnabled"):
+                await admin.users()
+
+    run(main())

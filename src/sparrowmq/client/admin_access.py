@@ -19,12 +19,14 @@ from sparrowmq.protocol.bodies.access import (
     acls_from_json,
     users_from_json,
 )
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 
 _SECONDS: Final = 5.0
 _SUBJECT: Final = "User:"
 _CUSTOM: Final = "Custom"
+_NO_REASON: Final = "system error occurred"
+"""What Apache's brokers answer when they have no users to look at."""
 
 
 class AccessAdmin(AdminCalls):
@@ -187,6 +189,9 @@ class AccessAdmin(AdminCalls):
     async def _call(self, address: str, code: RequestCode, ext: dict[str, str], body: bytes) -> Command:
         request = Command(code, ext=dict(ext), body=body)
         answer = await self._running().remoting.call(address, request, _SECONDS)
+        said = answer.remark or ""
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or _NO_REASON in said:
+            answer.remark = f"{said.strip()} Is access control on there (authenticationEnabled, aclEnable)?"
         return check(answer, address, code)
 
 
