@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ from tests.spark.support import Topics
 from tests.support import until_sync
 
 import sparrowmq as mq
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import NoRouteError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark import MirrorSettings, Watch, dry_run_mirror, mirror, plan_mirror
 from sparrowmq.spark.offsets import Span
@@ -27,6 +27,7 @@ from sparrowmq.spark.pipelines.mirror_places import Piece, Places
 from sparrowmq.spark.pipelines.mirror_rows import BORN, CHAIN, ORIGIN, Origin
 from sparrowmq.spark.pipelines.mirror_sides import NAME_KEY, NAME_SPACE, Side
 from sparrowmq.spark.pipelines.mirror_state import MirrorError, MirrorState
+from sparrowmq.spark.pipelines.watch import TopicLag
 from sparrowmq.testing import LocalCluster
 
 HERE, THERE, THIRD = "here", "there", "third"
@@ -260,3 +261,35 @@ def test_what_a_queue_grew_by() -> None:
     assert pipeline._grown(places, 13, span).pieces == (Piece(10, 13, queue, 5),)
     assert pipeline._grown(places, 13, None).pieces == (Piece(10, 13),)
     assert pipeline._grown(places, 9, None) == Places(9)
+
+
+def test_a_look_that_fails_ends_nothing(
+    topics: Topics,
+    other: Topics,
+    topic: str,
+    settings: MirrorSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    home, watch = MirrorHome(settings.directory), Watch()
+    with home.locked():
+        job = pipeline._Job(cast(SparkSession, None), settings, home, watch)
+
+        async def away() -> list[TopicLag]:
+            raise NoRouteError("nobody is there")
+
+        monkeypatch.setattr(job, "_lags", away)
+        job.tick()
+        assert "nobody is there" in caplog.text
+        monkeypatch.undo()
+        job.tick()  # not yet again
+        assert watch.progress.topics is None
+        job.end()
+        assert watch.progress.topics == ()
+        assert len(other.producer.queues(topic)) == 4
+        topics.send(topic, 3)
+        job.end()
+    assert watch.progress.topics is not None
+    (lag,) = watch.progress.topics
+    assert (lag.topic, lag.messages) == (topic, 3)
+    assert lag.seconds is not None and lag.seconds >= 0

@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +44,8 @@ log = logging.getLogger("sparrowmq.spark")
 NAME: Final = "mirror"
 LAG_SECONDS: Final = 2.0
 """Seconds between two looks at what waits."""
+REST_FACTOR: Final = 10.0
+"""A look that takes long is followed by so many times its time without one."""
 OLDEST_MAX: Final = 64
 """Of so many queues that lag most the oldest waiting message is looked at."""
 AT_LEAST_ONCE: Final = "at least once"
@@ -156,7 +158,7 @@ class _Job:
     def begin(self) -> None:
         """Say what is promised; make topics; leave the clusters' names for other mirrors."""
         for side in (self._source, self._target):
-            _attempt(side)
+            _leave_name(side)
         found = reading.queues_of(self._settings.source_options)
         self._firsts = found.firsts if self._settings.start == EARLIEST else found.ends
         self._prepare(found.ends)
@@ -188,17 +190,28 @@ class _Job:
 
     def tick(self) -> None:
         """What is done now and then, with messages or without. Never raises what a cluster answers."""
-        now = monotonic()
         try:
-            if now >= self._next_lag:
-                self._next_lag = now + LAG_SECONDS
-                self._watch.topics(loop_thread().run(self._lags()))
-            if now >= self._next_groups:
-                self._next_groups = now + self._settings.groups_every
-                self._prepare(reading.queues_of(self._settings.source_options).ends)
-                loop_thread().run(self._mover.move(self._state))
+            if monotonic() >= self._next_lag:
+                self._next_lag = self._looked(LAG_SECONDS, self._look_at_lag)
+            if monotonic() >= self._next_groups:
+                self._next_groups = self._looked(self._settings.groups_every, self._look_at_groups)
         except (SparrowError, TimeoutError) as error:
+            self._next_lag = self._next_groups = monotonic() + max(LAG_SECONDS, self._settings.groups_every)
             self._complaints.warn("mirror to %s: %r", self._target.name, error)
+
+    def _look_at_lag(self) -> None:
+        self._watch.topics(loop_thread().run(self._lags()))
+
+    def _look_at_groups(self) -> None:
+        self._prepare(reading.queues_of(self._settings.source_options).ends)
+        loop_thread().run(self._mover.move(self._state))
+
+    def _looked(self, pause: float, look: Callable[[], None]) -> float:
+        """Look, and say when to do so again: many queues are looked at less often."""
+        began = monotonic()
+        look()
+        took = monotonic() - began
+        return monotonic() + max(pause, took * REST_FACTOR)
 
     def end(self) -> None:
         """The last look at what waits and at groups."""
@@ -327,7 +340,7 @@ def _checked_sides(settings: MirrorSettings) -> tuple[Side, Side]:
     return sides
 
 
-def _attempt(side: Side) -> None:
+def _leave_name(side: Side) -> None:
     try:
         loop_thread().run(side.leave_name())
     except SparrowError as error:
