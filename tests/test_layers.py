@@ -25,13 +25,14 @@ ALLOWED: dict[str, frozenset[str]] = {
     "nameserver": frozenset({"core", "protocol", "transport"}),
     "broker": frozenset({"core", "protocol", "transport", "store"}),
     "client": frozenset({"core", "protocol", "transport"}),
-    "spark": frozenset({"core", "columnar", "public"}),
+    "plots": frozenset(),
+    "spark": frozenset({"core", "columnar", "plots", "public"}),
     "otel": frozenset({"public"}),
     "coordinator": frozenset({"core", "protocol", "transport", "public"}),
     "runtime": frozenset({"core", "nameserver", "broker", "transport", "store"}),
-    "cli": frozenset({"core", "public"}),
+    "cli": frozenset({"core", "plots", "public"}),
     "testing": frozenset({"core", "protocol", "transport", "store", "nameserver", "broker", "client"})
-    | frozenset({"columnar", "spark", "coordinator", "runtime", "cli", "public"}),
+    | frozenset({"columnar", "plots", "spark", "coordinator", "runtime", "cli", "public"}),
     "public": frozenset({"core", "client"}),
 }
 """What a package may import. `public` is what users write: `sparrowmq`, `sparrowmq.aio`."""
@@ -42,7 +43,7 @@ WHEN_RUN: dict[str, frozenset[str]] = {
 }
 """What a package may import inside functions only."""
 
-PURE = ("core", "protocol")
+PURE = ("core", "protocol", "plots")
 NOT_PURE = frozenset(
     {"asyncio", "socket", "threading", "selectors", "subprocess", "multiprocessing", "uvloop"}
 )

@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final
 
-from sparrowmq.cli.demo.charts import Axis, Line, line_chart
 from sparrowmq.cli.demo.reconcile import Verdict
 from sparrowmq.cli.demo.totals import Totals
-
-STYLES: Final = ("one", "two", "three", "four")
-
-CSS: Final = """
-:root {
-  color-scheme: light dark; --ink: #1c2430; --soft: #5b6878; --line: #d9dfe7; --page: #fff; --box: #f5f7fa;
-  --one: #2166c4; --two: #d1602b; --three: #2b8a4b; --four: #8a4bb8; --good: #1f7a3f; --bad: #b3261e;
-}
-@media (prefers-color-scheme: dark) { :root {
-  --ink: #e6ebf2; --soft: #9aa7b8; --line: #333d4a; --page: #12171e; --box: #1b222c;
-  --one: #6aa5f5; --two: #f0925f; --three: #63c788; --four: #c08ae8; --good: #63c788; --bad: #ff8a80;
-} }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); margin: 0 auto;
-  padding: 2rem 1.25rem; max-width: 920px; }
-h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
-p.lead { color: var(--soft); margin: .3rem 0 1.2rem; }
-.verdict { border-left: 5px solid; padding: .7rem 1rem; background: var(--box); }
-.verdict.good { border-color: var(--good); } .verdict.bad { border-color: var(--bad); }
-.verdict strong { display: block; } .verdict.good strong { color: var(--good); }
-.verdict.bad strong { color: var(--bad); }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; } .n { text-align: right; }
-svg { width: 100%; height: auto; } svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
-.end { text-anchor: end; } .mid { text-anchor: middle; } .grid { stroke: var(--line); }
-polyline { fill: none; stroke-width: 2.2; stroke-linejoin: round; } svg line { stroke-width: 2.2; }
-svg line.grid { stroke-width: 1; } circle { stroke: none; }
-""" + "".join(
-    f"polyline.{name}, line.{name} {{ stroke: var(--{name}); }} circle.{name} {{ fill: var(--{name}); }}\n"
-    for name in STYLES
-)
+from sparrowmq.plots.charts import Axis, Line, line_chart
+from sparrowmq.plots.page import STYLES, page, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +33,6 @@ class Run:
     verdict: Verdict
     summaries: int
     summaries_received: int
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    head = "".join(
-        f'<th class="{"n" if name.endswith("#") else ""}">{escape(name.rstrip("#"))}</th>' for name in columns
-    )
-    body = []
-    for row in rows:
-        cells = (
-            f'<td class="{"n" if name.endswith("#") else ""}">{escape(str(value))}</td>'
-            for name, value in zip(columns, row, strict=True)
-        )
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def _minutes(value: float) -> str:
@@ -115,7 +70,7 @@ def flow_chart(samples: Sequence[Sample]) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     faults = verdict.faults
-    rows = _table(
+    rows = table(
         ("", "flights#"),
         [
             ("in the source", _count(verdict.expected)),
@@ -136,14 +91,14 @@ def _verdict(verdict: Verdict) -> str:
 def render(run: Run) -> str:
     """The page."""
     totals = run.totals
-    origins = _table(
+    origins = table(
         ("origin", "flights#", "cancelled#", "mean delay#"),
         [
             (origin, _count(tally.flights), _count(tally.cancelled), f"{tally.mean_delay:+.1f} min")
             for origin, tally in totals.by_origin().items()
         ],
     )
-    routes = _table(
+    routes = table(
         ("from", "to", "mostly flown by", "flights#", "mean delay#"),
         [
             (
@@ -161,14 +116,11 @@ def render(run: Run) -> str:
         f"stream of {totals.batches} micro-batches; {run.summaries_received} of {run.summaries} summaries "
         "came back."
     )
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(run.title)}</title><style>{CSS}</style></head><body>
-<h1>{escape(run.title)}</h1><p class="lead">{escape(lead)}</p>
-{_verdict(run.verdict)}
-<h2>Departure delay by hour and origin</h2>{delay_chart(totals)}{origins}
-<h2>The ten worst routes</h2>{routes}
-<h2>Flights through the system, and lag over time</h2>{flow_chart(run.samples)}
-</body></html>
-"""
+    return page(
+        run.title,
+        lead,
+        _verdict(run.verdict),
+        f"<h2>Departure delay by hour and origin</h2>{delay_chart(totals)}{origins}",
+        f"<h2>The ten worst routes</h2>{routes}",
+        f"<h2>Flights through the system, and lag over time</h2>{flow_chart(run.samples)}",
+    )

@@ -1,4 +1,4 @@
-"""Line charts as SVG: axes, lines with a tooltip at each point, a legend. No scripts, no network."""
+"""Charts as SVG: lines with a tooltip at each point and a legend, and bars. No scripts, no network."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ RIGHT: Final = 16
 TOP: Final = 40
 BOTTOM: Final = 44
 TICKS: Final = 5
+BAR_NAMES_MAX: Final = 14
+"""Of more bars only every so many have their name below."""
 DOTS_MAX: Final = 60
 """Lines with more points than this are drawn without dots; their tooltips would overlap."""
 
@@ -26,6 +28,16 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: what stands below it, how high it is, and its CSS class; `tip` is its tooltip."""
+
+    name: str
+    value: float
+    style: str = "one"
+    tip: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +84,60 @@ def line_chart(title: str, lines: Sequence[Line], x_axis: Axis, y_axis: Axis) ->
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, True)}">']
     for value in _ticks(y_low, y_high, y_step):
-        _, y = place(x_low, value)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text class="tick end" x="{LEFT - 8}" y="{y + 4}">{escape(y_axis.text(value))}</text>')
+        parts += _grid(place(x_low, value)[1], y_axis.text(value))
     first = math.ceil(x_low / x_step) * x_step
     for value in _ticks(first, math.floor(x_high / x_step) * x_step, x_step):
         x, _ = place(value, y_low)
         parts.append(
             f'<text class="tick mid" x="{x}" y="{HEIGHT - BOTTOM + 18}">{escape(x_axis.text(value))}</text>'
         )
-    parts += _legend(lines)
-    parts.append(f'<text class="axis" x="{LEFT - 60}" y="{TOP - 14}">{escape(y_axis.title)}</text>')
-    parts.append(f'<text class="axis end" x="{WIDTH - RIGHT}" y="{HEIGHT - 8}">{escape(x_axis.title)}</text>')
+    parts += [*_legend(lines), *_titles(x_axis.title, y_axis.title)]
     for line in lines:
         parts += _draw(line, place, x_axis, y_axis)
     return "".join([*parts, "</svg>"])
+
+
+def bar_chart(title: str, bars: Sequence[Bar], x_title: str, y_axis: Axis) -> str:
+    """An SVG element with a bar for each value of 0 or more; an empty text when there is none."""
+    if not bars:
+        return ""
+    y_low, y_high, y_step = _bounds([bar.value for bar in bars])
+
+    def up(value: float) -> float:
+        return round(HEIGHT - BOTTOM - (value - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM), 1)
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, True)}">']
+    for value in _ticks(y_low, y_high, y_step):
+        parts += _grid(up(value), y_axis.text(value))
+    parts += _titles(x_title, y_axis.title)
+    room = (WIDTH - LEFT - RIGHT) / len(bars)
+    wide = min(room * 0.75, 60.0)
+    named = -(-len(bars) // BAR_NAMES_MAX)
+    for number, bar in enumerate(bars):
+        middle, top = LEFT + room * (number + 0.5), up(bar.value)
+        tip = bar.tip or f"{bar.name}: {y_axis.text(bar.value)}"
+        parts.append(
+            f'<rect class="{bar.style}" x="{middle - wide / 2:.1f}" y="{top}" width="{wide:.1f}" '
+            f'height="{max(0.0, up(0) - top):.1f}"><title>{escape(tip)}</title></rect>'
+        )
+        if number % named == 0:
+            place = f'x="{middle:.1f}" y="{HEIGHT - BOTTOM + 18}"'
+            parts.append(f'<text class="tick mid" {place}>{escape(bar.name)}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def _grid(y: float, text: str) -> list[str]:
+    return [
+        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>',
+        f'<text class="tick end" x="{LEFT - 8}" y="{y + 4}">{escape(text)}</text>',
+    ]
+
+
+def _titles(x_title: str, y_title: str) -> list[str]:
+    return [
+        f'<text class="axis" x="{LEFT - 60}" y="{TOP - 14}">{escape(y_title)}</text>',
+        f'<text class="axis end" x="{WIDTH - RIGHT}" y="{HEIGHT - 8}">{escape(x_title)}</text>',
+    ]
 
 
 def _legend(lines: Sequence[Line]) -> list[str]:

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.cli.demo.charts import DOTS_MAX, HEIGHT, WIDTH, Axis, Line, line_chart, nice_step
+from sparrowmq.plots.charts import (
+    BAR_NAMES_MAX,
+    DOTS_MAX,
+    HEIGHT,
+    WIDTH,
+    Axis,
+    Bar,
+    Line,
+    bar_chart,
+    line_chart,
+    nice_step,
+)
 
 X = Axis("x <axis>", lambda value: f"{value:g} s")
 Y = Axis("y & axis", lambda value: f"{value:g}")
@@ -73,3 +84,23 @@ def test_every_point_is_inside(values: list[tuple[float, float]]) -> None:
     for x, y in points(line_chart("", [Line("a", values, "one")], X, Y)):
         assert 0 <= x <= WIDTH
         assert 0 <= y <= HEIGHT
+
+
+def test_bars() -> None:
+    bars = [Bar("<a>", 2), Bar("b", 4, "two", "four & more"), Bar("c", 0)]
+    root = ElementTree.fromstring(bar_chart('"bars"', bars, "x", Y))
+    high = [float(bar.attrib["height"]) for bar in root.iter("rect")]
+    assert high[1] == pytest.approx(2 * high[0]) and high[2] == 0
+    assert [bar.attrib["class"] for bar in root.iter("rect")] == ["one", "two", "one"]
+    assert [node.text for node in root.iter("title")] == ["<a>: 2", "four & more", "c: 0"]
+    assert {"<a>", "b", "c", "x", "y & axis"} <= {node.text for node in root.iter("text")}
+    assert bar_chart("", [], "x", Y) == ""
+
+
+def test_many_bars_are_inside_and_some_are_named() -> None:
+    bars = [Bar(f"n{number}", number) for number in range(5 * BAR_NAMES_MAX)]
+    root = ElementTree.fromstring(bar_chart("", bars, "x", Y))
+    for bar in root.iter("rect"):
+        x, width, y = (float(bar.attrib[name]) for name in ("x", "width", "y"))
+        assert x >= 0 and x + width <= WIDTH and 0 <= y <= HEIGHT
+    assert sum((node.text or "").startswith("n") for node in root.iter("text")) == BAR_NAMES_MAX
