@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli import sql
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes import history, store
+from sparrowmq.cli.pipes import audit, history, report, store
 from sparrowmq.spark import ArchiveSettings, archive
 
 Command = Callable[..., str]
@@ -31,7 +32,7 @@ def command(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
     def shared(*_: Any) -> Iterator[SparkSession]:
         yield spark
 
-    for module in (history, store, sql):
+    for module in (audit, history, report, store, sql):
         monkeypatch.setattr(module, "session", shared)
 
     def run(*arguments: str, status: int = 0) -> str:
@@ -74,3 +75,30 @@ def test_archived_and_live_from_the_command_line(
     assert json.loads(command("sql", query, "--json")) == {"n": 9, "last": "m8"}
     assert json.loads(command("sql", query, "--archive", str(where), "--archive-only", "--json"))["n"] == 6
     assert "m8" in command("sql", query, "--archive", str(where))
+
+
+def test_an_audit_from_the_command_line(command: Command, topics: Topics, topic: str, tmp_path: Path) -> None:
+    topics.send(topic, 2)
+    ledger = tmp_path / "sent.csv"
+    now = int(time.time() * 1000)
+    ledger.write_text(f"topic,id,time\n{topic},k0,{now}\n{topic},k1,{now}\n")
+    where = tmp_path / "audit"
+    run = ["pipe", "audit", topic, "--to", str(where), "--ledger", str(ledger), "--match", "keys"]
+    run += ["--ledger-column", "time=time + 0", "--progress", "none"]
+    assert command(*run, "--dry-run") == "2 stored, 2 sent read; nothing is written\n"
+    assert not where.exists()
+    assert f"verdict: whole; {where}/verdict.json" in command(*run)
+    ledger.write_text(ledger.read_text() + f"{topic},k2,{now}\n")
+    value = json.loads(command(*run, "--json", status=1))
+    assert (value["verdict"], value["findings"]["kinds"]) == ("broken", {"lost": 1})
+    assert value == json.loads((where / "verdict.json").read_text())
+
+
+def test_a_report_from_the_command_line(command: Command, topics: Topics, topic: str, tmp_path: Path) -> None:
+    topics.send(topic, 3)
+    where = tmp_path / "report"
+    run = ("pipe", "report", topic, "--to", str(where), "--day", "today", "--progress", "none")
+    assert command(*run, "--dry-run") == "3 messages would be reported on; nothing is written\n"
+    assert command(*run).startswith("3 messages in 1 batches, ")
+    (page,) = where.glob("report-*.html")
+    assert topic in page.read_text()

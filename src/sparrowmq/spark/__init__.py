@@ -22,39 +22,62 @@ if TYPE_CHECKING:
         plan_archive,
         read_archive,
     )
+    from sparrowmq.spark.pipelines.audit import audit, dry_run_audit, plan_audit
+    from sparrowmq.spark.pipelines.audit_settings import AuditedGroup, AuditSettings
     from sparrowmq.spark.pipelines.history import HistorySettings, history, plan_history
     from sparrowmq.spark.pipelines.mirror import MirrorSettings, dry_run_mirror, mirror, plan_mirror
+    from sparrowmq.spark.pipelines.progress import take_snapshot
+    from sparrowmq.spark.pipelines.report import dry_run_report, plan_report, report
+    from sparrowmq.spark.pipelines.report_settings import ReportSettings
     from sparrowmq.spark.pipelines.sql import SqlSettings, sql
     from sparrowmq.spark.pipelines.steps import Plan
+    from sparrowmq.spark.pipelines.verdict import Verdict
     from sparrowmq.spark.pipelines.watch import Progress, Watch
 
 __all__ = [
     "ArchiveSettings",
+    "AuditSettings",
+    "AuditedGroup",
     "HistorySettings",
     "MirrorSettings",
     "Plan",
     "Progress",
+    "ReportSettings",
     "SqlSettings",
+    "Verdict",
     "Watch",
     "archive",
+    "audit",
     "backfill",
     "dry_run_archive",
+    "dry_run_audit",
     "dry_run_mirror",
+    "dry_run_report",
     "history",
     "mirror",
     "plan_archive",
+    "plan_audit",
     "plan_history",
     "plan_mirror",
+    "plan_report",
     "read_archive",
+    "report",
     "sql",
+    "take_snapshot",
 ]
 
 _HOMES: Final = {
     "archive": ("ArchiveSettings", "archive", "backfill", "dry_run_archive", "plan_archive", "read_archive"),
+    "audit": ("audit", "dry_run_audit", "plan_audit"),
+    "audit_settings": ("AuditSettings", "AuditedGroup"),
     "history": ("HistorySettings", "history", "plan_history"),
     "mirror": ("MirrorSettings", "dry_run_mirror", "mirror", "plan_mirror"),
+    "progress": ("take_snapshot",),
+    "report": ("dry_run_report", "plan_report", "report"),
+    "report_settings": ("ReportSettings",),
     "sql": ("SqlSettings", "sql"),
     "steps": ("Plan",),
+    "verdict": ("Verdict",),
     "watch": ("Progress", "Watch"),
 }
 """Which module of `pipelines` has which names."""

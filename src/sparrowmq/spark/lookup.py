@@ -14,6 +14,8 @@ from difflib import get_close_matches
 from time import monotonic
 from typing import Final, Protocol, TypeVar
 
+from sparrowmq.columnar.decode import decode
+from sparrowmq.columnar.schema import arrow_schema
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import NoRouteError, SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
@@ -39,6 +41,7 @@ Found = dict[MessageQueue, int]
 _PAUSE_MOST: Final = 5.0
 _SAMPLE_MESSAGES: Final = 32
 _SAMPLE_QUEUES: Final = 32
+_STORED_AT: Final = arrow_schema(("store_timestamp",))
 _CALLS_MAX: Final = 512
 """Questions on their way at once: a topic may have thousands of queues."""
 
@@ -331,6 +334,22 @@ class Lookup:
         )
         count = sum(answer.count for answer in answers)
         return sum(len(answer.buffer) for answer in answers) / count if count else None
+
+    async def store_times(self, places: Found) -> Found:
+        """When the first message at or after each offset was stored, epoch ms; queues that have none are left
+        out.
+        """
+        firsts = await self.firsts(places)
+
+        async def ask(queue: MessageQueue) -> int | None:
+            answer = await self._consumer.fetch_raw(
+                queue, max(places[queue], firsts[queue]), max_bytes=1, max_messages=1, expression="*"
+            )
+            if not answer.count:
+                return None
+            return int(decode(answer.buffer, _STORED_AT).column(0)[0].value) // 1000
+
+        return {queue: at for queue, at in (await _each(places, ask)).items() if at is not None}
 
     async def report(self, places: Found) -> None:
         """Store how far the group has read; what fails is logged."""

@@ -125,7 +125,9 @@ def test_stored_against_consumed(spark: SparkSession) -> None:
 
     listed = findings.of_group(found.withColumn("group", F.lit("g"))).collect()
     assert {row["group"] for row in listed} == {"g"} and tuple(listed[0].asDict()) == findings.COLUMNS
-    assert {row["id"]: row["detail"] for row in listed}["dead untraced"] == "dead letter"
+    details = {row["id"]: row["detail"] for row in listed}
+    assert (details["dead untraced"], details["begun"]) == ("dead letter", "no end is told")
+    assert details["failed"] is None
     soon = Window(since=1000, until=2000, now=1700, margin=100, late=300)
     undecided = kinds(findings.stored_against_consumed(held, consumed, None, soon))
     assert [undecided[name] for name in ("missed", "failed", "begun", "well")] == [["undecided"]] * 3 + [[]]

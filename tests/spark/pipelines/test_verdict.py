@@ -136,6 +136,8 @@ def test_as_json_and_as_text() -> None:
     assert "BROKEN: every message that was acknowledged is stored (1,200)" in lines
     assert "not judged: every message reached group g: no traces" in lines
     assert lines[-1] == "undecided yet: 2"
+    some = verdict(made(groups=[GroupResult("g", True, {Kind.LATE: 7})]))
+    assert some.lines()[-1] == "allowed: no message came late to group g (7)"
 
 
 def test_allowed() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from sparrowmq.cli.pipes import archive, history, mirror, store
+from sparrowmq.cli.pipes import archive, audit, history, mirror, report, store
 
 app = typer.Typer(
-    help="Pipelines on Spark: archive and mirror topics, read archives and stores.", no_args_is_help=True
+    help="Pipelines on Spark: archive and mirror topics, read archives and stores, audit, report.",
+    no_args_is_help=True,
 )
 app.command("archive")(archive.archive)
+app.command("audit")(audit.audit)
 app.command("history")(history.history)
 app.command("mirror")(mirror.mirror)
+app.command("report")(report.report)
 app.command("store")(store.store)

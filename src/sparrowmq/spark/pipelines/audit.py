@@ -14,8 +14,8 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.core.errors import NoRouteError
-from sparrowmq.spark.pipelines import findings, stored
+from sparrowmq.core.errors import NoRouteError, SettingsError
+from sparrowmq.spark.pipelines import findings, homes, stored
 from sparrowmq.spark.pipelines.audit_settings import AuditedGroup, AuditSettings
 from sparrowmq.spark.pipelines.audit_sides import Sides
 from sparrowmq.spark.pipelines.queries import plain_errors
@@ -103,17 +103,16 @@ def audit(
     """
     watch = watch or Watch()
     watch.begin(NAME)
-    directory = Path(settings.directory).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / VERDICT_FILE).unlink(missing_ok=True)
+    directory = homes.directory(settings.directory, "audit")
     waiting = plan_audit(settings, now).rows or 0
     watch.waiting(waiting)
     with plain_errors(), ExitStack() as stack:
+        stack.enter_context(homes.locked(directory, "audit", SettingsError))
+        (directory / VERDICT_FILE).unlink(missing_ok=True)
         sides = Sides(spark, settings, watch, int(now() * 1000), stack, waiting)
         verdict = _judge(sides, directory / FINDINGS)
-    staged = directory / f"{VERDICT_FILE}.new"
-    staged.write_text(json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n")
-    staged.rename(directory / VERDICT_FILE)
+        text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
+        homes.replace_file(directory / VERDICT_FILE, f"{text}\n")
     watch.waiting(0)
     return verdict
 

@@ -138,6 +138,7 @@ def stored_against_consumed(
     calls = consumed.groupBy("id").agg(
         F.count_if(F.col("ok")).alias("successes"),
         F.count("*").alias("calls"),
+        F.count("ok").alias("ends"),
         F.min(F.when(F.col("ok"), F.col("at"))).alias("consumed_at"),
     )
     found = stored.where("judged").join(calls, "id", "left")
@@ -152,7 +153,7 @@ def stored_against_consumed(
     return found.select(
         "*",
         done.alias("done"),
-        F.when(letters, "dead letter").alias("detail"),
+        F.when(letters, "dead letter").when(F.col("ends") == 0, "no end is told").alias("detail"),
         _some(
             F.when(untold & recent, Kind.UNDECIDED.value),
             F.when(untold & ~recent & (calls_made == 0), Kind.MISSED.value),

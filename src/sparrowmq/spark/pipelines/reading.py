@@ -55,6 +55,12 @@ def queues_of(options: Mapping[str, str]) -> Waiting:
     return Driver(parsed)(lambda lookup: lookup.patiently(lambda: ask(lookup)), ASK_SECONDS)
 
 
+def store_times(options: Mapping[str, str], places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    """When the first message at or after each offset was stored, epoch ms; without one there is no entry."""
+    driver = Driver(ReadOptions.parse(options, None))
+    return driver(lambda lookup: lookup.patiently(lambda: lookup.store_times(dict(places))), ASK_SECONDS)
+
+
 def report(options: Mapping[str, str], group: str, ends: Mapping[MessageQueue, int]) -> None:
     """Tell the brokers that `group` has done everything before `ends`; what fails is logged, never raised."""
     parsed = ReadOptions.parse({**options, "groupId": group}, None)

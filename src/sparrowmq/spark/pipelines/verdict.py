@@ -142,7 +142,8 @@ class Verdict:
             if promise.holds is None:
                 found.append(f"not judged: {promise.text}: {promise.doubts[0]}")
             elif promise.found or promise.allowed != NO_LIMIT:
-                word = "holds" if promise.holds else "BROKEN"
+                allowed = "allowed" if promise.found else "holds"
+                word = allowed if promise.holds else "BROKEN"
                 found.append(f"{word}: {promise.text}" + (f" ({promise.found:,})" if promise.found else ""))
         if undecided := self.found.get(Kind.UNDECIDED, 0):
             found.append(f"undecided yet: {undecided:,}")

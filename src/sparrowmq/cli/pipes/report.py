@@ -1,0 +1,120 @@
+"""`sparrow pipe report`: days of topics and groups as tables and pages."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
+from sparrowmq.cli.pipes.common import (
+    DEFAULT_MASTER,
+    Conf,
+    DryRun,
+    Master,
+    MetricsAt,
+    Run,
+    Show,
+    ShowAs,
+    ShowPlan,
+    SourceOptions,
+    need_spark,
+    pairs,
+    run_pipeline,
+    session,
+    show_plan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparrowmq.spark.pipelines.watch import Progress, Watch
+
+
+def report(
+    topics: Annotated[list[str], typer.Argument(help="Topics.")],
+    to: Annotated[Path, typer.Option("--to", help="Where tables, pages and snapshots go.")] = Path("report"),
+    day: Annotated[
+        str, typer.Option(metavar="DATE", help="The last day: a date, today or yesterday.")
+    ] = "yesterday",
+    days: Annotated[int, typer.Option(help="How many days.")] = 1,
+    zone: Annotated[str, typer.Option(help="The time zone of the days, such as Europe/Berlin.")] = "UTC",
+    group: Annotated[
+        list[str] | None,
+        typer.Option(help="A consumer group; may be repeated. Without any: all groups of the topics."),
+    ] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="An archive to look into, beside the live log.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Whether the cluster is asked.")] = True,
+    top: Annotated[int, typer.Option(help="How many keys, tags and producers are listed.")] = 10,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Report on days of which messages may have been deleted, too.")
+    ] = False,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Only note where the groups are now; starts no Spark.")
+    ] = False,
+    namesrv: Namesrv = None,
+    master: Master = DEFAULT_MASTER,
+    conf: Conf = None,
+    options: SourceOptions = None,
+    plan: ShowPlan = False,
+    dry_run: DryRun = False,
+    show: ShowAs = Show.BAR,
+    metrics: MetricsAt = None,
+    as_json: AsJson = False,
+) -> None:
+    """Report on whole days: messages, sizes, hours, queues, keys, producers, groups and their lag."""
+    need_spark()
+    from sparrowmq.spark.pipelines import progress
+    from sparrowmq.spark.pipelines import report as pipeline
+    from sparrowmq.spark.pipelines.report_settings import ReportSettings
+
+    settings = ReportSettings(
+        directory=to,
+        topics=tuple(topics),
+        groups=tuple(group or ()),
+        day=date_of(day, zone),
+        days=days,
+        zone=zone,
+        name_server=namesrv_or_default(namesrv),
+        archive=archive,
+        live=live,
+        top=top,
+        partial=partial,
+        options=pairs(options, "--option"),
+    )
+    if snapshot:
+        print(progress.take_snapshot(settings, time()))
+        return
+    if plan:
+        show_plan(pipeline.plan_report(settings), as_json)
+        return
+    if dry_run:
+        with session("report", master, conf or ()) as spark:
+            count = pipeline.dry_run_report(spark, settings)
+        print(f"{count:,} messages would be reported on; nothing is written")
+        return
+
+    def work(spark: SparkSession, watch: Watch) -> Progress:
+        return pipeline.report(spark, settings, watch)
+
+    run_pipeline("report", Run(master, conf or (), show, metrics), work)
+
+
+def date_of(text: str, zone: str) -> date | None:
+    """A date, `today`, or None for `yesterday`, which is the pipeline's default. Raises `UsageError`."""
+    if text == "yesterday":
+        return None
+    if text == "today":
+        from sparrowmq.spark.pipelines.report_settings import Day, ReportSettings
+
+        ReportSettings(directory="", topics=("-",), zone=zone)  # says what is wrong with the zone
+        return Day.of(time(), zone).date
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--day {text!r}: give a date such as 2026-11-21, today or yesterday") from None
