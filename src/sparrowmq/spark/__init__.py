@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.progress import take_snapshot
     from sparrowmq.spark.pipelines.report import dry_run_report, plan_report, report
     from sparrowmq.spark.pipelines.report_settings import ReportSettings
+    from sparrowmq.spark.pipelines.replay import ReplaySettings, dry_run_replay, plan_replay, replay
     from sparrowmq.spark.pipelines.sql import SqlSettings, sql
     from sparrowmq.spark.pipelines.steps import Plan
     from sparrowmq.spark.pipelines.verdict import Verdict
@@ -43,6 +44,7 @@ __all__ = [
     "Plan",
     "Progress",
     "ReportSettings",
+    "ReplaySettings",
     "SqlSettings",
     "Verdict",
     "Watch",
@@ -53,6 +55,7 @@ __all__ = [
     "dry_run_audit",
     "dry_run_mirror",
     "dry_run_report",
+    "dry_run_replay",
     "history",
     "mirror",
     "plan_archive",
@@ -62,6 +65,9 @@ __all__ = [
     "plan_report",
     "read_archive",
     "report",
+    "plan_replay",
+    "read_archive",
+    "replay",
     "sql",
     "take_snapshot",
 ]
@@ -75,6 +81,7 @@ _HOMES: Final = {
     "progress": ("take_snapshot",),
     "report": ("dry_run_report", "plan_report", "report"),
     "report_settings": ("ReportSettings",),
+    "replay": ("ReplaySettings", "dry_run_replay", "plan_replay", "replay"),
     "sql": ("SqlSettings", "sql"),
     "steps": ("Plan",),
     "verdict": ("Verdict",),

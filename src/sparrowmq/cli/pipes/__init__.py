@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from sparrowmq.cli.pipes import archive, audit, history, mirror, report, store
+from sparrowmq.cli.pipes import archive, audit, history, mirror, replay, report, store
 
 app = typer.Typer(
-    help="Pipelines on Spark: archive and mirror topics, read archives and stores, audit, report.",
+    help="Pipelines on Spark: archive, mirror and replay topics, read archives and stores, audit, report.",
     no_args_is_help=True,
 )
 app.command("archive")(archive.archive)
 app.command("audit")(audit.audit)
 app.command("history")(history.history)
 app.command("mirror")(mirror.mirror)
+app.command("replay")(replay.replay)
 app.command("report")(report.report)
 app.command("store")(store.store)

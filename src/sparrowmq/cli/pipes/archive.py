@@ -18,7 +18,9 @@ from sparrowmq.cli.pipes.common import (
     Show,
     ShowAs,
     ShowPlan,
+    Since,
     SourceOptions,
+    Until,
     millis,
     need_spark,
     pairs,
@@ -33,12 +35,16 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.watch import Progress, Watch
 
 
-Directory = Annotated[
+Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
+To = Annotated[
     Path,
     typer.Option("--to", help="The archive's directory; all of Spark's machines see it under this name."),
 ]
+Pattern = Annotated[str, typer.Option(help="A regular expression that whole topic names match.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")]
 Every = Annotated[float, typer.Option(help="With --follow: seconds between the starts of batches.")]
 Start = Annotated[str, typer.Option(help="earliest or latest: where queues begin that are new to it.")]
+BatchRows = Annotated[int, typer.Option(help="Messages of one batch at most.")]
 Columns = Annotated[str | None, typer.Option(help="The source's columns to keep, joined with commas.")]
 Select = Annotated[
     list[str] | None,
@@ -50,10 +56,6 @@ CompactBatches = Annotated[
 Backfill = Annotated[
     bool, typer.Option("--backfill", help="Archive what is stored but missing before the archive's end.")
 ]
-Since = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="With --backfill: stored at or after, such as 2026-11-21T08:00."),
-]
 Group = Annotated[
     str, typer.Option(help="A consumer group whose offsets follow the archive; its lag is the archive's.")
 ]
@@ -64,19 +66,19 @@ HoldHours = Annotated[
 
 
 def archive(
-    topics: Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")] = None,
-    to: Directory = Path("archive"),
-    pattern: Annotated[str, typer.Option(help="A regular expression that whole topic names match.")] = "",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
+    topics: Topics = None,
+    to: To = Path("archive"),
+    pattern: Pattern = "",
+    follow: Follow = False,
     every: Every = 60.0,
     start: Start = "earliest",
-    batch_rows: Annotated[int, typer.Option(help="Messages of one batch at most.")] = 1_000_000,
+    batch_rows: BatchRows = 1_000_000,
     columns: Columns = None,
     select: Select = None,
     compact_batches: CompactBatches = 32,
     backfill: Backfill = False,
     since: Since = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="With --backfill: stored before.")] = None,
+    until: Until = None,
     group: Group = "",
     hold_hours: HoldHours = 0,
     namesrv: Namesrv = None,
@@ -116,10 +118,8 @@ def archive(
         return
     if dry_run:
         with session("archive", master, conf or ()) as spark:
-            print(
-                f"{pipeline.dry_run_archive(spark, settings):,} messages would be archived; nothing is "
-                f"written"
-            )
+            count = pipeline.dry_run_archive(spark, settings)
+            print(f"{count:,} messages would be archived; nothing is written")
         return
 
     def work(spark: SparkSession, watch: Watch) -> Progress:

@@ -62,6 +62,14 @@ MetricsAt = Annotated[
     str | None,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve the progress for Prometheus meanwhile."),
 ]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Stored at or after, such as 2026-11-21T08:00."),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before.")]
+OutTo = Annotated[
+    Path | None, typer.Option("--to", help="Write the messages to Parquet there; it must not exist.")
+]
 DEFAULT_MASTER: Final = "local[2]"
 
 
@@ -130,6 +138,18 @@ def show_topics(frame: DataFrame, as_json: bool) -> None:
         return
     columns = ("topic", "messages", "bytes", "first", "last")
     print_table(columns, [[row[name] for name in columns] for row in found], right=("messages", "bytes"))
+
+
+def check_new(to: Path | None) -> None:
+    """Raise `UsageError` for an `OutTo` that exists."""
+    if to is not None and to.exists():
+        raise UsageError(f"{to} exists; give another place or remove it")
+
+
+def write_out(frame: DataFrame, to: Path) -> None:
+    """Write a table to Parquet, and say how many messages are there."""
+    frame.write.parquet(str(to))
+    print(f"{frame.sparkSession.read.parquet(str(to)).count():,} messages are in {to}")
 
 
 class Bars:

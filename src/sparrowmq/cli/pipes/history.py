@@ -7,19 +7,24 @@ from typing import Annotated
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
+from sparrowmq.cli.common import AsJson, Namesrv, namesrv_or_default
 from sparrowmq.cli.pipes.common import (
     DEFAULT_MASTER,
     Conf,
     Master,
+    OutTo,
     ShowPlan,
+    Since,
     SourceOptions,
+    Until,
+    check_new,
     millis,
     need_spark,
     pairs,
     session,
     show_plan,
     show_topics,
+    write_out,
 )
 
 
@@ -28,13 +33,9 @@ def history(
     topics: Annotated[
         list[str] | None, typer.Argument(help="Topics; without any, all that are archived.")
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="Write the messages to Parquet there; it must not exist.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stored at or after, such as 2026-11-21T08:00.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored before.")] = None,
+    to: OutTo = None,
+    since: Since = None,
+    until: Until = None,
     namesrv: Namesrv = None,
     master: Master = DEFAULT_MASTER,
     conf: Conf = None,
@@ -54,8 +55,7 @@ def history(
         until=millis(until),
         options=pairs(options, "--option"),
     )
-    if to is not None and to.exists():
-        raise UsageError(f"{to} exists; give another place or remove it")
+    check_new(to)
     if plan:
         show_plan(pipeline.plan_history(settings), as_json)
         return
@@ -65,5 +65,4 @@ def history(
         if to is None:
             show_topics(frame, as_json)
         else:
-            frame.write.parquet(str(to))
-            print(f"{spark.read.parquet(str(to)).count():,} messages are in {to}")
+            write_out(frame, to)

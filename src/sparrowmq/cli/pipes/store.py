@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.common import AsJson, UsageError
+from sparrowmq.cli.common import AsJson
 from sparrowmq.cli.pipes.common import (
     DEFAULT_MASTER,
     Conf,
     Master,
+    OutTo,
     SourceOptions,
+    check_new,
     need_spark,
     pairs,
     session,
     show_topics,
+    write_out,
 )
 
 if TYPE_CHECKING:
@@ -28,9 +31,7 @@ def store(
     topics: Annotated[
         list[str] | None, typer.Argument(help="Topics; without any, all that is stored.")
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="Write the messages to Parquet there; it must not exist.")
-    ] = None,
+    to: OutTo = None,
     skip_damaged: Annotated[
         bool, typer.Option("--skip-damaged", help="Go on after damaged records, with a warning.")
     ] = False,
@@ -50,20 +51,14 @@ def store(
     if skip_damaged:
         given["damagedRecords"] = "skip"
     log_files(ReadOptions.parse(given, "batch").store)  # says what is wrong before Spark starts
-    if to is not None and to.exists():
-        raise UsageError(f"{to} exists; give another place or remove it")
+    check_new(to)
     with session("store", master, conf or ()) as spark:
         if to is None:
             show_topics(_load(spark, given, "topic string, body binary, store_timestamp timestamp"), as_json)
         else:
-            _load(spark, given, None).write.parquet(str(to))
-            print(f"{_rows(spark, to):,} messages are in {to}")
+            write_out(_load(spark, given, None), to)
 
 
 def _load(spark: SparkSession, options: dict[str, str], schema: str | None) -> DataFrame:
     reader = spark.read.format("rocketmq").options(**options)
     return (reader.schema(schema) if schema else reader).load()
-
-
-def _rows(spark: SparkSession, where: Path) -> int:
-    return int(spark.read.parquet(str(where)).count())

@@ -1,0 +1,187 @@
+"""`sparrow pipe replay`: messages of topics, archives and dead letters to a topic again."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
+from sparrowmq.cli.pipes.common import (
+    DEFAULT_MASTER,
+    Conf,
+    DryRun,
+    Master,
+    MetricsAt,
+    Run,
+    Show,
+    ShowAs,
+    ShowPlan,
+    Since,
+    SourceOptions,
+    Until,
+    millis,
+    need_spark,
+    pairs,
+    run_pipeline,
+    session,
+    show_plan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparrowmq.spark.offsets import Span
+    from sparrowmq.spark.pipelines.watch import Progress, Watch
+
+Topics = Annotated[
+    list[str] | None, typer.Argument(help="Topics to read; with --archive and none, all that it has.")
+]
+To = Annotated[
+    str, typer.Option("--to", help="The topic to send to; {topic} in it is the one a message comes from.")
+]
+Home = Annotated[
+    Path, typer.Option("--home", help="The replay's directory: one that was stopped or killed goes on there.")
+]
+Archive = Annotated[
+    Path | None, typer.Option("--archive", metavar="DIR", help="Read an archive, not the live log.")
+]
+DeadLetters = Annotated[
+    str, typer.Option("--dead-letters", metavar="GROUP", help="Read a consumer group's dead letters.")
+]
+Ranges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="QUEUE=FIRST-END",
+        help="Only offsets from FIRST to before END of Orders/broker-a/0; may be repeated.",
+    ),
+]
+ToNamesrv = Annotated[
+    str | None,
+    typer.Option("--to-namesrv", metavar="HOST:PORT", help="Name servers of another cluster to send to."),
+]
+ToOptions = Annotated[
+    list[str] | None,
+    typer.Option("--to-option", metavar="NAME=VALUE", help="An option of the sink; may be repeated."),
+]
+Tags = Annotated[str, typer.Option(help="Only messages with these tags: 'created || paid'.")]
+Sql92 = Annotated[str, typer.Option(help="Only messages whose properties this condition holds for.")]
+Where = Annotated[
+    str, typer.Option(metavar="SQL", help="Only messages this holds for; text is the body as text.")
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=SQL",
+        help="Send this expression's value as body, tags, keys, properties or sharding_key; may be repeated.",
+    ),
+]
+KeepIds = Annotated[
+    bool, typer.Option("--keep-ids", help="Send the messages' own unique ids instead of new ones.")
+]
+Spread = Annotated[
+    bool, typer.Option("--spread", help="Spread over all queues, without order; else queue by queue.")
+]
+NoMark = Annotated[
+    bool, typer.Option("--no-mark", help="Without the properties SPARROW_REPLAY and SPARROW_ORIGIN.")
+]
+Rate = Annotated[int | None, typer.Option(help="Messages a second at most.")]
+BatchRows = Annotated[int, typer.Option(help="Messages of a part at most.")]
+Tasks = Annotated[int, typer.Option(help="Tasks that send at once; one with --rate.")]
+
+_RANGE = re.compile(r"(?P<topic>[^/=]+)/(?P<broker>[^/=]+)/(?P<queue>\d+)=(?P<first>\d+)-(?P<end>\d+)")
+
+
+def replay(
+    topics: Topics = None,
+    to: To = "",
+    home: Home = Path("replay"),
+    archive: Archive = None,
+    dead_letters: DeadLetters = "",
+    ranges: Ranges = None,
+    since: Since = None,
+    until: Until = None,
+    namesrv: Namesrv = None,
+    to_namesrv: ToNamesrv = None,
+    tags: Tags = "",
+    sql92: Sql92 = "",
+    where: Where = "",
+    values: Values = None,
+    keep_ids: KeepIds = False,
+    spread: Spread = False,
+    no_mark: NoMark = False,
+    rate: Rate = None,
+    batch_rows: BatchRows = 100_000,
+    tasks: Tasks = 2,
+    options: SourceOptions = None,
+    to_options: ToOptions = None,
+    master: Master = DEFAULT_MASTER,
+    conf: Conf = None,
+    plan: ShowPlan = False,
+    dry_run: DryRun = False,
+    show: ShowAs = Show.BAR,
+    metrics: MetricsAt = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send stored messages to a topic again: filtered, changed, at a rate, none twice when restarted."""
+    need_spark()
+    from sparrowmq.spark.pipelines import replay as pipeline
+
+    settings = pipeline.ReplaySettings(
+        home=home,
+        to=to,
+        topics=tuple(topics or ()),
+        archive=archive,
+        dead_letters_of=dead_letters,
+        ranges=tuple(map(span, ranges or ())),
+        since=millis(since),
+        until=millis(until),
+        name_server=namesrv_or_default(namesrv),
+        to_name_server=to_namesrv or "",
+        tags=tags,
+        sql92=sql92,
+        where=where,
+        values=pairs(values, "--set"),
+        ids="keep" if keep_ids else "renew",
+        keep_order=not spread,
+        mark=not no_mark,
+        rate=rate,
+        batch_rows=batch_rows,
+        tasks=tasks,
+        options=pairs(options, "--option"),
+        to_options=pairs(to_options, "--to-option"),
+    )
+    if plan:
+        show_plan(pipeline.plan_replay(settings), as_json)
+        return
+    lines = pipeline.promises(settings)  # says what is wrong before Spark starts
+    if dry_run:
+        with session("replay", master, conf or ()) as spark:
+            print(f"{pipeline.dry_run_replay(spark, settings):,} messages would be sent; nothing is sent")
+        return
+    for line in lines:
+        print(line, file=sys.stderr)
+
+    def work(spark: SparkSession, watch: Watch) -> Progress:
+        return pipeline.replay(spark, settings, watch)
+
+    run_pipeline("replay", Run(master, conf or (), show, metrics), work)
+
+
+def span(text: str) -> Span:
+    """The offsets that `--range` names. Raises `UsageError`."""
+    from sparrowmq.core.message import MessageQueue
+    from sparrowmq.spark.offsets import Span
+
+    found = _RANGE.fullmatch(text)
+    if found is None or int(found["first"]) >= int(found["end"]):
+        raise UsageError(
+            f"--range {text!r}: give TOPIC/BROKER/QUEUE=FIRST-END, such as Orders/broker-a/0=100-200"
+        )
+    queue = MessageQueue(found["topic"], found["broker"], int(found["queue"]))
+    return Span(queue, int(found["first"]), int(found["end"]))

@@ -1,0 +1,193 @@
+"""What a replay sends: the rows of a part, narrowed, changed, and cleaned of their first journey."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrowmq.columnar.encode import PROPERTY_SHARDING_KEY
+from sparrowmq.columnar.schema import DEFAULT_COLUMNS
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import SYSTEM_PROPERTIES, MessageQueue
+from sparrowmq.spark.pipelines import reading
+from sparrowmq.spark.pipelines.archive import read_units
+from sparrowmq.spark.pipelines.archive_home import ArchiveHome, ddl, directory, read_ledger, unit_name
+from sparrowmq.spark.pipelines.queries import explain
+from sparrowmq.spark.pipelines.replay_home import Part, Replay, ReplayError
+from sparrowmq.spark.schema import SOURCE_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from sparrowmq.spark.pipelines.replay import ReplaySettings
+
+MARK_REPLAY: Final = "SPARROW_REPLAY"
+"""Property of replayed messages: which replay sent it."""
+MARK_ORIGIN: Final = "SPARROW_ORIGIN"
+"""Property of replayed messages: topic/broker/queue/offset it was read from."""
+TEXT: Final = "text"
+"""A column for conditions and expressions: the body as text."""
+DEFAULTS: Final[Mapping[str, str]] = {
+    "body": "body",
+    "tags": "tags",
+    "keys": "keys",
+    "properties": "properties",
+    "sharding_key": f"properties['{PROPERTY_SHARDING_KEY}']",
+}
+"""What is sent, as expressions over the source's columns."""
+_TYPES: Final = dict.fromkeys(("tags", "keys", "sharding_key"), "string") | {
+    "properties": "map<string,string>"
+}
+_PLACE: Final = "_place"
+_PLACES: Final = "map<string, struct<first: bigint, end: bigint, broker: string, queue: int>>"
+_CLOCK: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(")
+_OFF: Final = (*SYSTEM_PROPERTIES, MARK_REPLAY, MARK_ORIGIN)
+
+
+def part_rows(
+    spark: SparkSession, settings: ReplaySettings, options: Mapping[str, str], replay: Replay, part: Part
+) -> DataFrame:
+    """The rows of a part as the sink takes them, the same in the same order each time.
+
+    `options` are the source's. Raises `ReplayError` for columns that an archive lacks, `SettingsError` for
+    wrong expressions, and for those whose values are others each time.
+    """
+    from pyspark.sql import functions as F
+
+    frame = _live(spark, options, part) if settings.archive is None else _archived(spark, settings, part)
+    key = F.concat_ws("/", "broker", "queue_id")
+    places = F.from_json(F.lit(_places(replay, part)), _PLACES)
+    frame = frame.withColumn(TEXT, frame["body"].cast("string")).withColumn(_PLACE, places[key])
+    frame = _narrowed(frame, settings)
+    if settings.archive is not None:
+        # Files are merged now and then: only the queues' own order is the same every time.
+        frame = frame.where(f"queue_offset >= {_PLACE}.first and queue_offset < {_PLACE}.end")
+        frame = frame.repartition(part.tasks, "broker", "queue_id")
+        frame = frame.sortWithinPartitions("broker", "queue_id", "queue_offset")
+    return _sent(frame, settings, replay)
+
+
+def check_reproducible(frame: DataFrame) -> None:
+    """Raise `SettingsError` for rows that would be others in a further try: then it could not be told which
+    are sent. Over Spark Connect nothing is known of it.
+    """
+    java: Any = getattr(frame, "_jdf", None)
+    if java is None:
+        return
+    plan = java.queryExecution().analyzed()
+    clock = _CLOCK.search(str(plan.toString()))
+    if clock is not None or not plan.deterministic():
+        what = f"{clock[1]}()" if clock is not None else "an expression"
+        raise SettingsError(
+            f"{what} in where or values gives another value each time, so that a restart could not tell what "
+            "was sent; give a constant, or an expression of the message's columns"
+        )
+
+
+def _live(spark: SparkSession, options: Mapping[str, str], part: Part) -> DataFrame:
+    chosen = {**reading.assigned(options, part.spans), "maxPartitions": str(part.tasks)}
+    return reading.batch(spark, chosen, ddl({name: SOURCE_COLUMNS[name] for name in DEFAULT_COLUMNS}))
+
+
+def _archived(spark: SparkSession, settings: ReplaySettings, part: Part) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    assert settings.archive is not None
+    generation = ArchiveHome(directory(settings.archive)).current()
+    ledger = read_ledger(generation)
+    wanted = {span.queue: span for span in part.spans}
+    paths: list[Path] = []
+    for unit in ledger.units:
+        near = ((span, wanted[span.queue]) for span in unit.spans if span.queue in wanted)
+        if any(span.start < mine.end and mine.start < span.end for span, mine in near):
+            paths.append(generation / unit_name(unit.number))
+    frame = read_units(spark, generation, paths or [generation], ledger.columns)
+    frame = frame.where(frame["topic"] == part.topic)
+    if "body" not in frame.columns:
+        raise ReplayError(f"archive {settings.archive} has no column body: there is nothing to send")
+    for name in ("tags", "keys", "properties", "msg_id"):
+        if name in frame.columns:
+            continue
+        if name not in settings.values and (name != "msg_id" or settings.ids == "keep"):
+            way = "renew ids" if name == "msg_id" else f"give a value for it, such as {name}=null"
+            raise ReplayError(f"archive {settings.archive} has no column {name}; {way} to send without it")
+        frame = frame.withColumn(name, F.lit(None).cast(SOURCE_COLUMNS[name]))
+    tags = [tag.strip() for tag in settings.tags.split("||") if tag.strip() not in ("", "*")]
+    return frame.where(frame["tags"].isin(*tags)) if tags else frame
+
+
+def _places(replay: Replay, part: Part) -> str:
+    """For each queue of the part the offsets that belong to it, and the queue they go to."""
+    targets = replay.targets[part.topic]
+    numbers = {queue: number for number, queue in enumerate(sources(replay, part.topic))}
+    found = {}
+    for span in part.spans:
+        to = targets[numbers[span.queue] % len(targets)]
+        found[f"{span.queue.broker_name}/{span.queue.queue_id}"] = {
+            "first": span.start,
+            "end": span.end,
+            "broker": to.broker_name,
+            "queue": to.queue_id,
+        }
+    return json.dumps(found)
+
+
+def sources(replay: Replay, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that are replayed, sorted: the first goes to the target's first, and so on."""
+    return sorted({span.queue for span in replay.spans if span.queue.topic == topic})
+
+
+def _narrowed(frame: DataFrame, settings: ReplaySettings) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    stored = frame["store_timestamp"]
+    if settings.since is not None:
+        frame = frame.where(stored >= F.lit(datetime.fromtimestamp(settings.since / 1000, UTC)))
+    if settings.until is not None:
+        frame = frame.where(stored < F.lit(datetime.fromtimestamp(settings.until / 1000, UTC)))
+    if not settings.where:
+        return frame
+    with _told("where", settings.where):
+        return frame.where(settings.where)
+
+
+def _sent(frame: DataFrame, settings: ReplaySettings, replay: Replay) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    chosen: dict[str, Column] = {}
+    for name, usual in DEFAULTS.items():
+        text = settings.values.get(name, usual)
+        with _told(name, text):
+            chosen[name] = F.expr(text).cast(_TYPES[name]) if name in _TYPES else F.expr(text)
+            if name in settings.values:
+                frame.select(chosen[name])
+    nothing = F.from_json(F.lit("{}"), _TYPES["properties"])
+    properties = F.coalesce(chosen["properties"], nothing)
+    properties = F.map_filter(properties, lambda name, value: ~name.isin(*_OFF))
+    if settings.mark:
+        origin = F.concat_ws("/", "topic", "broker", "queue_id", "queue_offset")
+        marks = F.create_map(F.lit(MARK_REPLAY), F.lit(replay.id), F.lit(MARK_ORIGIN), origin)
+        properties = F.map_concat(properties, marks)
+    columns = [chosen[name].alias(name) for name in ("body", "tags", "keys", "sharding_key")]
+    columns.append(properties.alias("properties"))
+    if settings.keep_order and "sharding_key" not in settings.values:
+        columns += [F.col(f"{_PLACE}.broker").alias("broker"), F.col(f"{_PLACE}.queue").alias("queue_id")]
+    if settings.ids == "keep":
+        columns.append(F.col("msg_id"))
+    return frame.select(*columns)
+
+
+@contextmanager
+def _told(name: str, text: str) -> Iterator[None]:
+    """What Spark finds wrong with an expression comes out with the setting's name."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise SettingsError(f"{name}={text!r}: {explain(error)}") from None
