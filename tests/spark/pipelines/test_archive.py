@@ -5,19 +5,21 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.dataset as dataset
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics, bodies, numbered
 
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark import Watch
 from sparrowmq.spark.offsets import Span
+from sparrowmq.spark.pipelines import reading
 from sparrowmq.spark.pipelines.archive import (
     ArchiveSettings,
+    _Job,
     _parts,
     archive,
     backfill,
@@ -86,6 +88,34 @@ def _held(topics: Topics, topic: str) -> int:
     """Messages that brokers keep until they are archived."""
     (hold,) = [hold for hold in topics.admin.holds() if hold.topic == topic]
     return hold.messages
+
+
+def test_a_hold_that_fails_is_asked_for_again_with_the_next_batch(
+    settings: ArchiveSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[Any] = [frozenset({("T", "a")}), SparrowError("away"), frozenset({("T", "a"), ("T", "b")})]
+
+    def hold(options: dict[str, str], group: str, hours: int) -> Any:
+        assert (group, hours) == ("g", 5)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(reading, "hold", hold)
+    monkeypatch.setattr(reading, "prepare", lambda options, group: None)
+    held = changed(settings, group="g", hold_hours=5)
+    with held.home.locked():
+        job = _Job(cast(SparkSession, None), held, held.home, Watch())
+        job.prepare()
+        old, new = Span(MessageQueue("T", "a", 0), 0, 1), Span(MessageQueue("T", "b", 0), 0, 1)
+        job._hold_new([old])
+        assert len(answers) == 2
+        job._hold_new([old, new])
+        assert "messages of [('T', 'b')] are not held yet: SparrowError('away')" in caplog.text
+        job._hold_new([old, new])
+        job._hold_new([old, new])
+    assert not answers
 
 
 def test_a_run_that_dies_around_publishing(

@@ -53,3 +53,15 @@ def test_what_a_cluster_holds(topics: Topics, topic: str) -> None:
     (broker,) = {queue.broker_name for queue in held.ends}
     place = json.dumps({topic: {broker: {str(queue.queue_id): 1 for queue in held.ends}}})
     assert sum(map(len, reading.spans_of({**options, "startingOffsets": place}))) == 2
+
+
+def test_brokers_hold_messages_of_all_topics_for_a_group(topics: Topics, topic: str) -> None:
+    topics.cluster.create_topic(f"{topic}_too", queues=1)
+    options = {"nameServer": topics.cluster.namesrv, "subscribePattern": f"{topic}.*"}
+    group = f"G_{topic}"
+    reading.prepare(options, group)
+    assert topics.admin.group_config(group)
+    wanted = {topic, f"{topic}_too"}
+    assert reading.hold(options, group, 5) == {(name, "broker-a") for name in wanted}
+    found = [hold for hold in topics.admin.holds() if hold.group == group]
+    assert {(hold.topic, hold.hours) for hold in found} == {(name, 5) for name in wanted}

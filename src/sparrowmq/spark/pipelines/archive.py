@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS as DEFAULT_COLUMNS
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import SettingsError, SparrowError
 from sparrowmq.spark.offsets import Span, to_tree
 from sparrowmq.spark.option_types import EARLIEST, EARLIEST_OFFSET, LATEST
 from sparrowmq.spark.pipelines import compaction, reading
@@ -205,8 +206,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, watch: Watch | None 
     home = settings.home
     with home.locked():
         job = _Job(spark, settings, home, watch)
-        if settings.group:
-            reading.prepare(settings.source_options, settings.group, settings.hold_hours)
+        job.prepare()
         job.report()
         function = BatchFunction(job.write)
         frame = reading.stream(spark, job.stream_options(), settings.schema)
@@ -283,6 +283,29 @@ class _Job:
         self._home = home
         self._watch = watch
         self.ledger = home.load()
+        self._held: frozenset[tuple[str, str]] = frozenset()
+
+    def prepare(self) -> None:
+        """Make the group, let brokers hold messages. Raises what they answer."""
+        settings = self._settings
+        if settings.group:
+            reading.prepare(settings.source_options, settings.group)
+        if settings.hold_hours:
+            self._hold()
+
+    def _hold(self) -> None:
+        settings = self._settings
+        self._held = reading.hold(settings.source_options, settings.group, settings.hold_hours)
+
+    def _hold_new(self, spans: Iterable[Span]) -> None:
+        """Let brokers hold messages that have got a topic since; one that cannot is asked with each batch."""
+        there = {(span.queue.topic, span.queue.broker_name) for span in spans}
+        if not self._settings.hold_hours or there <= self._held:
+            return
+        try:
+            self._hold()
+        except (SparrowError, FutureTimeoutError) as error:
+            log.warning("messages of %s are not held yet: %r", sorted(there - self._held), error)
 
     def stream_options(self) -> dict[str, str]:
         """Options of the stream; without a checkpoint it starts where the archive ends."""
@@ -305,6 +328,7 @@ class _Job:
             return
         self.ledger.check_new(spans)
         self._check_gap(spans)
+        self._hold_new(spans)
         self._publish(batch, spans, {query: batch_id}, began)
         self._compact(batch.sparkSession)
 

@@ -70,19 +70,27 @@ def report(options: Mapping[str, str], group: str, ends: Mapping[MessageQueue, i
         log.warning("progress of group %s is not reported: %r", group, error)
 
 
-def prepare(options: Mapping[str, str], group: str, hold_hours: int) -> None:
-    """Make the group that reports if need be; have brokers keep messages of all these topics for it.
-
-    Without `hold_hours` they keep them as they do anyway. Raises `ClientError`, …
-    """
-    parsed = ReadOptions.parse(options, None)
-    with Admin(settings=ClientSettings(**client_settings(parsed))) as admin:
+def prepare(options: Mapping[str, str], group: str) -> None:
+    """Make the group that reports if need be. Raises `ClientError`, …"""
+    with _admin(options) as admin:
         if not admin.group_config(group):
             admin.create_group(group)
-        if not hold_hours:
-            return
-        for topic in sorted({queue.topic for queue in queues_of(options).ends}):
-            admin.hold_messages(topic, group, hours=hold_hours)
+
+
+def hold(options: Mapping[str, str], group: str, hours: int) -> frozenset[tuple[str, str]]:
+    """Have brokers keep messages of all these topics for the group; the topics with their brokers.
+
+    Raises `ClientError`, `TransportError`, …
+    """
+    found = frozenset((queue.topic, queue.broker_name) for queue in queues_of(options).ends)
+    with _admin(options) as admin:
+        for topic in sorted({topic for topic, _ in found}):
+            admin.hold_messages(topic, group, hours=hours)
+    return found
+
+
+def _admin(options: Mapping[str, str]) -> Admin:
+    return Admin(settings=ClientSettings(**client_settings(ReadOptions.parse(options, None))))
 
 
 def spans_of(options: Mapping[str, str], use: Use = "batch") -> list[Span]:
