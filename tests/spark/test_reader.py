@@ -102,6 +102,10 @@ def test_filters_of_a_query_prune_what_is_read(spark: SparkSession, topics: Topi
     assert spark.conf.get(setting) == "true"
     assert cut.rdd.getNumPartitions() == 2
     assert sorted(map(tuple, cut.collect())) == expected
+    fixed = load(spark, {**options, "pushFilters": "false"}, columns)
+    fixed = fixed.where("queue_id = 2 AND queue_offset BETWEEN 15 AND 34")
+    assert fixed.rdd.getNumPartitions() == 40
+    assert sorted(map(tuple, fixed.collect())) == expected
     spark.conf.set(setting, "false")
     try:
         cut = load(spark, options, columns).where("queue_id = 2 AND queue_offset BETWEEN 15 AND 34")

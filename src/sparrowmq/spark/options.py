@@ -220,6 +220,8 @@ class ReadOptions(ConnectionOptions):
     retries: Annotated[int, Option("fetchOffset.numRetries", kinds.number(0, 1000))] = 10
     retry_interval: Annotated[float, Option("fetchOffset.retryIntervalMs", kinds.millis)] = 0.2
     """The first pause between tries of the driver; pauses double up to 5 s."""
+    push_filters: Annotated[bool, Option("pushFilters", kinds.switch, "batch")] = True
+    """Whether conditions of the query narrow what tasks read, and so which task reads what."""
     store: Annotated[str, Option("store", kinds.word, "batch")] = ""
     """A store directory to read instead of a cluster; all executors see it under this name."""
     broker_name: Annotated[str, Option("brokerName", kinds.word, "batch")] = ""

@@ -52,7 +52,7 @@ class RocketMQReader(DataSourceReader):
         reader cannot see the setting (spark:B-06): so there is only Spark's own, unless it asks for filters.
         """
         caller = sys._getframe(1).f_globals.get("__name__", "")
-        if caller.rpartition(".")[2] == _ASKS_FOR_FILTERS:
+        if caller.rpartition(".")[2] == _ASKS_FOR_FILTERS and self._options.push_filters:
             return self.push
         inherited: Callable[[list[Any]], Iterable[Any]] = super().pushFilters
         return inherited

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sparrowmq.spark.offsets import Span
+    from sparrowmq.spark.pipelines.replay import ReplaySettings
     from sparrowmq.spark.pipelines.watch import Progress, Watch
 
 Topics = Annotated[
@@ -158,10 +159,16 @@ def replay(
     )
     if plan:
         show_plan(pipeline.plan_replay(settings), as_json)
-        return
+    else:
+        _send(settings, Run(master, conf or (), show, metrics), dry_run)
+
+
+def _send(settings: ReplaySettings, run: Run, dry_run: bool) -> None:
+    from sparrowmq.spark.pipelines import replay as pipeline
+
     lines = pipeline.promises(settings)  # says what is wrong before Spark starts
     if dry_run:
-        with session("replay", master, conf or ()) as spark:
+        with session("replay", run.master, run.conf) as spark:
             print(f"{pipeline.dry_run_replay(spark, settings):,} messages would be sent; nothing is sent")
         return
     for line in lines:
@@ -170,7 +177,7 @@ def replay(
     def work(spark: SparkSession, watch: Watch) -> Progress:
         return pipeline.replay(spark, settings, watch)
 
-    run_pipeline("replay", Run(master, conf or (), show, metrics), work)
+    run_pipeline("replay", run, work)
 
 
 def span(text: str) -> Span:

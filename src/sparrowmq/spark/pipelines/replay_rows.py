@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparrowmq.columnar.encode import PROPERTY_SHARDING_KEY
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.core.message import SYSTEM_PROPERTIES, MessageQueue
+from sparrowmq.core.message import PROPERTY_START_DELIVER_TIME, SYSTEM_PROPERTIES, MessageQueue
 from sparrowmq.spark.pipelines import reading
 from sparrowmq.spark.pipelines.archive import read_units
 from sparrowmq.spark.pipelines.archive_home import ArchiveHome, ddl, directory, read_ledger, unit_name
@@ -46,7 +46,7 @@ _TYPES: Final = dict.fromkeys(("tags", "keys", "sharding_key"), "string") | {
 _PLACE: Final = "_place"
 _PLACES: Final = "map<string, struct<first: bigint, end: bigint, broker: string, queue: int>>"
 _CLOCK: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(")
-_OFF: Final = (*SYSTEM_PROPERTIES, MARK_REPLAY, MARK_ORIGIN)
+_OFF: Final = (*SYSTEM_PROPERTIES, PROPERTY_START_DELIVER_TIME, MARK_REPLAY, MARK_ORIGIN)
 
 
 def part_rows(
@@ -90,7 +90,9 @@ def check_reproducible(frame: DataFrame) -> None:
 
 
 def _live(spark: SparkSession, options: Mapping[str, str], part: Part) -> DataFrame:
-    chosen = {**reading.assigned(options, part.spans), "maxPartitions": str(part.tasks)}
+    # Which task reads what must not depend on the session: tasks name what they send.
+    own = {"maxPartitions": str(part.tasks), "pushFilters": "false"}
+    chosen = {**reading.assigned(options, part.spans), **own}
     return reading.batch(spark, chosen, ddl({name: SOURCE_COLUMNS[name] for name in DEFAULT_COLUMNS}))
 
 
