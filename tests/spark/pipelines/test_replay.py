@@ -225,7 +225,7 @@ def test_dead_letters_lose_their_past(
     for one in stored:
         # What a user gave, what the sink sets, and what is set where it is read; nothing of the journey.
         user = {"KEYS", "TAGS", "n"}
-        sink = {"UNIQ_KEY", "SPARROW_PRODUCER", "SPARROW_SEQUENCE"}
+        sink = {"UNIQ_KEY", "SPARROW_PRODUCER", "SPARROW_SEQUENCE", "CLUSTER"}
         assert set(one.properties) == user | sink | {"MIN_OFFSET", "MAX_OFFSET", "MSG_REGION", "TRACE_ON"}
         assert one.reconsume_times == 0
     with pytest.raises(ReplayError, match="group 'nobody' has no dead letters that can be read"):
