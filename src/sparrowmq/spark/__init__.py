@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.history import HistorySettings, history, plan_history
     from sparrowmq.spark.pipelines.mirror import MirrorSettings, dry_run_mirror, mirror, plan_mirror
     from sparrowmq.spark.pipelines.progress import take_snapshot
+    from sparrowmq.spark.pipelines.replay import ReplaySettings, dry_run_replay, plan_replay, replay
     from sparrowmq.spark.pipelines.report import dry_run_report, plan_report, report
     from sparrowmq.spark.pipelines.report_settings import ReportSettings
-    from sparrowmq.spark.pipelines.replay import ReplaySettings, dry_run_replay, plan_replay, replay
     from sparrowmq.spark.pipelines.sql import SqlSettings, sql
     from sparrowmq.spark.pipelines.steps import Plan
     from sparrowmq.spark.pipelines.verdict import Verdict
@@ -43,8 +43,8 @@ __all__ = [
     "MirrorSettings",
     "Plan",
     "Progress",
-    "ReportSettings",
     "ReplaySettings",
+    "ReportSettings",
     "SqlSettings",
     "Verdict",
     "Watch",
@@ -54,20 +54,19 @@ __all__ = [
     "dry_run_archive",
     "dry_run_audit",
     "dry_run_mirror",
-    "dry_run_report",
     "dry_run_replay",
+    "dry_run_report",
     "history",
     "mirror",
     "plan_archive",
     "plan_audit",
     "plan_history",
     "plan_mirror",
+    "plan_replay",
     "plan_report",
     "read_archive",
-    "report",
-    "plan_replay",
-    "read_archive",
     "replay",
+    "report",
     "sql",
     "take_snapshot",
 ]
