@@ -14,10 +14,15 @@ from pyspark.sql import functions as F
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver, Received
 
+from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import Message
+from sparrowmq.spark import ReplaySettings, replay
 from sparrowmq.spark.delivery import broker_without_states
 from sparrowmq.spark.options import WriteOptions
+from sparrowmq.spark.pipelines.replay import promises
+from sparrowmq.spark.pipelines.replay_home import Place, ReplayHome
 from sparrowmq.spark.session import builder
+from sparrowmq.testing import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
@@ -151,3 +156,65 @@ def test_filters_and_times_are_apaches_to_judge(
     frame = spark.read.format("rocketmq").options(**options).load()
     recent = frame.where(F.expr(f"store_timestamp >= timestamp_millis({last})"))
     assert recent.count() == sum(message.store_timestamp >= last for message in stored)
+
+
+@pytest.mark.parametrize("target", ["apache", "ours"])
+def test_a_replay_that_dies_sends_again_to_apache_what_our_broker_knows(
+    spark: SparkSession,
+    apache: ApacheCluster,
+    ours: LocalCluster,
+    driver: JavaDriver,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+) -> None:
+    again = f"{name}_again"
+    admin = driver.admin(apache.namesrv)
+    admin.create_topic(apache.broker_address, name, 2)
+    if target == "apache":
+        admin.create_topic(apache.broker_address, again, 2)
+    else:
+        ours.create_topic(again, queues=2)
+    with driver.producer(apache.namesrv, f"{name}_p") as producer:
+        producer.send(_messages(name, 0, 60), "async")
+    namesrv = apache.namesrv if target == "apache" else ours.namesrv
+    settings = ReplaySettings(
+        home=tmp_path / "replay",
+        to=again,
+        topics=(name,),
+        name_server=apache.namesrv,
+        to_name_server=namesrv,
+        sql92="n >= 20",
+        batch_rows=30,
+        ids="keep",
+    )
+    promise = "at least once: broker broker-a knows no" if target == "apache" else "exactly once;"
+    assert f"{again}: {promise}" in promises(settings)[0]
+    save = ReplayHome.save
+
+    def dying(home: ReplayHome, place: Place) -> None:
+        if place.parts == 1:
+            raise SettingsError("died")
+        save(home, place)
+
+    monkeypatch.setattr(ReplayHome, "save", dying)
+    with pytest.raises(SettingsError, match="died"):
+        replay(spark, settings)
+    first = driver.dump(namesrv, again)
+    monkeypatch.setattr(ReplayHome, "save", save)
+    replay(spark, settings)
+    stored, sources = driver.dump(namesrv, again), driver.dump(apache.namesrv, name)
+    wanted = {one.body: one for one in sources if int(one.properties["n"]) >= 20}
+    copies = Counter(one.body for one in stored)
+    sent_twice = {one.body for one in first} if target == "apache" else set()
+    assert 0 < len(first) < 40
+    assert copies == Counter({body: 1 + (body in sent_twice) for body in wanted})
+    for one in stored:
+        old = wanted[one.body]
+        assert (one.tags, one.keys, one.msg_id) == (old.tags, old.keys, old.msg_id)
+        assert one.properties["SPARROW_ORIGIN"] == f"{name}/broker-a/{old.queue_id}/{old.queue_offset}"
+    for queue_id in range(2):
+        mine = [one.body for one in stored if one.queue_id == queue_id]
+        there = [one.body for one in sources if one.queue_id == queue_id and one.body in wanted]
+        assert list(dict.fromkeys(mine)) == there, "a queue keeps its order"
