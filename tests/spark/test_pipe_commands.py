@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli import sql
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes import audit, history, report, store
+from sparrowmq.cli.pipes import audit, common, history, replay, report, store
 from sparrowmq.spark import ArchiveSettings, archive
 
 Command = Callable[..., str]
@@ -32,7 +32,7 @@ def command(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
     def shared(*_: Any) -> Iterator[SparkSession]:
         yield spark
 
-    for module in (audit, history, report, store, sql):
+    for module in (audit, common, history, replay, report, store, sql):
         monkeypatch.setattr(module, "session", shared)
 
     def run(*arguments: str, status: int = 0) -> str:
@@ -102,3 +102,24 @@ def test_a_report_from_the_command_line(command: Command, topics: Topics, topic:
     assert command(*run).startswith("3 messages in 1 batches, ")
     (page,) = where.glob("report-*.html")
     assert topic in page.read_text()
+
+
+def test_a_replay_from_the_command_line(command: Command, topics: Topics, topic: str, tmp_path: Path) -> None:
+    out = f"{topic}_out"
+    topics.cluster.create_topic(out, queues=1)
+    topics.send(topic, 20)
+    home = str(tmp_path / "home")
+    asked = ["pipe", "replay", "--range", f"{topic}/broker-a/2=1-4", "--to", out, "--home", home]
+    asked += ["--set", "body=concat(text, '!')", "--where", "text <> 'm6'", "--keep-ids", "--no-mark"]
+    plan = json.loads(command(*asked, "--plan", "--json"))
+    assert (plan["pipeline"], plan["rows"]) == ("replay", 3)
+    assert [step["action"] for step in plan["steps"]] == ["read", "take", "change", "send to"]
+    assert plan["steps"][-1]["details"]["promise"] == "exactly once"
+    assert "2 messages would be sent; nothing is sent" in command(*asked, "--dry-run")
+    printed = command(*asked, "--progress", "none")
+    assert f"{out}: exactly once; messages of one queue keep their order" in printed
+    assert "2 messages in 1 batches, 8 bytes" in printed
+    found = topics.read(out)
+    assert [(one.body, one.properties["n"]) for one in found] == [(b"m10!", "10"), (b"m14!", "14")]
+    assert "0 messages in 0 batches" in command(*asked, "--progress", "none")
+    assert "holds a replay with tags=''" in command(*asked, "--tags", "x", status=1)
