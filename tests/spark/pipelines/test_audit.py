@@ -103,8 +103,8 @@ def test_all_is_well(spark: SparkSession, scene: Scene) -> None:
     scene.trace(scene.consumed(*ids))
     settings = scene.settings(groups=(AuditedGroup("g"),), late_seconds=2.0)
     seen: list[Progress] = []
-    assert plan_audit(settings).rows == 8
-    assert dry_run_audit(spark, settings) == {"stored": 6, "sent": 6, "consumptions": 6}
+    assert plan_audit(settings, later).rows == 8
+    assert dry_run_audit(spark, settings, later) == {"stored": 6, "sent": 6, "consumptions": 6}
     assert not scene.where.exists()
     verdict = audit(spark, settings, Watch(seen.append), later)
     assert verdict.status is Status.WHOLE and verdict.found == {}

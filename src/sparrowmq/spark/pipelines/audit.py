@@ -41,7 +41,7 @@ def plan_audit(settings: AuditSettings, now: Clock = time) -> Plan:
     window = {"from": moment(since), "to before": moment(until)}
     if settings.needs_trace:
         try:
-            waiting = _waiting(settings.trace, since - margin, int(now() * 1000))
+            waiting = _waiting(settings.trace, since - margin, int(now() * 1000) + 1)
         except NoRouteError:
             waiting = 0  # the verdict will say so
         rows += waiting
