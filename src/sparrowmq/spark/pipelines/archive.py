@@ -288,13 +288,14 @@ class _Job:
     def prepare(self) -> None:
         """Make the group, let brokers hold messages. Raises what they answer."""
         settings = self._settings
-        if settings.group:
-            reading.prepare(settings.source_options, settings.group)
         if settings.hold_hours:
             self._hold()
+        elif settings.group:
+            reading.prepare(settings.source_options, settings.group)
 
     def _hold(self) -> None:
         settings = self._settings
+        reading.prepare(settings.source_options, settings.group)
         self._held = reading.hold(settings.source_options, settings.group, settings.hold_hours)
 
     def _hold_new(self, spans: Iterable[Span]) -> None:

@@ -71,10 +71,20 @@ def report(options: Mapping[str, str], group: str, ends: Mapping[MessageQueue, i
 
 
 def prepare(options: Mapping[str, str], group: str) -> None:
-    """Make the group that reports if need be. Raises `ClientError`, …"""
+    """Make the group that reports on brokers that lack it, as it is on the others. Raises `ClientError`, …"""
+    brokers = {queue.broker_name for queue in queues_of(options).ends}
     with _admin(options) as admin:
-        if not admin.group_config(group):
+        known = admin.group_config(group)
+        if not known:
             admin.create_group(group)
+        elif brokers - known.keys():
+            one = known[min(known)]
+            admin.create_group(
+                group,
+                retries=one.retry_max_times,
+                enabled=one.consume_enable,
+                broadcast=one.consume_broadcast_enable,
+            )
 
 
 def hold(options: Mapping[str, str], group: str, hours: int) -> frozenset[tuple[str, str]]:
