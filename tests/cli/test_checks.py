@@ -56,7 +56,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 LINT = ["ruff check", "ruff format", "mypy"]
 FAST = [*LINT, "unit", "contract"]
-FULL = [*LINT, "interop", "unit", "spark", "crash", "contract", "databases"]
+FULL = [*LINT, "spark", "interop", "unit", "crash", "contract", "databases"]
 LONG = [*FULL, "other versions of Spark", "mutation"]
 
 
