@@ -17,6 +17,7 @@ spark = SparkSession.active()
 
 @dp.table(comment="Every message of topic Orders, once", partition_cols=["date"])
 def messages() -> DataFrame:
+    """A streaming table: each message of the topic."""
     orders = spark.readStream.format("rocketmq").option("nameServer", NAMESRV).option("subscribe", "Orders")
     orders = orders.option("startingOffsets", "earliest").option("includeProperties", "false")
     return orders.load().withColumn("date", F.to_date("store_timestamp"))
@@ -24,6 +25,7 @@ def messages() -> DataFrame:
 
 @dp.table(comment="Bodies that are orders")
 def orders() -> DataFrame:
+    """A streaming table: the messages that hold an order."""
     body = F.from_json(F.col("body").cast("string"), ORDER)
     read = spark.readStream.table("messages").select("msg_id", "store_timestamp", body.alias("order"))
     return read.where("order.id IS NOT NULL").select("msg_id", "store_timestamp", "order.*")
@@ -34,6 +36,7 @@ dp.create_sink("large_orders", "rocketmq", {"nameServer": NAMESRV, "topic": "Lar
 
 @dp.append_flow(target="large_orders")
 def send_large_orders() -> DataFrame:
+    """What goes into the topic of large orders."""
     large = spark.readStream.table("orders").where(F.col("amount") >= LARGE)
     return large.select(
         F.to_json(F.struct("id", "region", "amount")).alias("body"),
