@@ -204,4 +204,5 @@ def mounted(directory: Path) -> Iterator[bool]:
         yield done
     finally:
         if done:
-            subprocess.run(["umount", str(directory)], check=True)
+            # Lazily: a process that is just ending may still have a file open there.
+            subprocess.run(["umount", "--lazy", str(directory)], check=True)

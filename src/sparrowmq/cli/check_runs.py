@@ -83,7 +83,9 @@ class Process:
         self._counts = counts
         command = [sys.executable, "-m", *arguments]
         if counts:
-            command += ["-q", f"--junit-xml={self._report}"]
+            # A directory of its own: pytest processes that share one clean up what others still use.
+            files = directory / name.replace(" ", "-")
+            command += ["-q", f"--junit-xml={self._report}", f"--basetemp={files}"]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 command,

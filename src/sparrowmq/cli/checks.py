@@ -82,7 +82,7 @@ def test(
 ) -> None:
     """Run the checks of this repository; the last line is the count."""
     root = repository()
-    with tempfile.TemporaryDirectory(prefix="sparrow-test-") as directory:
+    with tempfile.TemporaryDirectory(prefix="sparrow-test-", ignore_cleanup_errors=True) as directory:
         starts = [_starting(check, root, Path(directory), tier) for check in in_turn(CHECKS, tier)]
         total = run_all(starts, jobs or default_jobs(tier, os.cpu_count() or 1), _say)
     _say(str(total))
