@@ -86,8 +86,7 @@ class Holds:
                 topic, group = standing.hold.topic, standing.hold.group
                 text = (
                     f"the hold of {topic} for {group} gives way ({standing.overrun}): messages it has not "
-                    f"read may be "
-                    "deleted; see that it runs, or raise the limit with `sparrow hold set`"
+                    "read may be deleted; see that it runs, or raise the limit with `sparrow hold set`"
                 )
                 self._occasional.write(logging.ERROR, f"hold {topic}", text)
             elif standing.oldest is not None:

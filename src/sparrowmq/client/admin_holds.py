@@ -80,6 +80,5 @@ class HoldAdmin(AdminCalls):
                 raise
             raise ClientError(
                 f"a broker of {topic!r} is not SparrowMQ's and cannot hold messages; raise its "
-                f"fileReservedTime "
-                "instead"
+                "fileReservedTime instead"
             ) from error

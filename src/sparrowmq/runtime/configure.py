@@ -72,8 +72,7 @@ def _settings(settings_class: type[SettingsT], sources: Sources, prefix: str) ->
     if isinstance(settings, CoordinatorSettings):
         warnings.append(
             f"bindAddress={settings.bind_address}: passwords and tokens cross the network in clear; put a "
-            f"proxy "
-            "with TLS in front, or keep it inside a network you trust"
+            "proxy with TLS in front, or keep it inside a network you trust"
         )
     elif not _is_guarded(settings):
         warnings.append(

@@ -62,15 +62,13 @@ def log_files(store: str) -> list[LogFile]:
     if not found:
         raise SettingsError(
             f"option store={store!r}: there is no commit log; give the broker's storePathRootDir, the "
-            f"directory "
-            "that has commitlog in it"
+            "directory that has commitlog in it"
         )
     for before, after in pairwise(found):
         if int(after.name) != int(before.name) + sizes[before]:
             raise SettingsError(
                 f"{directory}: the file after {before.name}, which has {sizes[before]} bytes, is "
-                f"{after.name}; one "
-                "is missing or was cut short: restore it from a copy"
+                f"{after.name}; one is missing or was cut short: restore it from a copy"
             )
     used = [path for path in found if _is_used(path)]
     last = used[-1] if used else found[0]

@@ -99,8 +99,7 @@ def _different(database: Database, found: str | None) -> str:
         )
     return (
         f"the database {database.where} has the tables {found} of a newer SparrowMQ; this one knows them up "
-        f"to "
-        f"{newest()}. Start the newer release, or let it migrate down: sparrow coordinator migrate --to "
+        f"to {newest()}. Start the newer release, or let it migrate down: sparrow coordinator migrate --to "
         f"{newest()}"
     )
 

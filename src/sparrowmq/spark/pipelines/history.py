@@ -151,8 +151,7 @@ def _check_loss(ledger: Ledger, firsts: Mapping[MessageQueue, int], topics: Sequ
         if gone:
             raise DataLossError(
                 f"queue {queue}: offsets {gone[0].start} to {gone[0].end - 1} were deleted before they were "
-                f"archived; "
-                "fail_on_data_loss=False goes on without them"
+                "archived; fail_on_data_loss=False goes on without them"
             )
 
 

@@ -141,8 +141,7 @@ class Ledger:
                     first, last = max(old.start, span.start), min(old.end, span.end) - 1
                     raise ArchiveError(
                         f"offsets {first} to {last} of {span.queue} are archived already; if the topic was "
-                        f"made "
-                        "anew, give it an archive of its own"
+                        "made anew, give it an archive of its own"
                     )
 
     def missing(self, span: Span) -> list[Span]:
@@ -200,8 +199,7 @@ def evolve(old: Mapping[str, str], new: Mapping[str, str], where: object) -> dic
         if old.get(name, kind) != kind:
             raise ArchiveError(
                 f"column {name!r} has type {old[name]} in archive {where} and {kind} now; give it a new "
-                f"name, or "
-                "start another archive"
+                "name, or start another archive"
             )
     return {**old, **new}
 
