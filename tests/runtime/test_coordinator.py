@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,53 @@ def test_a_child_that_is_killed_is_started_again_and_stops_with_its_keeper(
         assert processes[1].returncode is not None
 
     run(main())
+
+
+def test_one_that_served_is_tried_again_when_it_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "RESTART_SECONDS", 0.01)
+    scripts = [
+        """print('{"url": "here", "first_password": null}')""",
+        """print('{"error": "the database cannot be reached"}')""",
+        """print('{"url": "there", "first_password": null}'); import time; time.sleep(60)""",
+    ]
+    given, said, complaints = iter(scripts), list[str](), list[str]()
+
+    async def spawned(texts: object) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        command = (sys.executable, "-u", "-c", next(given))
+        return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+
+    monkeypatch.setattr(coordinator, "_spawn", spawned)
+    monkeypatch.setattr(coordinator, "STOP_SECONDS", 0.1)
+
+    async def main() -> None:
+        task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append))
+        await until(lambda: len(complaints) == 2 and next(given, None) is None, 60)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run(main())
+    assert said == ["coordinator  here"]
+    assert "the coordinator ended with status 0" in complaints[0]
+    assert "the coordinator does not run: the database cannot be reached; next try" in complaints[1]
+
+
+def test_a_child_that_does_not_serve_in_time_is_ended_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "START_SECONDS", 0.05)
+    monkeypatch.setattr(coordinator, "STOP_SECONDS", 0.1)
+    complaints: list[str] = []
+
+    async def spawned(texts: object) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec("sleep", "60", stdin=pipe, stdout=pipe)
+
+    monkeypatch.setattr(coordinator, "_spawn", spawned)
+    run(keep_child(texts(tmp_path), print, complaints.append))
+    assert complaints == ["the coordinator does not run: it did not serve within 0 s; see its database"]
 
 
 def test_a_child_that_cannot_start_is_told_of_once(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ INSTALL: Final = "pip install 'sparrowmq[coordinator]'"
 STOP_SECONDS: Final = 10.0
 RESTART_SECONDS: Final = 1.0
 RESTART_SECONDS_MAX: Final = 60.0
+START_SECONDS: Final = 120.0
+"""How long a child may take until it serves: it may have to wait for its database, and migrate it."""
 
 
 def missing() -> list[str]:
@@ -76,30 +78,41 @@ async def keep_child(
     texts: Mapping[str, str], say: Callable[[str], None], complain: Callable[[str], None]
 ) -> None:
     """Keep a coordinator running in a child process until cancelled. One that ends is started again, later
-    each time.
+    each time that it ends soon.
 
-    `texts` are its settings by name. One that cannot start for a reason that time does not change is told of
-    once.
+    `texts` are its settings by name. One that cannot start at all is told of once; one that served before is
+    tried again, because its database may come back.
     """
-    delays, told = Backoff(RESTART_SECONDS, RESTART_SECONDS_MAX).delays(), False
+    loop, served = asyncio.get_running_loop(), False
+    delays = Backoff(RESTART_SECONDS, RESTART_SECONDS_MAX).delays()
     while True:
-        process = await _spawn(texts)
+        process, began = await _spawn(texts), loop.time()
         try:
             answer = await _answer(process)
             if "error" in answer:
-                complain(f"the coordinator does not run: {answer['error']}")
-                return
-            if not told:
-                say(f"coordinator  {answer['url']}")
-                if answer["first_password"]:
-                    say(f"             person admin, password {answer['first_password']} (shown this once)")
-                told = True
-            status = await process.wait()
+                trouble = f"the coordinator does not run: {answer['error']}"
+            else:
+                if not served:
+                    _introduce(answer, say)
+                served = True
+                status = await process.wait()
+                trouble = f"the coordinator ended with status {status}; the broker runs on"
         finally:
             await _end(process)
+        if not served:
+            complain(trouble)
+            return
+        if loop.time() - began > RESTART_SECONDS_MAX:  # it ran: what ended it is not what ended others
+            delays = Backoff(RESTART_SECONDS, RESTART_SECONDS_MAX).delays()
         delay = next(delays)
-        complain(f"the coordinator ended with status {status}; the broker runs on; next try in {delay:.0f} s")
+        complain(f"{trouble}; next try in {delay:.0f} s")
         await asyncio.sleep(delay)
+
+
+def _introduce(answer: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    say(f"coordinator  {answer['url']}")
+    if answer["first_password"]:
+        say(f"             person admin, password {answer['first_password']} (shown this once)")
 
 
 async def _spawn(texts: Mapping[str, str]) -> asyncio.subprocess.Process:
@@ -118,7 +131,11 @@ async def _spawn(texts: Mapping[str, str]) -> asyncio.subprocess.Process:
 
 async def _answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
-    line = await process.stdout.readline()
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        return {"error": f"it did not serve within {START_SECONDS:.0f} s; see its database"}
     if not line:
         return {"error": f"its process ended with status {await process.wait()} before it served"}
     found = json.loads(line)
