@@ -96,5 +96,5 @@ def test_a_revision_that_is_none_is_refused_with_those_there_are(fresh: Database
 def test_older_tables_are_named(fresh: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate.upgrade(fresh)
     monkeypatch.setattr(migrate, "newest", lambda: "0999")
-    with pytest.raises(DatabaseVersionError, match=f"has the tables {'0001'}, this release needs 0999"):
+    with pytest.raises(DatabaseVersionError, match=r"has the tables \d{4}, this release needs 0999"):
         migrate.check(fresh)

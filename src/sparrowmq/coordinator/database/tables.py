@@ -199,3 +199,45 @@ audit = Table(
     Index("ix_audit_actor", "actor", "id"),
 )
 """One row for every change a person or a service made, written in the change's own transaction."""
+
+group_revision = Table(
+    "group_revision",
+    metadata,
+    _name("group_name", primary_key=True),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
+)
+"""Counts the changes of a group's settings; locked by whoever changes one."""
+
+group_setting = Table(
+    "group_setting",
+    metadata,
+    _name("group_name", primary_key=True),
+    _name("name", 64, primary_key=True),
+    _name("place", 440, primary_key=True),
+    Column("value", long_text(), nullable=False),
+    _name("reason", 500, server_default=""),
+    _time("until"),
+    _name("changed_by", 100, server_default=""),
+    _time("changed_at"),
+)
+"""A group's live knobs: one row for a knob (core/knobs.py) at a place; `value` is JSON, `until` 0 no end."""
+
+group_reset = Table(
+    "group_reset",
+    metadata,
+    _id(),
+    _name("group_name"),
+    _name("place", 440),
+    _name("target", 64),
+    _name("state", 16),
+    _name("asked_by", 100, server_default=""),
+    _name("reason", 500, server_default=""),
+    _time("asked_at"),
+    _time("ended_at"),
+    Column("before", long_text()),
+    Column("after", long_text()),
+    _name("message", 500, server_default=""),
+    Index("ix_group_reset_state", "state", "id"),
+    Index("ix_group_reset_group", "group_name", "id"),
+)
+"""Offsets that people want set: carried out by the leader; `before` and `after` are offsets by queue."""

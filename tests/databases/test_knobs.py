@@ -1,0 +1,5 @@
+"""The tests of live knobs, on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+from tests.coordinator.test_knobs import *  # noqa: F403
