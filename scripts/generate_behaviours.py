@@ -114,6 +114,11 @@ def _module_marks(body: list[ast.stmt]) -> list[ast.expr]:
 
 def proofs_in(source: str, path: str) -> Iterator[Proof]:
     """The marked tests of one module."""
+    return (test for test in tests_in(source, path) if test.facts)
+
+
+def tests_in(source: str, path: str) -> Iterator[Proof]:
+    """All tests of one module, marked or not."""
 
     def walk(body: list[ast.stmt], marks: list[ast.expr], prefix: str) -> Iterator[Proof]:
         for node in body:
@@ -126,8 +131,7 @@ def proofs_in(source: str, path: str) -> Iterator[Proof]:
                 skipped = (
                     all_skipped or any(_mark_name(mark) in _SKIPS for mark in every) or _calls_skip(node)
                 )
-                if facts:
-                    yield Proof(name, facts, skipped)
+                yield Proof(name, facts, skipped)
 
     tree = ast.parse(source)
     all_skipped = _skips_module(tree.body)

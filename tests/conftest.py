@@ -11,6 +11,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.pages import ROOT, proven_rows
 from tests.support import refuse_skip
 
 LONG = os.environ.get("SPARROW_TEST_TIER") == "long"
@@ -27,9 +28,19 @@ settings.register_profile(
 settings.load_profile("sparrow")
 
 
+PROVEN = {
+    test: row.name
+    for row in proven_rows((ROOT / "docs" / "coordination.md").read_text())
+    for test in row.tests
+}
+"""Tests that the page on coordination names, each with one thing it proves."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What is on the page of behaviours was run."""
+    """What is on the pages of behaviours and coordination was run."""
     report = yield
-    refuse_skip(report, [fact for mark in item.iter_markers("proves") for fact in mark.args])
+    facts = [fact for mark in item.iter_markers("proves") for fact in mark.args]
+    named = PROVEN.get(item.nodeid.partition("[")[0])
+    refuse_skip(report, [*facts, named] if named else facts)
     return report

@@ -188,3 +188,25 @@ def pages() -> list[Page]:
             [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
         )
     ]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the tables of proofs: its id, the other cells, the tests that the last one names."""
+
+    name: str
+    cells: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+_PROVEN = re.compile(r"^\| ([A-Z0-9][-\w.]*) \| (.*) \|$", re.MULTILINE)
+_TEST = re.compile(r"`(tests/[\w/]+\.py(?:::\w+)+)`")
+
+
+def proven_rows(page: str) -> list[Row]:
+    """The rows below `What proves it`; the last cell of each names its tests."""
+    found = []
+    for match in _PROVEN.finditer(page.partition("\n## What proves it\n")[2]):
+        cells = match[2].split(" | ")
+        found.append(Row(match[1], tuple(cells), tuple(_TEST.findall(cells[-1]))))
+    return found
