@@ -23,6 +23,7 @@ from sparrowmq.cli import (
     groups,
     holds,
     identity,
+    knobs,
     message_query,
     messages,
     people,
@@ -108,6 +109,9 @@ app.add_typer(groups.app, name="group")
 groups.app.command("coordinate")(group_coordinator.coordinate)
 groups.app.command("plan")(group_plans.plan)
 groups.app.command("policy")(group_policies.policy)
+groups.app.command("pause")(knobs.pause)
+groups.app.command("resume")(knobs.resume)
+app.add_typer(knobs.app, name="knob")
 app.add_typer(access.user_app, name="user")
 app.add_typer(access.acl_app, name="acl")
 app.add_typer(access.account_app, name="account")

@@ -82,7 +82,7 @@ def put(
     if not 0 <= for_ms <= UNTIL_MS_MAX:
         text = f"the time that {name} counts must be from 0 (no end) to {UNTIL_MS_MAX} ms, not {for_ms}"
         raise RefusedError(text, status=422)
-    number = _next(connection, group, expected)
+    number = next_revision(connection, group, expected)
     before = _one(connection, group, name, place)
     if before is None:
         mine = group_setting.c.group_name == group
@@ -115,7 +115,7 @@ def remove(
     """Unset a knob. Raises `RefusedError`: 404 when it is not set there, 409 as `put`."""
     check_group(group)
     _known(name)
-    number = _next(connection, group, expected)
+    number = next_revision(connection, group, expected)
     before = _one(connection, group, name, place)
     if before is None:
         raise RefusedError(f"{name} is not set for {place} of group {group}", status=404)
@@ -128,7 +128,7 @@ def expire(connection: Connection, actor: Actor) -> int:
     ended = select(group_setting).where(group_setting.c.until > 0, group_setting.c.until <= now_ms())
     count = 0
     for row in connection.execute(ended.limit(EXPIRE_AT_ONCE)).mappings().all():
-        group, number = row["group_name"], _next(connection, row["group_name"], None)
+        group, number = row["group_name"], next_revision(connection, row["group_name"], None)
         mine = [group_setting.c[name] == row[name] for name in ("group_name", "name", "place", "until")]
         if connection.execute(delete(group_setting).where(*mine)).rowcount:  # else it was set anew meanwhile
             _record(connection, "knob.expire", group, number, _row(row), None, actor)
@@ -156,8 +156,10 @@ def _checked(name: str, place: Place, value: object) -> Value:
     return checked
 
 
-def _next(connection: Connection, group: str, expected: int | None) -> int:
-    """Lock the group's number and count it up; gives the new one."""
+def next_revision(connection: Connection, group: str, expected: int | None) -> int:
+    """Lock the group's number and count it up; gives the new one. Raises `RefusedError` (409) unless it was
+    `expected`.
+    """
     mine = group_revision.c.group_name == group
     query = select(group_revision.c.revision).where(mine).with_for_update()
     found = connection.execute(query).scalar()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -127,12 +126,14 @@ class Knob:
     def check(self, value: object) -> Value:
         """The value as it is kept. Raises `SettingsError` with the range."""
         found = _CHECKS[self.kind](value)
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        if found is None or (is_number and not self.low <= float(found) <= self.high):  # type: ignore[arg-type]
+        if found is None or (self.high and not self._fits(found)):
             raise SettingsError(
                 f"{self.name}={_shown(value)} is out of range: it takes {self.kind.value}, {self.range}"
             )
         return found
+
+    def _fits(self, value: Value) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
 
     def check_place(self, place: Place) -> None:
         """Raise `SettingsError` for a place that this knob does not have."""
@@ -155,7 +156,8 @@ class Knob:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    is_long = isinstance(value, int) and not -(10**30) < value < 10**30  # longer ones cost time to write
+    text = hex(value) if is_long and isinstance(value, int) else repr(value)
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
@@ -164,9 +166,7 @@ def _count(value: object) -> Value | None:
 
 
 def _number(value: object) -> Value | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if math.isfinite(value) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _flag(value: object) -> Value | None:

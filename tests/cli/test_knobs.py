@@ -1,0 +1,150 @@
+"""`sparrow knob …`, `sparrow group pause` and `resume` against a coordinator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.coordinator.running import Running, running
+from typer.testing import CliRunner
+
+from sparrowmq.cli import knobs
+from sparrowmq.cli.main import app
+from sparrowmq.coordinator import resets
+from sparrowmq.coordinator.database.connect import Database, sqlite_url
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Outcome
+
+Call = Callable[..., "Outcome"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("knobs") / "c.db"
+
+
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[Running]:
+    with running(database_url=sqlite_url(path)) as found:
+        yield found
+
+
+@pytest.fixture
+def sparrow(server: Running, monkeypatch: pytest.MonkeyPatch) -> Call:
+    from tests.cli.conftest import Outcome
+
+    monkeypatch.setenv("SPARROW_COORDINATOR_URL", server.url)
+    monkeypatch.setenv("SPARROW_TOKEN", server.token)
+
+    def call(*arguments: str, status: int = 0) -> Outcome:
+        result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+        outcome = Outcome(result.exit_code, result.stdout, result.stderr)
+        assert outcome.status == status, f"{outcome}\n{result.exception!r}"
+        return outcome
+
+    return call
+
+
+def test_knobs_are_listed_with_their_ranges(sparrow: Call) -> None:
+    out = sparrow("knob", "list").out
+    assert "threads" in out
+    assert "1 to 1000 handlers" in out
+    (pause,) = [
+        one for one in map(json.loads, sparrow("knob", "list", "--json").out.splitlines())
+        if one["name"] == "pause"
+    ]  # fmt: skip
+    assert pause["obeyed_by"] == "brokers"
+
+
+def test_a_knob_is_set_shown_and_unset(sparrow: Call) -> None:
+    assert (
+        sparrow("knob", "set", "a", "threads", "8", "--reason", "slow day").out == "threads of a set to 8\n"
+    )
+    sparrow("knob", "set", "a", "deny", "10.0.0.5,10.1.0.0/16", "--minutes", "5")
+    sparrow("knob", "set", "a", "tags", "TagA || TagB", "--place", "Orders")
+    out = sparrow("knob", "show", "a").out
+    for text in ("a: revision 3", "slow day", "10.0.0.5/32, 10.1.0.0/16", "TagA || TagB", "admin"):
+        assert text in out
+    shown = json.loads(sparrow("knob", "show", "a", "--json").out)
+    assert [one["knob"] for one in shown["knobs"]] == ["deny", "tags", "threads"]
+    assert "slow day" in sparrow("knob", "show").out
+    assert any(
+        json.loads(line)["group"] == "a" for line in sparrow("knob", "show", "--json").out.splitlines()
+    )
+    err = sparrow("knob", "unset", "a", "threads", "--if-revision", "2", status=1).err
+    assert "group a was changed meanwhile: it is at revision 3, you saw 2" in err
+    out = sparrow("knob", "unset", "a", "tags", "--place", "Orders", "--if-revision", "3").out
+    assert out == "tags of a unset for Orders\n"
+    assert "threads is not set for *" in sparrow("knob", "unset", "b", "threads", status=1).err
+    out = sparrow("audit", "--object", "a").out
+    assert "knob.set" in out
+    assert "slow day" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("threads", "0"), "threads=0 is out of range: it takes a whole number, 1 to 1000 handlers"),
+        (("threads", "many"), "threads='many' is out of range"),
+        (("thread", "5"), "there is no knob 'thread'; there are threads"),
+        (("threads", "5", "--place", "Orders"), "threads cannot be set for Orders"),
+        (("threads", "5", "--if-revision", "7"), "was changed meanwhile"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(sparrow: Call, arguments: tuple[str, ...], text: str) -> None:
+    assert text in sparrow("knob", "set", "c", *arguments, status=1).err
+    assert json.loads(sparrow("knob", "show", "c", "--json").out)["knobs"] == []
+
+
+def test_groups_topics_and_queues_are_paused_and_resumed(sparrow: Call) -> None:
+    assert sparrow("group", "pause", "d", "--reason", "ledger").out == "d paused\n"
+    assert sparrow("group", "pause", "d", "Orders/3", "--minutes", "5").out == "d Orders/3 paused\n"
+    shown = json.loads(sparrow("knob", "show", "d", "--json").out)["knobs"]
+    assert [(one["place"], one["until_ms"] is None) for one in shown] == [("*", True), ("Orders/3", False)]
+    assert sparrow("group", "resume", "d", "Orders/3").out == "d Orders/3 resumed\n"
+    assert sparrow("group", "resume", "d").out == "d resumed\n"
+    assert "pause is not set" in sparrow("group", "resume", "d", status=1).err
+
+
+def carried_out(path: Path, **how: object) -> Callable[[float], None]:
+    """In place of waiting: the leader carries out what waits."""
+
+    def sleep(seconds: float) -> None:
+        database = Database(sqlite_url(path))
+        try:
+            with database.write() as connection:
+                for wish in resets.waiting(connection):
+                    resets.end(connection, wish, **how)  # type: ignore[arg-type]
+        finally:
+            database.close()
+
+    return sleep
+
+
+def test_a_group_goes_on_elsewhere(sparrow: Call, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = carried_out(path, before={"Orders/b/0": 9}, after={"Orders/b/0": 2})
+    monkeypatch.setattr(knobs.time, "sleep", done)
+    out = sparrow("knob", "offset", "e", "Orders/0", "--number", "2", "--reason", "again").out
+    assert "Orders/b/0" in out
+    assert ("9" in out, "2" in out) == (True, True)
+    for to in ("first", "2024-05-01T12:30", "1714566600000"):
+        found = json.loads(sparrow("knob", "offset", "e", "Orders", "--to", to, "--json").out)
+        assert found["state"] == "done"
+    monkeypatch.setattr(knobs.time, "sleep", carried_out(path, problem="no such topic"))
+    assert "no such topic" in sparrow("knob", "offset", "e", "Orders", "--to", "last", status=1).err
+    out = sparrow("knob", "offsets", "e").out
+    assert "no such topic" in out
+    assert len(sparrow("knob", "offsets", "e", "--json").out.splitlines()) == 5
+
+
+def test_a_place_to_go_to_is_said_once(sparrow: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "say where to go on" in sparrow("knob", "offset", "f", "Orders", status=1).err
+    both = ("--to", "last", "--number", "1")
+    assert "say where to go on" in sparrow("knob", "offset", "f", "Orders", *both, status=1).err
+    assert "is no place to go to" in sparrow("knob", "offset", "f", "Orders", "--to", "soon", status=1).err
+    monkeypatch.setattr(knobs, "WAIT_SECONDS", 0.0)
+    assert "it waits still" in sparrow("knob", "offset", "f", "Orders", "--to", "last", status=1).err

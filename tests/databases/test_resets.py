@@ -1,0 +1,5 @@
+"""The tests of offsets to be set, on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+from tests.coordinator.test_resets import *  # noqa: F403
