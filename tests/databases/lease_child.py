@@ -3,6 +3,7 @@
     python lease_child.py URL
 
 Each write is an audit entry with the epoch, in a transaction that checks the lease first, as every leader's.
+A write that is refused, because another leads, is told.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import DatabaseError, LeaseLostError
 
-TIMES = LeaseTimes(ttl_ms=1500, renew_ms=400, margin_ms=200)
+TIMES = LeaseTimes(ttl_ms=800, renew_ms=250, margin_ms=100)
 SERVICE = "service"
 
 
@@ -31,13 +32,15 @@ async def main(url: str) -> None:
     running = asyncio.create_task(holder.run())
     # Ends with the one who started it.
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), lambda: os._exit(0))
-    print("ready", flush=True)
     while not running.done():
         epoch = holder.epoch
         if epoch is not None:
             try:
                 await database.run(lambda epoch=epoch: write(database, owner, epoch))
-            except (DatabaseError, LeaseLostError):
+            except LeaseLostError:
+                print("refused", flush=True)
+                holder.wake()
+            except DatabaseError:
                 holder.wake()
         await asyncio.sleep(0.005)
 

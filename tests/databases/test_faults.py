@@ -4,6 +4,9 @@ afterwards.
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 from sqlalchemy import insert, select, text
 from tests.databases.servers import Server
@@ -85,6 +88,21 @@ def test_a_leader_that_stands_still_in_a_transaction_keeps_nobody_out(url: str) 
     finally:
         frozen.close()
         peer.close()
+
+
+def test_a_server_that_is_cut_off_is_noticed_by_the_connection_itself(postgresql: Server) -> None:
+    """MariaDB's driver gives up reading by itself; PostgreSQL's waits as long as the system lets it."""
+    database = Database(postgresql.url())
+    try:
+        with database.read() as connection:
+            raw = connection.connection.dbapi_connection
+            assert raw is not None
+            with socket.socket(fileno=os.dup(raw.fileno())) as copy:  # type: ignore[attr-defined]
+                assert copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                idle = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+                assert (idle, copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)) == (5, 10_000)
+    finally:
+        database.close()
 
 
 def test_names_are_compared_byte_by_byte(database: Database) -> None:

@@ -149,7 +149,16 @@ def _postgresql(idle_seconds: int) -> dict[str, Any]:
         "idle_in_transaction_session_timeout": idle_seconds * 1000,
     }
     settings = " ".join(f"-c {name}={value}" for name, value in milliseconds.items())
-    return {"connect_timeout": WAIT_SECONDS, "options": settings, "application_name": "sparrow-coordinator"}
+    return {
+        "connect_timeout": WAIT_SECONDS,
+        "options": settings,
+        "application_name": "sparrow-coordinator",
+        # A server that is cut off says nothing: without these a call would wait for hours.
+        "tcp_user_timeout": 2 * WAIT_SECONDS * 1000,
+        "keepalives_idle": WAIT_SECONDS,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+    }
 
 
 def _mysql() -> dict[str, Any]:
