@@ -25,7 +25,8 @@ Every command of `sparrow`; with `--help` each says the same itself. Made by `sc
 127.0.0.1:9876. `--json` prints one value a line. What fails prints one line that starts with `sparrow:` and
 ends with status 1; a wrong option ends with status 2, Ctrl-C with 130. All but `up`, `nameserver`, `broker`,
 `demo` and `test` work against Apache RocketMQ as well. `login`, `logout`, `token`, `service`, `alarm`,
-`audit` and `coordinator user` ask a coordinator (`--coordinator URL`), whatever brokers it watches.
+`audit` and `coordinator user` ask a coordinator (`--coordinator URL`), whatever brokers it watches; so do
+`broker checks`, `drain`, `undrain`, `remove` and `forget`.
 
 """
 

@@ -17,6 +17,7 @@ from sparrowmq.cli import remote
 from sparrowmq.cli.main import app
 from sparrowmq.cli.times import span, when
 from sparrowmq.coordinator.database.connect import sqlite_url
+from sparrowmq.coordinator.database.migrate import newest
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome
@@ -159,7 +160,7 @@ def test_alarms_limits_and_audit(sparrow: Call, server: Running) -> None:
 
 def test_the_database_is_migrated_up_and_down(call: Call, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    assert "has the tables 0001" in call("coordinator", "migrate", "--data", data).out
+    assert f"has the tables {newest()}" in call("coordinator", "migrate", "--data", data).out
     call("coordinator", "migrate", "--data", data, "--to", "base", stdin="n\n", status=1)
     assert (
         "has the tables base" in call("coordinator", "migrate", "--data", data, "--to", "base", "--yes").out

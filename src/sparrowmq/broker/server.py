@@ -408,6 +408,7 @@ class Broker:
         self.settings = settings
         self._pulling.apply(settings)
         if settings.broker_permission != permission:
+            self._topics.offered_anew()
             self._registration.changed_soon()
 
     def _register_body(self) -> bytes:

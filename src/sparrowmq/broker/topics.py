@@ -262,6 +262,10 @@ class TopicTable:
         """All topic names."""
         return self.configs.keys()
 
+    def offered_anew(self) -> None:
+        """The broker's own permission changed: name servers take only tables with another version."""
+        self._change(self.configs)
+
     def _change(self, configs: dict[str, TopicConfig]) -> None:
         """Take over a table that is saved later."""
         self.configs, self.version = configs, self.version.bumped(self._clock.now_ms())

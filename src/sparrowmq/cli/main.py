@@ -17,6 +17,7 @@ from sparrowmq.cli import (
     coordinator,
     demo,
     dlq,
+    drains,
     group_coordinator,
     group_plans,
     group_policies,
@@ -96,6 +97,11 @@ app.command("up")(servers.up)
 app.command("nameserver")(servers.nameserver)
 broker_app = typer.Typer(invoke_without_command=True, callback=servers.broker)
 broker_app.command("status")(brokers.status)
+broker_app.command("checks")(drains.checks)
+broker_app.command("drain")(drains.drain)
+broker_app.command("undrain")(drains.undrain)
+broker_app.command("remove")(drains.remove)
+broker_app.command("forget")(drains.forget)
 app.add_typer(broker_app, name="broker")
 app.add_typer(coordinator.app, name="coordinator")
 app.command("send")(sends.send)

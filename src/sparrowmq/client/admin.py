@@ -52,7 +52,7 @@ from sparrowmq.core.names import (
 )
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.settings_text import parse_properties
-from sparrowmq.protocol import bodies, headers
+from sparrowmq.protocol import bodies, call_headers, headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
 PERM_READ_WRITE: Final = 6
@@ -263,6 +263,28 @@ class Admin(AccessAdmin, DeadLetterAdmin, GroupAdmin, HoldAdmin, NameServerAdmin
             raise
         items = (data.stats_minute, data.stats_hour, data.stats_day)
         return Rates(*(Rate(item.sum, item.tps, item.avgpt) for item in items))
+
+    async def broker_progress(self, broker: str) -> dict[str, list[QueueProgress]]:
+        """The places of all groups in the queues of one broker (code 317), by group.
+
+        A group is there with the topics that it has offsets of and, while it is online, subscribes.
+        """
+        header = call_headers.GetBrokerConsumeStatsRequest(is_order=False)
+        code = RequestCode.GET_BROKER_CONSUME_STATS
+        body = await self._ask(await self._broker_address(broker), code, header)
+        return {
+            group: sorted(
+                (
+                    QueueProgress(
+                        queue, one.broker_offset, one.consumer_offset, one.last_timestamp, one.pull_offset
+                    )
+                    for table in tables
+                    for queue, one in table.offset_table.items()
+                ),
+                key=lambda progress: progress.queue,
+            )
+            for group, tables in bodies.BrokerConsumeStats.decode(body).groups.items()
+        }
 
     async def broker_settings(self, broker: str) -> dict[str, str]:
         """The settings a broker runs with (code 26), by name."""

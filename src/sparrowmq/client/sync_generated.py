@@ -853,6 +853,13 @@ class Admin(Facade[_Admin]):
         """
         return self._run(self._inner.broker_stats, broker, name, key)
 
+    def broker_progress(self, broker: str) -> dict[str, list[QueueProgress]]:
+        """The places of all groups in the queues of one broker (code 317), by group.
+
+        A group is there with the topics that it has offsets of and, while it is online, subscribes.
+        """
+        return self._run(self._inner.broker_progress, broker)
+
     def broker_settings(self, broker: str) -> dict[str, str]:
         """The settings a broker runs with (code 26), by name."""
         return self._run(self._inner.broker_settings, broker)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparrowmq import aio
+from sparrowmq.coordinator.fleet import CANARY_GROUP, Fleet, FleetView
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX
@@ -52,7 +53,7 @@ class Seen:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-class ClusterView(Protocol):
+class ClusterView(FleetView, Protocol):
     """What services look at."""
 
     async def places(self, *, ages: bool) -> Seen:
@@ -65,7 +66,7 @@ class ClusterView(Protocol):
         """Let go of the connections."""
 
 
-class Cluster:
+class Cluster(Fleet):
     """The cluster behind name servers. Connects when first asked. Raises the `SparrowError` of the list of
     groups.
     """
@@ -74,6 +75,7 @@ class Cluster:
         self._namesrv = namesrv
         self._admin: aio.Admin | None = None
         self._reader: aio.PullConsumer | None = None
+        self._canary: aio.Producer | None = None
         self._starting = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -105,6 +107,9 @@ class Cluster:
         """Let go of the connections. Idempotent."""
         admin, self._admin = self._admin, None
         reader, self._reader = self._reader, None
+        canary, self._canary = self._canary, None
+        if canary is not None:
+            await canary.close()
         if reader is not None:
             await reader.close()
         if admin is not None:
@@ -134,6 +139,17 @@ class Cluster:
                 await reader.start()
                 self._reader = reader
             return self._admin, self._reader
+
+    async def _asker(self) -> aio.Admin:
+        return (await self._started())[0]
+
+    async def _canary_producer(self) -> aio.Producer:
+        async with self._starting:
+            if self._canary is None:
+                producer = aio.Producer(CANARY_GROUP, namesrv=self._namesrv)
+                await producer.start()
+                self._canary = producer
+            return self._canary
 
     async def _places(self, group: str, *, ages: bool) -> list[Place]:
         admin, reader = await self._started()

@@ -25,8 +25,7 @@ from sparrowmq.coordinator.cluster import Cluster, ClusterView
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
-from sparrowmq.coordinator.services import board, cleanup, lag, unassigned
-from sparrowmq.coordinator.services import notices as notices_service
+from sparrowmq.coordinator.services import board, brokers, cleanup, lag, unassigned
 from sparrowmq.coordinator.services.frame import Service, ServiceRunner
 from sparrowmq.coordinator.services.notices import Notices
 from sparrowmq.coordinator.users import passwords, people
@@ -127,13 +126,14 @@ class Coordinator:
 
     def _services(self) -> Sequence[Service]:
         self._notices = Notices(senders(self._smtp))
-        names = (lag.KIND.name, unassigned.KIND.name, notices_service.KIND.name, cleanup.KIND.name)
-        return (
+        services = (
             lag.LagAlarm(self._cluster, self._channels, self._clock),
             unassigned.QueueAlarm(self._cluster, self._channels),
+            brokers.BrokerCheck(self._cluster, self._channels),
             self._notices,
-            cleanup.Cleanup(names),
         )
+        names = (*(service.kind.name for service in services), cleanup.KIND.name)
+        return (*services, cleanup.Cleanup(names))
 
     async def _start_services(self, database: Database) -> None:
         services = self._services()

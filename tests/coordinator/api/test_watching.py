@@ -26,7 +26,7 @@ def firing(api: Running, group: str) -> Any:
 @pytest.mark.proves("pmq:2")
 def test_services_are_shown_with_leader_runs_and_options(api: Running) -> None:
     found = {one["name"]: one for one in api.get("/services")}
-    assert set(found) == {"lag-alarm", "queue-alarm", "notices", "audit-cleanup"}
+    assert set(found) >= {"lag-alarm", "queue-alarm", "broker-check", "notices", "audit-cleanup"}
     shown = until_sync(lambda: (it := service(api, "notices"))["last_run"] and it)
     assert shown["leader"] == api.coordinator.owner.label
     assert shown["epoch"] >= 1

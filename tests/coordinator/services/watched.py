@@ -8,6 +8,7 @@ from typing import Any
 
 from sparrowmq.coordinator.cluster import Members, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.fleet import Backlog, Broker
 from sparrowmq.coordinator.leases import rules
 from sparrowmq.coordinator.leases import table as leases
 from sparrowmq.coordinator.leases.holder import LeaseHolder
@@ -16,6 +17,7 @@ from sparrowmq.coordinator.services import board
 from sparrowmq.coordinator.services.frame import Service, Work
 from sparrowmq.coordinator.services.schedule import Report
 from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import TransportError
 from sparrowmq.core.message import MessageQueue
 
 
@@ -33,10 +35,49 @@ def members(
     return Members(online, frozenset(wanted), frozenset(owned), **options)
 
 
-class MadeUp:
+class MadeUpFleet:
+    """The brokers of a `ClusterView` that says what it is told, and notes what is changed."""
+
+    def __init__(self) -> None:
+        self.there: list[Broker] = []
+        self.failing: dict[str, str] = {}
+        """What calls about a broker, or about all (`*`), fail with."""
+        self.permissions: dict[str, int] = {}
+        self.alone: list[str] = []
+        self.left = Backlog()
+        self.written: list[str] = []
+
+    def _checked(self, broker: str) -> None:
+        if broker in self.failing:
+            raise TransportError(self.failing[broker], address="broker")
+
+    async def brokers(self) -> list[Broker]:
+        self._checked("*")
+        return list(self.there)
+
+    async def write(self, broker: str) -> None:
+        self._checked(broker)
+        self.written.append(broker)
+
+    async def permission(self, broker: str) -> int:
+        return self.permissions.get(broker, 6)
+
+    async def set_permission(self, broker: str, permission: int) -> None:
+        self._checked(broker)
+        self.permissions[broker] = permission
+
+    async def only_at(self, broker: str) -> list[str]:
+        return self.alone
+
+    async def backlog(self, broker: str) -> Backlog:
+        return self.left
+
+
+class MadeUp(MadeUpFleet):
     """A `ClusterView` that says what it is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seen = Seen()
 
     async def places(self, *, ages: bool) -> Seen:

@@ -138,7 +138,9 @@ def test_a_group_without_subscription_leaves_it_out() -> None:
 
 def test_consume_stats_of_a_broker_add_up() -> None:
     stats = ConsumeStats({QUEUE: OffsetWrapper(10, 4, 0, 6)})
-    value = loads(BrokerConsumeStats("127.0.0.1:1", {"g": [stats], "idle": []}).encode())
+    body = BrokerConsumeStats("127.0.0.1:1", {"g": [stats], "idle": []})
+    assert BrokerConsumeStats.decode(body.encode()) == body
+    value = loads(body.encode())
     assert value["brokerAddr"] == "127.0.0.1:1"
     assert (value["totalDiff"], value["totalInflightDiff"]) == (6, 2)
     assert [list(one) for one in value["consumeStatsList"]] == [["g"], ["idle"]]
@@ -155,8 +157,13 @@ def test_time_spans_are_written() -> None:
     ]
 
 
-@pytest.mark.parametrize("type_", [ResetOffsetBody, ConsumerStatusBody, ConsumerRunningInfo])
-@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'{"offsetTable":7,"messageQueueTable":7,"mqTable":7}'])
+NONSENSE = b'{"offsetTable":7,"messageQueueTable":7,"mqTable":7,"consumeStatsList":[7]}'
+
+
+@pytest.mark.parametrize(
+    "type_", [ResetOffsetBody, ConsumerStatusBody, ConsumerRunningInfo, BrokerConsumeStats]
+)
+@pytest.mark.parametrize("data", [b"", b"{", b"[1]", NONSENSE])
 def test_nonsense_is_refused(type_: Any, data: bytes) -> None:
     with pytest.raises((JavaJsonError, BodyError)):
         type_.decode(data)

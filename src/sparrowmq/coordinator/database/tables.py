@@ -241,3 +241,58 @@ group_reset = Table(
     Index("ix_group_reset_group", "group_name", "id"),
 )
 """Offsets that people want set: carried out by the leader; `before` and `after` are offsets by queue."""
+broker_seen = Table(
+    "broker_seen",
+    metadata,
+    _name("broker", primary_key=True),
+    Column("broker_id", Integer, primary_key=True, autoincrement=False),
+    _name("cluster", server_default=""),
+    _name("address", server_default=""),
+    _time("first_seen"),
+    _time("last_seen"),
+    _time("checked_at"),
+    _name("error", 500, server_default=""),
+    _name("write_error", 500, server_default=""),
+)
+"""Brokers that were registered once and nobody removed; `error` says why one does not answer."""
+
+drain = Table(
+    "drain",
+    metadata,
+    _name("broker", primary_key=True),
+    _name("state", 16),
+    Column("permission", Integer, nullable=False, server_default="6"),
+    Column("forced", Boolean(create_constraint=False), nullable=False, server_default=false()),
+    _name("asked_by", 64, server_default=""),
+    _name("reason", 500, server_default=""),
+    _time("asked_at"),
+    _time("changed_at"),
+    _time("measured_at"),
+    Column("backlog", long_text(), nullable=False),
+    _name("message", 500, server_default=""),
+)
+"""Brokers that are being emptied; `permission` is what a cancelled one gets back, `backlog` a JSON object."""
+
+member_seen = Table(
+    "member_seen",
+    metadata,
+    _name("group_name", primary_key=True),
+    _name("client_id", primary_key=True),
+    _name("address", 200, server_default=""),
+    _name("language", 32, server_default=""),
+    Column("version", Integer, nullable=False, server_default="0"),
+    _time("first_seen"),
+    _time("last_seen"),
+)
+"""Members of groups that were online once and are not counted as gone yet."""
+
+growth = Table(
+    "growth",
+    metadata,
+    _name("rule", 64, primary_key=True),
+    _name("object_key", primary_key=True),
+    Column("base", BigInteger, nullable=False),
+    Column("value", BigInteger, nullable=False),
+    _time("grown_at"),
+)
+"""Counters that rules watch: where the last growth began, where it is, and when it was last seen to grow."""

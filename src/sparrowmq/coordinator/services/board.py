@@ -126,6 +126,11 @@ def ask_run(connection: Connection, kind: Kind, actor: Actor) -> None:
     _change(connection, kind, actor, "run", (None, None), run_asked_at=now_ms())
 
 
+def hasten(connection: Connection, name: str) -> None:
+    """Let a service run soon: somebody wants something of it, and that has an audit entry of its own."""
+    connection.execute(update(service).where(service.c.name == name).values(run_asked_at=now_ms()))
+
+
 def hand_over(connection: Connection, kind: Kind, block_ms: int, actor: Actor) -> None:
     """Take a service from its leader and keep that one out for `block_ms`. Raises `RefusedError` without
     leader.

@@ -263,11 +263,26 @@ class SubscriptionGroupList(Body, frozen=True):
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
+class _WireBrokerStats(Body, frozen=True):
+    broker_addr: str = ""
+    consume_stats_list: list[dict[str, list[dict[str, Any]]]] = field(default_factory=list)
+
+
 class BrokerConsumeStats(msgspec.Struct, frozen=True):
     """How far every group of a broker is behind (317): statistics of each topic by group, and their sums."""
 
     broker_address: str
     groups: dict[str, list[ConsumeStats]] = field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`."""
+        wire = _WireBrokerStats.decode(data)
+        groups: dict[str, list[ConsumeStats]] = {}
+        for entry in wire.consume_stats_list:
+            for name, tables in entry.items():
+                groups.setdefault(name, []).extend(map(ConsumeStats.read, tables))
+        return cls(wire.broker_addr, groups)
 
     def encode(self) -> bytes:
         """Compact JSON."""

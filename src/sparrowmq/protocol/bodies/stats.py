@@ -67,7 +67,15 @@ class ConsumeStats(msgspec.Struct, frozen=True):
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """The body in JSON `data`; raises `JavaJsonError` or `BodyError`."""
-        wire = _WireTable.decode(data)
+        return cls._of(_WireTable.decode(data))
+
+    @classmethod
+    def read(cls, value: Any) -> Self:
+        """The same from JSON that was read as part of another body."""
+        return cls._of(convert(value, _WireTable))
+
+    @classmethod
+    def _of(cls, wire: _WireTable) -> Self:
         return cls(_queue_table(wire.offset_table, OffsetWrapper), wire.consume_tps)
 
     def encode(self) -> bytes:

@@ -1,0 +1,98 @@
+"""`sparrow broker checks|drain|undrain|remove|forget`: brokers as a coordinator sees them, and emptied."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sparrowmq.cli.common import AsJson, print_json, print_table
+from sparrowmq.cli.remote import Url, Why, call, part
+from sparrowmq.cli.times import when
+
+Name = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.")]
+
+
+def checks(
+    broker: Annotated[
+        str | None, typer.Argument(metavar="[BROKER]", help="Only this one, with what groups have not read.")
+    ] = None,
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print brokers as the coordinator's last check found them, and how far they are emptied."""
+    path = "/brokers" if broker is None else f"/brokers/{part(broker)}"
+    found = call(coordinator, "GET", path)
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    print_table(
+        ("broker", "id", "address", "answers", "takes messages", "last seen", "drain"), map(_row, found)
+    )
+    if broker is not None and found[0]["drain"]:
+        _print_drain(found[0]["drain"])
+
+
+def drain(
+    broker: Name,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if topics are left that nothing can be sent to.")
+    ] = False,
+    reason: Why = "",
+    coordinator: Url = None,
+) -> None:
+    """Empty a broker: nothing is sent to it any more, groups read what it has."""
+    _do(coordinator, broker, "drain", {"reason": reason, "forced": force})
+    print(f"{broker} will be emptied; see how far it is: sparrow broker checks {broker}")
+
+
+def undrain(broker: Name, reason: Why = "", coordinator: Url = None) -> None:
+    """Cancel that: messages are sent to it again, as before."""
+    _do(coordinator, broker, "cancel", {"reason": reason})
+    print(f"{broker} will take messages again")
+
+
+def remove(broker: Name, reason: Why = "", coordinator: Url = None) -> None:
+    """Count a broker out that is drained; then stop it."""
+    _do(coordinator, broker, "remove", {"reason": reason})
+    print(f"{broker} is looked at once more; stop it when sparrow broker checks {broker} says removed")
+
+
+def forget(broker: Name, reason: Why = "", coordinator: Url = None) -> None:
+    """Miss a broker no more that is gone for good, with all it had."""
+    _do(coordinator, broker, "forget", {"reason": reason})
+    print(f"{broker} is forgotten")
+
+
+def _do(url: str | None, broker: str, what: str, body: dict[str, Any]) -> None:
+    call(url, "POST", f"/brokers/{part(broker)}/{what}", body)
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    writes = "–" if one["error"] or one["id"] else one["write_error"] or "yes"
+    drain = one["drain"]
+    return (
+        one["broker"],
+        str(one["id"]),
+        one["address"],
+        one["error"] or "yes",
+        "no" if drain and drain["state"] not in ("asked", "refused", "cancelled") else writes,
+        when(one["last_seen"]),
+        drain["state"] if drain else "–",
+    )
+
+
+def _print_drain(drain: dict[str, Any]) -> None:
+    print()
+    for label, value in (
+        ("drain", f"{drain['state']} since {when(drain['changed_at'])}"),
+        ("asked by", f"{drain['asked_by']}, {when(drain['asked_at'])} {drain['reason']}".rstrip()),
+        ("looked at", when(drain["measured_at"])),
+        ("left", drain["message"] or ("nothing" if drain["measured_at"] else "–")),
+    ):
+        print(f"{label + ':':11}{value}")
+    rows = sorted(drain["left"]["groups"].items(), key=lambda pair: (-pair[1], pair[0]))
+    if rows:
+        print()
+        print_table(("group", "unread"), rows, right=("unread",))

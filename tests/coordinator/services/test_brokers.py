@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.coordinator.services.watched import MadeUp, step
+
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import State as AlarmState
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.audit import Actor, Search, search
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.fleet import Backlog, Broker
+from sparrowmq.coordinator.services import drains
+from sparrowmq.coordinator.services.brokers import BrokerCheck
+from sparrowmq.coordinator.services.drains import Drain, State
+from sparrowmq.core.errors import CoordinatorError
+
+A = Broker("c", "a", 0, "h:1")
+B = Broker("c", "b", 0, "h:2")
+SLAVE = Broker("c", "a", 1, "h:3")
+ANN = Actor("ann", "new disks")
+
+
+@pytest.fixture
+def cluster() -> MadeUp:
+    found = MadeUp()
+    found.there = [A, SLAVE, B]
+    return found
+
+
+def check(database: Database, cluster: MadeUp, **options: int) -> dict[str, int]:
+    options = {"checks": 1, "settle_seconds": 0} | options
+    return step(database, BrokerCheck(cluster, Channels()), **options).counts
+
+
+def firing(database: Database) -> dict[str, str]:
+    with database.read() as connection:
+        return {f"{one.rule} {one.key}": one.text for one in table.search(connection, [AlarmState.FIRING])}
+
+
+def drain(database: Database) -> Drain:
+    with database.read() as connection:
+        return drains.all_drains(connection)["a"]
+
+
+def ask(database: Database, *, forced: bool = False) -> None:
+    with database.write() as connection:
+        drains.ask(connection, "a", forced, ANN)
+
+
+def entries(database: Database) -> list[tuple[str, str, str]]:
+    with database.read() as connection:
+        found = search(connection, Search(kind="broker"))
+    return [(one.actor, one.action, one.reason) for one in reversed(found)]
+
+
+@pytest.mark.proves("pmq:4")
+def test_brokers_that_do_not_answer_or_are_gone_fire_once_and_resolve(
+    database: Database, cluster: MadeUp
+) -> None:
+    assert check(database, cluster)["brokers"] == 3
+    assert firing(database) == {}
+    cluster.there = [replace(A, error="timed out"), SLAVE]
+    assert check(database, cluster, checks=2)["broker-unreachable fired"] == 0
+    assert check(database, cluster, checks=2)["broker-unreachable fired"] == 2
+    assert check(database, cluster, checks=2)["broker-unreachable fired"] == 0
+    assert firing(database) == {
+        "broker-unreachable a 0": "the master of broker a at h:1 does not answer: timed out",
+        "broker-unreachable b 0": "the master of broker b at h:2 does not answer: "
+        "it is not registered at the name servers",
+    }
+    cluster.there = [A, B]
+    check(database, cluster)
+    assert list(firing(database)) == ["broker-unreachable a 1"]
+
+
+def test_masters_are_written_to_and_those_that_refuse_fire(database: Database, cluster: MadeUp) -> None:
+    cluster.failing["a"] = "disk full"
+    cluster.permissions["b"] = 4
+    assert check(database, cluster)["broker-not-writable fired"] == 2
+    assert firing(database) == {
+        "broker-not-writable a": "the broker a takes no messages: disk full",
+        "broker-not-writable b": "the broker b takes no messages: "
+        "its brokerPermission is 4; to write it needs 2",
+    }
+    cluster.failing, cluster.permissions = {}, {}
+    assert check(database, cluster)["broker-not-writable resolved"] == 2
+    assert sorted(cluster.written) == ["a", "b"]
+    check(database, cluster, canary=0)
+    assert len(cluster.written) == 2
+
+
+def test_without_name_servers_the_alarms_of_brokers_stay(database: Database, cluster: MadeUp) -> None:
+    cluster.there = [replace(A, error="gone")]
+    check(database, cluster)
+    cluster.failing["*"] = "no name server answers"
+    with pytest.raises(CoordinatorError, match="no name server tells which brokers there are"):
+        check(database, cluster)
+    assert list(firing(database)) == ["broker-unreachable name servers", "broker-unreachable a 0"]
+    cluster.failing, cluster.there = {}, [A]
+    assert check(database, cluster)["broker-unreachable resolved"] == 2
+
+
+def test_a_broker_is_drained_removed_at_zero_only_and_forgotten_when_it_stops(
+    database: Database, cluster: MadeUp
+) -> None:
+    check(database, cluster)
+    cluster.permissions["a"] = 7
+    cluster.left = Backlog({"g": 3, "h": 2})
+    ask(database)
+    assert check(database, cluster)["drains"] == 1
+    found = drain(database)
+    assert (found.state, found.permission, cluster.permissions["a"]) == (State.DRAINING, 7, 4)
+    assert (dict(found.left.groups), found.message) == (
+        {"g": 3, "h": 2},
+        "5 messages that 2 groups have not read",
+    )
+    cluster.permissions["a"] = 6  # it was started anew
+    cluster.left, cluster.there = Backlog(), [replace(A, delayed=1), SLAVE, B]
+    check(database, cluster)
+    assert (drain(database).state, cluster.permissions["a"]) == (State.DRAINING, 4)
+    assert drain(database).message == "1 messages that wait for their time"
+    cluster.there = [A, SLAVE, B]
+    check(database, cluster, settle_seconds=60)
+    assert drain(database).state is State.DRAINING
+    check(database, cluster)
+    assert drain(database).state is State.DRAINED
+    with database.write() as connection:
+        drains.remove(connection, "a", ANN)
+    cluster.left = Backlog({"g": 1})  # somebody who did not know yet
+    check(database, cluster)
+    assert drain(database).state is State.DRAINING
+    cluster.left = Backlog()
+    check(database, cluster)
+    with database.write() as connection:
+        drains.remove(connection, "a", ANN)
+    check(database, cluster)
+    assert drain(database).state is State.REMOVED
+    assert "a" not in cluster.written[2:]
+    cluster.there = [B]
+    check(database, cluster)
+    assert firing(database) == {}
+    with database.read() as connection:
+        assert drains.all_drains(connection) == {}
+        assert [row.broker for row in drains.known(connection)] == ["b"]
+    service = "service:broker-check"
+    assert entries(database) == [
+        ("ann", "broker.drain", "new disks"),
+        (service, "broker.draining", "new disks"),
+        (service, "broker.drained", "new disks"),
+        ("ann", "broker.remove", "new disks"),
+        (service, "broker.draining", "new disks"),
+        (service, "broker.drained", "new disks"),
+        ("ann", "broker.remove", "new disks"),
+        (service, "broker.removed", "new disks"),
+        (service, "broker.gone", ""),
+    ]
+
+
+def test_a_drain_that_leaves_topics_without_broker_is_refused_unless_forced(
+    database: Database, cluster: MadeUp
+) -> None:
+    check(database, cluster)
+    cluster.alone = [f"t{number}" for number in range(12)]
+    ask(database)
+    check(database, cluster)
+    found = drain(database)
+    assert found.state is State.REFUSED
+    assert found.message.startswith("no other broker takes messages of 12 topics: t0, t1, ")
+    assert found.message.endswith("t9, …; make them on another one first, or force it")
+    assert cluster.permissions == {}
+    ask(database, forced=True)
+    check(database, cluster)
+    assert (drain(database).state, cluster.permissions) == (State.DRAINED, {"a": 4})
+
+
+def test_a_cancelled_drain_gives_back_what_was_there(database: Database, cluster: MadeUp) -> None:
+    check(database, cluster)
+    cluster.left = Backlog({"g": 1})
+    ask(database)
+    check(database, cluster)
+    with database.write() as connection:
+        drains.cancel(connection, "a", ANN)
+    cluster.failing["a"] = "busy"
+    check(database, cluster)
+    assert drain(database).state is State.CANCELLING
+    assert drain(database).message == "it is tried again: busy"
+    cluster.failing = {}
+    check(database, cluster)
+    assert (drain(database).state, cluster.permissions["a"]) == (State.CANCELLED, 6)
+    written = len(cluster.written)
+    assert check(database, cluster)["drains"] == 0
+    assert sorted(cluster.written[written:]) == ["a", "b"]
+
+
+def test_a_drain_waits_for_a_broker_that_does_not_answer_or_a_topic_that_cannot_be_asked_for(
+    database: Database, cluster: MadeUp
+) -> None:
+    check(database, cluster)
+    ask(database)
+    cluster.there = [B]
+    check(database, cluster)
+    found = drain(database)
+    assert (found.state, found.message) == (
+        State.ASKED,
+        "it waits, because the broker does not answer: it is not registered at the name servers",
+    )
+    cluster.there, cluster.left = [A, B], Backlog({}, {"t": "timed out"})
+    check(database, cluster)
+    assert drain(database).state is State.DRAINING
+    assert drain(database).message == "what could not be looked at: timed out"
+
+
+def test_what_a_person_wants_meanwhile_wins(database: Database, cluster: MadeUp) -> None:
+    check(database, cluster)
+    ask(database)
+
+    async def cancelled(broker: str) -> Backlog:
+        with database.write() as connection:
+            drains.cancel(connection, "a", ANN)
+        return Backlog()
+
+    cluster.backlog = cancelled  # type: ignore[method-assign]
+    check(database, cluster)
+    assert drain(database).state is State.CANCELLING

@@ -1,0 +1,138 @@
+"""A broker is emptied, removed and stopped under a producer and a consumer that notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.coordinator.services.watched import step
+from tests.support import run, until
+
+from sparrowmq import aio
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.cluster import Cluster
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.services import drains
+from sparrowmq.coordinator.services.brokers import KIND, BrokerCheck
+from sparrowmq.coordinator.services.drains import State
+from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.schedule import Report
+from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.runtime.servers import Servers
+from sparrowmq.testing import LocalCluster
+
+ANN = Actor("ann", "new disks")
+REFRESH = 0.1
+
+
+class Once:
+    """The broker check on a cluster that is let go of after the step."""
+
+    kind = KIND
+
+    def __init__(self, namesrv: str) -> None:
+        self._namesrv = namesrv
+
+    async def step(self, work: Work) -> Report:
+        cluster = Cluster(self._namesrv)
+        try:
+            return await BrokerCheck(cluster, Channels()).step(work)
+        finally:
+            await cluster.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Two brokers with a topic on both, and a group that has read nothing of it."""
+
+    async def prepared(namesrv: str) -> None:
+        async with aio.Admin(namesrv=namesrv) as admin:
+            await admin.create_topic("T", queues=2)
+            await admin.create_group("readers")
+            for queue in (await admin.topic_route("T")).subscribe_queues("T"):
+                await admin.commit("readers", queue, 0)
+
+    with LocalCluster() as local:
+        settings = BrokerSettings(
+            broker_name="broker-b",
+            listen_port=0,
+            namesrv_addr=local.namesrv,
+            store_path_root_dir=tmp_path / "b",
+            mapped_file_size_commit_log=64 * 1024 * 1024,
+        )
+        other = Servers(None, settings)
+        local.call(other.start())
+        try:
+            run(prepared(local.namesrv))
+            yield local
+        finally:
+            local.call(other.close())
+
+
+def check_once(database: Database, namesrv: str) -> State | None:
+    """One step; where the drain of broker-a is then."""
+    step(database, Once(namesrv), checks=1, settle_seconds=0)
+    with database.read() as connection:
+        found = drains.all_drains(connection).get("broker-a")
+    return None if found is None else found.state
+
+
+@pytest.mark.proves("pmq:9")
+def test_a_producer_and_a_consumer_see_no_error_and_no_loss(database: Database, pair: LocalCluster) -> None:
+    async def main(local: LocalCluster) -> None:
+        sent, got, stop = 0, Counter[bytes](), asyncio.Event()
+        where: list[str] = []
+        settings = aio.ProducerSettings(route_interval=REFRESH)
+        reading = aio.ConsumerSettings(
+            route_interval=REFRESH,
+            rebalance_interval=REFRESH,
+            persist_interval=REFRESH,
+            consume_from="first",
+        )
+        consumer = aio.PushConsumer("readers", namesrv=local.namesrv, settings=reading)
+        consumer.subscribe("T", handler=lambda message: got.update([message.body]))
+        async with aio.Producer("p", namesrv=local.namesrv, settings=settings) as producer:
+
+            def check() -> Awaitable[State | None]:
+                return asyncio.to_thread(check_once, database, local.namesrv)
+
+            async def produce() -> None:
+                nonlocal sent
+                while not stop.is_set():
+                    result = await producer.send(aio.Message("T", b"%d" % sent))
+                    where.append(result.queue.broker_name)
+                    sent += 1
+                    await asyncio.sleep(0.002)
+
+            sending = asyncio.create_task(produce())
+            await until(lambda: {"broker-a", "broker-b"} <= set(where))
+            assert await check() is None
+            with database.write() as connection:
+                drains.ask(connection, "broker-a", False, ANN)
+            assert await check() is State.DRAINING
+            await until(lambda: set(where[-20:]) == {"broker-b"})
+            with database.read() as connection:
+                left = drains.all_drains(connection)["broker-a"].left
+            assert set(left.groups) == {"readers"}
+            async with consumer:
+
+                async def checked(state: State) -> bool:
+                    return await check() is state
+
+                await until(lambda: checked(State.DRAINED))
+                with database.write() as connection:
+                    drains.remove(connection, "broker-a", ANN)
+                assert await checked(State.REMOVED)
+                local.stop_broker()
+                assert await check() is None
+                stop.set()
+                await sending
+                await until(lambda: len(got) == sent)
+            with database.read() as connection:
+                assert [row.broker for row in drains.known(connection)] == ["broker-b"]
+
+    run(main(pair))
