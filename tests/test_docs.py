@@ -134,8 +134,19 @@ def test_programs_run(
             execute(program, cluster)
 
 
+SMALL_SPARK = (
+    "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.sql.shuffle.partitions=2",
+    "spark.log.level=ERROR",
+)
+"""What a user's `spark-defaults.conf` would say; programs may set what they like over it."""
+
 CHILD = """
 import json, os, sys, traceback
+from pyspark.sql import SparkSession
+SparkSession.stop = lambda session: [query.stop() for query in session.streams.active]
 for line in sys.stdin:
     path, directory = json.loads(line)
     os.chdir(directory)
@@ -150,11 +161,20 @@ for line in sys.stdin:
 
 
 class SparkChild:
-    """A process that runs programs with Spark one after the other: the JVM is started once, not for each."""
+    """A process that runs programs with Spark one after the other: there is one session for all of them."""
 
     def __init__(self, directory: Path) -> None:
+        from tests.spark.spark_home import quick_environment
+
         binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        environment = {**os.environ, "PATH": binaries, "PYSPARK_PYTHON": sys.executable}
+        settings = " ".join(f"--conf {setting}" for setting in SMALL_SPARK)
+        environment = {
+            **os.environ,
+            **quick_environment(),
+            "PATH": binaries,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell",
+        }
         self.log = directory / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(

@@ -31,19 +31,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(text))
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """`local[2,3]`: two cores, three tries for each task; workers that start fast; a Connect server."""
-    from tests.spark.spark_home import compiled_spark_home
+@pytest.fixture(scope="session", autouse=True)
+def quick_children(request: pytest.FixtureRequest) -> None:
+    """Every Spark that these tests start, in whatever process, starts fast."""
+    if any(item.get_closest_marker("spark") for item in request.session.items):
+        from tests.spark.spark_home import quick_environment
 
+        os.environ.update(quick_environment())
+
+
+@pytest.fixture(scope="session")
+def spark(quick_children: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """`local[2,3]`: two cores, three tries for each task; workers that start fast; a Connect server."""
     from sparrowmq.spark.session import builder
 
-    os.environ.setdefault("SPARK_HOME", str(compiled_spark_home()))
     made = (
         builder("sparrowmq-tests", "local[2,3]")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
         .config("spark.connect.grpc.binding.address", "127.0.0.1")
         .config("spark.connect.grpc.binding.port", "0")

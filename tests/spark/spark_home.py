@@ -17,10 +17,15 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from tests.conftest import LONG
 
 CACHE: Final = Path(__file__).resolve().parents[2] / ".cache"
 INSTALLED: Final = Path(pyspark.__file__).resolve().parent
 ZIP: Final = Path("python/lib/pyspark.zip")
+QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java that is soon ready and never at its best: right for tests, wrong for everything else (spark:T-03)."""
+INTERPRETED: Final = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+"""No Java is compiled for a query: for a few rows that takes longer than all else. Not in the long tier."""
 
 
 def compiled_spark_home() -> Path:
@@ -37,6 +42,15 @@ def compiled_spark_home() -> Path:
         except OSError:  # another process was first
             shutil.rmtree(made)
     return target
+
+
+def quick_environment() -> dict[str, str]:
+    """What tests set for every process that starts Spark: the compiled home, and JVMs that are soon ready."""
+    return {
+        "SPARK_HOME": str(compiled_spark_home()),
+        "SPARK_SUBMIT_OPTS": QUICK_JVM if LONG else f"{QUICK_JVM} {INTERPRETED}",
+        "SPARK_LAUNCHER_OPTS": QUICK_JVM,
+    }
 
 
 def _link_all_but(source: Path, target: Path, left_out: Path) -> None:

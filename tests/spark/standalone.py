@@ -19,7 +19,7 @@ from typing import Final, Self
 
 import psutil
 from tests.spark.counted import descendants, process_line
-from tests.spark.spark_home import compiled_spark_home
+from tests.spark.spark_home import QUICK_JVM, compiled_spark_home, quick_environment
 from tests.support import free_port, until_sync
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -69,9 +69,9 @@ class Standalone:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, (*packages, self.packages))),
             "PYSPARK_PYTHON": str(self.python),
-            "SPARK_HOME": str(compiled_spark_home()),
+            **quick_environment(),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.spark.counted import Ledger, Run, Verdict, audit, kill, read_parquet
+from tests.spark.spark_home import QUICK_JVM
 from tests.spark.standalone import ROOT, Standalone
 
 from sparrowmq.spark.shipping import package_zip
@@ -25,6 +26,7 @@ SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.cores.max": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -67,12 +69,12 @@ def test_py_files_reach_the_workers_and_an_executor_may_die(
 ) -> None:
     servers.create_topic("Executor", 2)
     ledger = Ledger(servers.namesrv, "Executor")
-    ledger.send(20_000, size=400)
+    ledger.send(12_000, size=400)
     plan = {
         "namesrv": servers.namesrv,
         "topic": "Executor",
         "root": str(tmp_path),
-        "options": {"maxOffsetsPerTrigger": "5000", "maxPartitions": "1"},
+        "options": {"maxOffsetsPerTrigger": "3000", "maxPartitions": "1"},
         "master": standalone.url,
         "conf": {**SMALL, "spark.submit.pyFiles": str(package_zip(tmp_path / "sparrowmq.zip"))},
     }

@@ -237,7 +237,7 @@ def test_a_killed_driver_leaves_no_gap_and_no_double(
 ) -> None:
     fleet.create_topic("Driver", 2)
     ledger = Ledger(fleet.namesrv, "Driver")
-    ledger.send(4 * ROWS, size=SIZE)
+    ledger.send(2 * ROWS, size=SIZE)
     options = {"maxOffsetsPerTrigger": str(ROWS // 2), "maxPartitions": "1"}
     plan: dict[str, object] = {
         "namesrv": fleet.namesrv,

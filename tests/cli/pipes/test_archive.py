@@ -1,4 +1,4 @@
-"""`sparrow pipe archive` where no Spark is needed; tests/spark/test_pipe.py runs it."""
+"""`sparrow pipe archive` where no Spark is needed; tests/spark/test_pipe_archive.py runs it."""
 
 from __future__ import annotations
 
