@@ -15,7 +15,7 @@ from benchmarks.report import Report
 
 NAMES: Final = [
     *("handlers", "send", "consume", "ordered", "e2e", "transactions", "request_reply", "sql92", "rebalance"),
-    *("delay", "start_memory", "spark", "coordination"),
+    *("delay", "start_memory", "spark", "pipelines", "coordination"),
 ]
 
 
@@ -31,7 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how many turns each peer gets")
     parser.add_argument("--seconds", type=float, help="how long one measurement of a rate takes")
     parser.add_argument(
-        "--only", metavar="TEXT", help="of `send` and `spark`, the cases whose title holds TEXT"
+        "--only", metavar="TEXT", help="of `send`, `spark` and `pipelines`, the cases whose title holds TEXT"
     )
     parser.add_argument("--peers", default="ours,apache", help="ours,apache (default) or one of them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values there")

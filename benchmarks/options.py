@@ -18,7 +18,7 @@ class Options:
     spark_rows: int
     memory_messages: int
     only: str = ""
-    """Of the many cases of `send` and `spark`, those whose title holds this text."""
+    """Of the cases of `send`, `spark` and `pipelines`, those whose title holds this text."""
 
 
 def full(peers: list[str]) -> Options:

@@ -41,8 +41,12 @@ SIZES: Final = {100: "100 B", 1024: "1 KB"}
 SHARE_OF_ROWS: Final = {100: 1.0, 1024: 0.25}
 ROWS_PER_BATCH: Final = {100: 200_000, 1024: 100_000}
 RATE: Final = 1000
-WARM_SECONDS: Final = 12.0
-DELAY_SECONDS: Final = 23.0
+WARM_SECONDS: Final = 6.0
+DELAY_SECONDS: Final = 14.0
+DELAY_ROUNDS_MAX: Final = 3
+"""Each round has some sixty micro-batches or more of each side: three rounds of both take two minutes."""
+STREAM_SECONDS_MAX: Final = 600
+STOP_SECONDS_MAX: Final = 60
 START_SECONDS_MAX: Final = 300.0
 
 OUR_COLUMNS: Final = (
@@ -98,6 +102,7 @@ def _session(work: Path, packages: Path | None) -> Iterator[SparkSession]:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
+        .config("spark.sql.streaming.stopTimeout", f"{STOP_SECONDS_MAX}s")
         .config("spark.sql.warehouse.dir", str(work / "warehouse"))
         .config("spark.local.dir", str(work))
         .config("spark.log.level", "ERROR")
@@ -135,6 +140,11 @@ class Bench:
         """Whether `--only` lets a series be measured."""
         return self.options.only in name
 
+    def wants_topic(self, size: int) -> bool:
+        """Whether anything is measured that reads the topic with bodies of `size`."""
+        reads = [title(kind, size) for kind in (BATCH, ALL_COLUMNS, STREAM, PARQUET)]
+        return any(map(self.wants, [*reads, SESSION] if size == min(SIZES) else reads))
+
     def source(self, name: str, size: int, *, stream: bool, all_columns: bool = False) -> DataFrame:
         """The topic with bodies of `size`, as a peer or a ceiling reads it."""
         reader: Any = self.spark.readStream if stream else self.spark.read
@@ -164,7 +174,8 @@ class Bench:
         )
         writer = writer.format(sink)
         query = writer.start(str(root / "out")) if sink == "parquet" else writer.start()
-        query.awaitTermination()
+        if not query.awaitTermination(STREAM_SECONDS_MAX):
+            raise LoadError(f"a stream into {sink} goes on after {STREAM_SECONDS_MAX} s: {query.status}")
         batches = [progress for progress in query.recentProgress if progress.numInputRows]
         if sink == "parquet":
             written = dataset.dataset(root / "out", format="parquet").count_rows()
@@ -173,14 +184,25 @@ class Bench:
         shutil.rmtree(root, ignore_errors=True)
         return batches
 
-    def rounds(self, name: str, turns: dict[str, Callable[[], float]], unit: str = "rows/s") -> None:
-        """Every contender once to warm up, then in turns, the other way round in every second round."""
+    def rounds(
+        self,
+        name: str,
+        turns: dict[str, Callable[[], float]],
+        unit: str = "rows/s",
+        *,
+        warm: bool = True,
+        most: int = sys.maxsize,
+    ) -> None:
+        """Every contender once to warm up, then in turns, the other way round in every second round.
+
+        With `warm=False` turns warm up by themselves; there are at most `most` rounds.
+        """
         if not self.wants(name):
             return
         print(f"  {name}", file=sys.stderr, flush=True)
-        for turn in turns.values():
+        for turn in turns.values() if warm else ():
             turn()
-        for number in range(self.options.rounds):
+        for number in range(min(most, self.options.rounds)):
             rates = {who: turns[who]() for who in (list(turns) if number % 2 == 0 else list(reversed(turns)))}
             for who, rate in rates.items():
                 self.report.add(name, unit, who, rate)
@@ -257,6 +279,9 @@ def _reads(bench: Bench, size: int) -> None:
 
 
 def _writes(bench: Bench, size: int) -> None:
+    name = title(WRITE, size)
+    if not bench.wants(name):
+        return
     rows = bench.rows(size)
     frame = _bodies(bench.spark, rows, size).persist()
     frame.count()
@@ -279,10 +304,9 @@ def _writes(bench: Bench, size: int) -> None:
         sink = frame.write.format("kafka").option("kafka.bootstrap.servers", bench.kafka.servers)
         return _timed(rows, sink.option("topic", f"BenchWrite{size}").save)
 
-    name = title(WRITE, size)
-    if bench.kafka is not None and bench.wants(name):
+    if bench.kafka is not None:
         bench.rounds(name, {OURS: to_rocketmq(bench.ours), KAFKA: to_kafka})
-    if bench.apache is not None and bench.wants(name):
+    if bench.apache is not None:
         turns = {OURS: to_rocketmq(bench.ours), APACHE: to_rocketmq(bench.apache)}
         bench.rounds(f"{name}, the same sink", turns)
     frame.unpersist()
@@ -325,7 +349,7 @@ def _delay(bench: Bench) -> None:
         _bodies(bench.spark, 1, 100).write.format("kafka").option(
             "kafka.bootstrap.servers", bench.kafka.servers
         ).option("topic", "BenchDelay").save()
-    bench.rounds(DELAY, turns, "ms")
+    bench.rounds(DELAY, turns, "ms", warm=False, most=DELAY_ROUNDS_MAX)
 
 
 _FIRST_READ: Final = """
@@ -401,8 +425,9 @@ def main(options: Options, report: Report) -> None:
         spark = stack.enter_context(_session(work, packages))
         bench = Bench(spark, options, report, work, peers[OURS], peers.get(APACHE), kafka)
         for size in SIZES:
-            _fill(bench, size)
-            _reads(bench, size)
+            if bench.wants_topic(size):
+                _fill(bench, size)
+                _reads(bench, size)
             _crc(bench, size)
         for size in SIZES:
             _writes(bench, size)
