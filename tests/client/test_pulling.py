@@ -17,6 +17,7 @@ from tests.client.fake import BROKER, FakeBroker, FakeCluster, answer, fake_clus
 from tests.support import run, until
 
 from sparrowmq.client.handed import LazyMessage
+from sparrowmq.client.knobs import LiveKnobs
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.pulling import how_many
@@ -233,7 +234,7 @@ def test_more_is_asked_for_while_a_queue_is_behind_and_has_room(
         [LazyMessage(queue, n, 0, "T", b"", {}, 0, 0, 0, "", 0, "", 0, 0, 0, "") for n in range(in_hand)]
     )
     held.broker_max_offset = in_hand + behind
-    assert how_many(held, ConsumerSettings()) == expected
+    assert how_many(held, LiveKnobs(ConsumerSettings(), lambda: 0).pull("t")) == expected
 
 
 @pytest.mark.proves("client:D-11")

@@ -9,8 +9,9 @@ from typing import Final
 
 from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.delivery import HandedMessage, MessageStream
+from sparrowmq.client.knobs import LiveKnobs
 from sparrowmq.client.offset_store import OffsetStore
-from sparrowmq.client.outcomes import BROKER_CHOOSES, Outcome, Retry, outcome_of
+from sparrowmq.client.outcomes import BROKER_CHOOSES, Outcome, Retry, outcome_of, retry_level
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.send_back import SendBack
 from sparrowmq.client.settings import ConsumerSettings
@@ -46,9 +47,11 @@ class ConsumeService:
         send_back: SendBack,
         statistics: ConsumeStatistics,
         hooks: ConsumeHooks,
+        knobs: LiveKnobs,
         now_ms: Callable[[], int],
     ) -> None:
         self._group = group
+        self._knobs = knobs
         self._settings = settings
         self._store = store
         self._subscriptions = subscriptions
@@ -62,6 +65,7 @@ class ConsumeService:
         begin = self._before if hooks.any else None
         self._threads = ThreadWorkers(settings.threads, f"sparrowmq-{group}", self._finish, begin)
         self._coroutines = TaskWorkers(settings.threads, self._finish, tasks.start, begin)
+        self.rebatch()
         self._timers: set[asyncio.TimerHandle] = set()
         self._retries: set[asyncio.Task[None]] = set()
         self._occasional = OccasionalLog(log)
@@ -116,7 +120,7 @@ class ConsumeService:
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
         """Send messages that are in hand longer than `consume_timeout` back (client:D-44)."""
-        timeout = self._settings.consume_timeout
+        timeout = self._knobs.consume_timeout
         self.stream.expire(timeout)
         limit_ms = self._now_ms() - int(timeout * 1000)
         for process_queue in process_queues:
@@ -138,6 +142,11 @@ class ConsumeService:
         self._threads.resize(threads)
         self._coroutines.resize(threads)
 
+    def rebatch(self) -> None:
+        """Give handlers as many messages at once as the knobs say."""
+        for workers in (self._threads, self._coroutines):
+            workers.rebatch(self._knobs.batch, takes_lists=self._knobs.takes_lists)
+
     def forget_given_up(self) -> None:
         """Let go of messages that wait for a handler and belong to queues that were given up."""
         self._threads.forget_given_up()
@@ -157,7 +166,7 @@ class ConsumeService:
             self.stream.put(process_queue, messages)
             return
         workers: ThreadWorkers | TaskWorkers = self._coroutines if handler.is_async else self._threads
-        workers.submit(process_queue, messages, handler.call, self._settings.batch)
+        workers.submit(process_queue, messages, handler.call, self._knobs.batch)
 
     def _refuse(self, process_queue: ProcessQueue, topic: str, messages: Sequence[HandedMessage]) -> None:
         """Send messages of a topic back that is not subscribed any more: retries of it may still come."""
@@ -243,6 +252,8 @@ class ConsumeService:
         self, process_queue: ProcessQueue, message: ReceivedMessage, level: int = BROKER_CHOOSES
     ) -> None:
         self.failed += 1
+        if level == BROKER_CHOOSES:
+            level = retry_level(self._knobs.retry_seconds(message.reconsume_times))
         if self._is_broadcasting:  # retrying is left to the application (client:D-52)
             self._advance(process_queue, (message,))
             return

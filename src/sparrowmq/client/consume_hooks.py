@@ -21,7 +21,8 @@ class ConsumeHooks:
     def __init__(self, hooks: Hooks, group: str, limit: float, *, ordered: bool) -> None:
         self._hooks = hooks
         self._group = group
-        self._limit = limit
+        self.limit = limit
+        """Seconds after which a call that succeeded counts as timed out."""
         self._statuses = _ORDERED if ordered else _CONCURRENT
         self.any = bool(hooks.consume)
         """Whether there are hooks at all."""
@@ -36,7 +37,7 @@ class ConsumeHooks:
         self, context: ConsumeContext, result: Any, error: BaseException | None, seconds: float
     ) -> None:
         """The handler ended."""
-        kind = return_type(result, error, seconds, self._limit)
+        kind = return_type(result, error, seconds, self.limit)
         context.success = kind is ReturnType.SUCCESS or (kind is ReturnType.TIME_OUT and error is None)
         context.status = self._statuses[context.success]
         context.elapsed_ms = round(seconds * 1000)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.knobs import LiveKnobs
 from sparrowmq.client.owned_queues import OwnedQueues
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.requests import check, command
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.core.errors import ClientError, SparrowError
 from sparrowmq.core.grants import Grants
+from sparrowmq.core.knobs import Setting
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -99,6 +101,8 @@ class ManagedMember:
         late: Callable[[], int],
         forget: Callable[[], None],
         on_change: Callable[[Collection[str]], Awaitable[None]],
+        knobs: LiveKnobs,
+        apply_knobs: Callable[[int, Sequence[Setting]], None],
     ) -> None:
         self._group = group
         self._instance = instance
@@ -108,6 +112,8 @@ class ManagedMember:
         self._late = late
         self._forget = forget
         self._on_change = on_change
+        self._knobs = knobs
+        self._apply_knobs = apply_knobs
         self._grants = Grants()
         self._lease = Lease(instance.clock.monotonic)
         self._busy: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -173,7 +179,8 @@ class ManagedMember:
             code = RequestCode.JOIN_MANAGED_GROUP
             self.member = JoinedBody.decode(check(answer, self._address or "", code).body).member
         sent, report = self._instance.clock.monotonic(), self._grants.report()
-        asked = ReportBody.of(self._group, self.member, report, list(self._topics()), self._late())
+        knobs = self._knobs.revision
+        asked = ReportBody.of(self._group, self.member, report, list(self._topics()), self._late(), knobs)
         code = RequestCode.REPORT_MANAGED_MEMBER
         answer = await self._ask(code, asked.encode(), ANSWER_SECONDS)
         if answer.code == ResponseCode.MEMBER_UNKNOWN:
@@ -182,7 +189,10 @@ class ManagedMember:
             for queue in self._grants.give_up():
                 self._start(queue, self._release)
             return
-        orders = OrdersBody.decode(check(answer, self._address or "", code).body).orders
+        told = OrdersBody.decode(check(answer, self._address or "", code).body)
+        if told.knobs is not None:
+            self._apply_knobs(told.knobs.revision, told.knobs.settings)
+        orders = told.orders
         changes = self._grants.obey(orders, sent)
         self._lease.end = self._grants.lease_end
         for queue in changes.stop:
@@ -229,6 +239,12 @@ class ManagedMember:
                     del self._busy[queue]
 
         self._busy[queue] = self._tasks.start(one(), f"{work.__name__.strip('_')} {queue}")
+
+    def begin_anew(self, which: Callable[[MessageQueue], bool]) -> None:
+        """Drop what is in hand of some queues once their handlers have ended, and read it again."""
+        for queue in self._grants.held():
+            if which(queue) and self._queues.find(queue) is not None:
+                self._start(queue, self._begin)
 
     async def _begin(self, queue: MessageQueue) -> None:
         """Begin with a granted queue; anew with one whose lease had run out."""

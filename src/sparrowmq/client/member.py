@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -18,6 +18,7 @@ from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.instances import shared_instance
+from sparrowmq.client.knobs import Changed, LiveKnobs
 from sparrowmq.client.locks import QueueLocks
 from sparrowmq.client.managed import ManagedMember
 from sparrowmq.client.offset_store import BrokerOffsetStore, store_of
@@ -35,7 +36,8 @@ from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.client.tracing import hooks_with, tracing_of
 from sparrowmq.client.workers import CallThreads
-from sparrowmq.core.errors import ClientError
+from sparrowmq.core.errors import ClientError, InvalidExpressionError
+from sparrowmq.core.knobs import Setting, is_paused
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX, without_namespace
 from sparrowmq.core.route import TopicRoute
@@ -80,6 +82,7 @@ class GroupMember(control.ControlledMember):
         self._store = store_of(settings, self.instance, group)
         self._tasks = TaskGroup(on_death)
         self.statistics = ConsumeStatistics(group, self.instance.clock.monotonic)
+        self.knobs = LiveKnobs(settings, self.instance.clock.now_ms)
         self._send_back = SendBack(
             self.instance, group, settings.max_reconsume_times, settings.request_timeout
         )
@@ -98,6 +101,7 @@ class GroupMember(control.ControlledMember):
             submit=self.service.submit,
             illegal_offset=self.queues.go_on_from,
             statistics=self.statistics,
+            knobs=self.knobs,
         )
         self._managed = self._managed_member() if settings.managed else None
         self._rebalancer = Rebalancer(
@@ -125,18 +129,17 @@ class GroupMember(control.ControlledMember):
 
     def _consume_service(self) -> ConsumeService | OrderedService:
         settings = self._settings
-        hooks = ConsumeHooks(
+        self._consume_hooks = hooks = ConsumeHooks(
             Hooks(hooks_with(settings, self._tracing)),
             self.group,
             settings.consume_timeout,
             ordered=settings.ordered,
         )
-        common = (self._store, self._subscriptions, self._tasks, self._send_back, self.statistics, hooks)
+        known = (self._store, self._subscriptions, self._tasks, self._send_back, self.statistics)
+        common, clock = (*known, hooks, self.knobs), self.instance.clock
         if settings.ordered:
-            return OrderedService(
-                self.group, settings, *common, self.instance.clock.monotonic, self._lock_soon
-            )
-        return ConsumeService(self.group, settings, *common, self.instance.clock.now_ms)
+            return OrderedService(self.group, settings, *common, clock.monotonic, self._lock_soon)
+        return ConsumeService(self.group, settings, *common, clock.now_ms)
 
     def _managed_member(self) -> ManagedMember:
         store, back = self._store, self._send_back
@@ -150,6 +153,8 @@ class GroupMember(control.ControlledMember):
             late=lambda: store.refused + back.refused,
             forget=lambda: self.service.forget_given_up(),
             on_change=self._plan_changed,
+            knobs=self.knobs,
+            apply_knobs=self.apply_knobs,
         )
         store.generation_of = back.generation_of = managed.generation
         self.puller.generation_of = managed.generation
@@ -176,8 +181,10 @@ class GroupMember(control.ControlledMember):
         else:
             self._tasks.start(self._managed.run(), "managed membership")
         self._every(settings.persist_interval, self._persist, "committing offsets")
+        # A coordinator may shorten the time that handlers have.
+        look = 1.0 if settings.managed else 30.0
         self._every(
-            min(30.0, settings.consume_timeout / 4), self._expire, "looking for messages in hand too long"
+            min(look, settings.consume_timeout / 4), self._expire, "looking for messages in hand too long"
         )
         self._every(SAMPLE_SECONDS, self._sample, "sampling statistics")
         if settings.ordered:
@@ -247,6 +254,34 @@ class GroupMember(control.ControlledMember):
         """
         self.service.stream.end(error)
         self._ending = asyncio.get_running_loop().create_task(self.abort())
+
+    # Live knobs
+
+    def apply_knobs(self, revision: int, settings: Sequence[Setting]) -> None:
+        """Go by these live knobs from now on; what began under others and matters is begun anew."""
+        knobs, topics = self.knobs, self._subscriptions
+        changed = knobs.take(revision, settings)
+        log.info("group %s goes by other knobs: %r", self.group, knobs)
+        if changed.threads:
+            self.service.resize(knobs.threads)
+        self.service.rebatch()
+        self._send_back.max_reconsume_times = knobs.max_reconsume_times
+        self._consume_hooks.limit = knobs.consume_timeout
+        try:
+            topics.replace_tags(knobs.tags)
+        except InvalidExpressionError as error:
+            log.warning("group %s keeps the tags it subscribes: %s", self.group, error)
+        self.queues.pull_anew(changed.pulls - changed.tags)
+        self._tasks.start(self._begin_anew(changed), "new knobs")
+
+    async def _begin_anew(self, changed: Changed) -> None:
+        """Drop what is in hand of queues that rest now or have other tags; it is pulled again."""
+        if changed.tags:
+            await self.announce()
+        if self._managed is not None and (changed.tags or changed.pauses):
+            self._managed.begin_anew(
+                lambda queue: queue.topic in changed.tags or is_paused(changed.pauses, queue, 0)
+            )
 
     # What users ask
 
@@ -344,7 +379,8 @@ class GroupMember(control.ControlledMember):
             messageModel=settings.model.upper(),
             allocateMessageQueueStrategy=settings.allocate.name,
             PROP_CONSUMEORDERLY=str(settings.ordered).lower(),
-            PROP_THREADPOOL_CORE_SIZE=str(settings.threads),
+            PROP_THREADPOOL_CORE_SIZE=str(self.knobs.threads),
+            liveKnobs=self.knobs.text,
         )
 
     async def consume_directly(self, body: bytes, broker_name: str) -> bodies.ConsumeMessageDirectlyResult:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.delivery import HandedMessage, MessageStream
 from sparrowmq.client.handed import LazyMessage
+from sparrowmq.client.knobs import LiveKnobs
 from sparrowmq.client.offset_store import OffsetStore
 from sparrowmq.client.outcomes import (
     BROKER_CHOOSES,
@@ -59,12 +60,15 @@ LockSoon = Callable[[ProcessQueue], None]
 class _Calls:
     """Calls of one handler with messages in order, `batch` at a time, up to the first that fails."""
 
-    __slots__ = ("batch", "call", "done", "error", "process_queue", "result")
+    __slots__ = ("batch", "call", "done", "error", "process_queue", "result", "takes_lists")
 
-    def __init__(self, process_queue: ProcessQueue, call: Callable[[Any], Any], batch: int) -> None:
+    def __init__(
+        self, process_queue: ProcessQueue, call: Callable[[Any], Any], batch: int, *, takes_lists: bool
+    ) -> None:
         self.process_queue = process_queue
         self.call = call
         self.batch = batch
+        self.takes_lists = takes_lists
         self.done = 0
         """Messages of the calls that succeeded."""
         self.result: Any = None
@@ -86,7 +90,7 @@ class _Calls:
             now = time.time_ns() // 1_000_000
             for message in piece:
                 message.begin(now)
-            yield piece if self.batch > 1 else piece[0]
+            yield piece if self.takes_lists else piece[0]
             if self.failed:
                 return
             self.done += len(piece)
@@ -131,6 +135,7 @@ class OrderedService:
         send_back: SendBack,
         statistics: ConsumeStatistics,
         hooks: ConsumeHooks,
+        knobs: LiveKnobs,
         monotonic: Callable[[], float],
         lock_soon: LockSoon,
     ) -> None:
@@ -142,6 +147,7 @@ class OrderedService:
         self._send_back = send_back
         self._statistics = statistics
         self._hooks = hooks
+        self._knobs = knobs
         self._monotonic = monotonic
         self._pieces = _PIECES if settings.auto_commit and not hooks.any else 1
         self._lock_soon = lock_soon
@@ -186,6 +192,9 @@ class OrderedService:
         self._threads.resize(threads)
         self._fill()
 
+    def rebatch(self) -> None:
+        """Nothing to do: how many messages a call gets is asked each time."""
+
     def forget_given_up(self) -> None:
         """Let go of what waits and belongs to queues that were given up."""
         self._ready = deque(queue for queue in self._ready if not queue.leaving)
@@ -193,7 +202,7 @@ class OrderedService:
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
         """Iterated messages in hand longer than `consume_timeout` count as failed; handlers have no limit."""
-        self.stream.expire(self._settings.consume_timeout)
+        self.stream.expire(self._knobs.consume_timeout)
 
     async def close(self, timeout: float) -> None:
         """Hand out no more; wait up to `timeout` seconds for what is in hand."""
@@ -263,7 +272,7 @@ class OrderedService:
             if not process_queue.may_consume_in_order(now):
                 self._lock_soon(process_queue)
                 return
-            if now >= end:
+            if now >= end or len(self._active) > self._count:  # another's turn, or fewer run than before
                 self.again(process_queue, _AGAIN_SECONDS)
                 return
             messages = self._take(process_queue)
@@ -277,7 +286,7 @@ class OrderedService:
 
         Who iterates gets one at a time, so that what was acked is committed while the next is in hand.
         """
-        first, count = process_queue.first, self._settings.batch * self._pieces
+        first, count = process_queue.first, self._knobs.batch * self._pieces
         if first is not None and self._subscriptions.handler(first.topic) is None:
             count = 1
         found = process_queue.take(count)
@@ -328,10 +337,11 @@ class OrderedService:
     ) -> _Calls:
         """Make the calls, where the handler's kind belongs."""
         if handler is None:
-            calls = _Calls(process_queue, partial(self._offer, process_queue), 1)
+            calls = _Calls(process_queue, partial(self._offer, process_queue), 1, takes_lists=False)
             await calls.run_async(messages)
             return calls
-        calls = _Calls(process_queue, handler.call, self._settings.batch)
+        knobs = self._knobs
+        calls = _Calls(process_queue, handler.call, knobs.batch, takes_lists=knobs.takes_lists)
         if handler.is_async:
             await calls.run_async(messages)
         else:
@@ -391,7 +401,11 @@ class OrderedService:
         if passed == len(failed):
             return True
         process_queue.put_back(failed[passed:])
-        delay = self._settings.suspend_time if outcome.after is None else outcome.after
+        delay = outcome.after
+        if delay is None:
+            delay = self._knobs.retry_seconds(failed[passed].reconsume_times - 1)
+        if delay is None:
+            delay = self._settings.suspend_time
         self.again(process_queue, min(max(delay, SUSPEND_MIN), SUSPEND_MAX))
         return False
 
@@ -399,7 +413,7 @@ class OrderedService:
         """Whether a failed message is out of the way, because it is a dead letter now or soon."""
         if outcome.level == DEAD:
             return await self._send_back.bury(message)
-        limit = self._settings.max_reconsume_times
+        limit = self._knobs.max_reconsume_times
         used_up = message.reconsume_times >= (UNLIMITED if limit < 0 else limit)
         return used_up and await self._send_back.send_copy(message)
 

@@ -177,6 +177,16 @@ class OwnedQueues:
             del self._table[queue]
             self._store.forget(queue)
 
+    def pull_anew(self, topics: Collection[str]) -> None:
+        """Begin anew with pulls of these topics that are under way: they were made under other knobs."""
+        if self._closing:
+            return
+        for queue, (process_queue, pull) in self._table.items():
+            if queue.topic in topics and not process_queue.leaving and not pull.done():
+                pull.cancel()
+                again = self._tasks.start(self.puller.run(process_queue), f"pull {queue}")
+                self._table[queue] = (process_queue, again)
+
     async def _wait_for_handlers(self, queues: list[MessageQueue], timeout: float) -> list[MessageQueue]:
         """Take ordered queues out whose handlers have ended; those queues."""
         held = [process_queue for queue in queues if (process_queue := self.find(queue)) is not None]

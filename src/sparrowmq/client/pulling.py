@@ -11,6 +11,7 @@ from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import FilterMessageContext, Hooks
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.knobs import LiveKnobs, PullKnobs
 from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offset_store import OffsetStore
 from sparrowmq.client.process_queue import ProcessQueue
@@ -57,13 +58,13 @@ Illegal = Callable[[ProcessQueue, int], Awaitable[None]]
 """(process queue, offset to go on from): the broker has no such offset."""
 
 
-def how_many(process_queue: ProcessQueue, settings: ConsumerSettings) -> int:
+def how_many(process_queue: ProcessQueue, knobs: PullKnobs) -> int:
     """How many messages to ask for: more than usual while the queue is far behind and there is room."""
-    usual = settings.pull_batch
+    usual = knobs.batch
     if process_queue.backlog <= usual:
         return usual
     room = process_queue.limits.messages - len(process_queue)
-    return max(usual, min(settings.pull_batch_behind, room, process_queue.backlog))
+    return max(usual, min(knobs.behind, room, process_queue.backlog))
 
 
 class Puller:
@@ -81,8 +82,10 @@ class Puller:
         submit: Submit,
         illegal_offset: Illegal,
         statistics: ConsumeStatistics,
+        knobs: LiveKnobs,
     ) -> None:
         self._group = group
+        self._knobs = knobs
         self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
         """What pulls carry in a managed group."""
         self._settings = settings
@@ -109,7 +112,7 @@ class Puller:
         monotonic = self._instance.clock.monotonic
         while not process_queue.leaving:
             start = process_queue.last_pull = monotonic()
-            if self.paused:
+            if self.paused or self._knobs.is_paused(process_queue.queue):
                 await asyncio.sleep(_PAUSED_SECONDS)
                 continue
             if process_queue.is_full:
@@ -134,8 +137,8 @@ class Puller:
             unmoved = unmoved + 1 if answer.stays_at(asked) else 0
             if unmoved > 1:
                 await asyncio.sleep(settings.error_delay)
-            if settings.pull_interval:
-                await asyncio.sleep(settings.pull_interval)
+            if interval := self._knobs.pull(process_queue.queue.topic).interval:
+                await asyncio.sleep(interval)
 
     async def _wait_for_room(self, process_queue: ProcessQueue) -> None:
         """Wait until there is room, but not so long that the queue looks forgotten."""
@@ -167,7 +170,7 @@ class Puller:
         if commit_offset > 0 and not routes.is_slave(queue.broker_name, address):
             sys_flag |= PULL_COMMIT  # a slave takes no commits (client:D-21)
         settings = self._settings
-        count = how_many(process_queue, settings)
+        count = how_many(process_queue, self._knobs.pull(queue.topic))
         request = pull_request(
             group=self._group,
             queue=queue,
@@ -213,12 +216,37 @@ class Puller:
             self._statistics.pulled(queue.topic, len(messages), seconds)
             if self._hooks.filter_message and messages:
                 messages = self._filtered(queue, messages)
-        process_queue.next_offset = answer.next_offset
         process_queue.broker_max_offset = answer.max_offset
+        if messages and (delay := self._knobs.pull(queue.topic).delay):
+            messages = await self._hand_out_old(process_queue, messages, delay)
+        process_queue.next_offset = answer.next_offset
         if messages:
             self._submit(process_queue, messages, process_queue.put(messages))
         elif not len(process_queue):
             self._store.advance(queue, answer.next_offset)
+
+    async def _hand_out_old(
+        self, process_queue: ProcessQueue, messages: list[HandedMessage], delay: float
+    ) -> list[HandedMessage]:
+        """Hand out what was pulled as it becomes `delay` seconds old; the last of it, which is old then.
+
+        Other queues go on meanwhile. New knobs cancel it, and what is left is pulled again.
+        """
+        clock = self._instance.clock
+        while not process_queue.leaving:
+            old_ms = clock.now_ms() - delay * 1000
+            count = next(
+                (at for at, one in enumerate(messages) if one.store_timestamp > old_ms), len(messages)
+            )
+            if count == len(messages):
+                return messages
+            if count:
+                process_queue.next_offset = messages[count].queue_offset
+                self._submit(process_queue, messages[:count], process_queue.put(messages[:count]))
+                messages = messages[count:]
+            process_queue.last_pull = clock.monotonic()
+            await asyncio.sleep(min((messages[0].store_timestamp - old_ms) / 1000, _PAUSED_SECONDS))
+        return []
 
     def _filtered(self, queue: MessageQueue, messages: list[HandedMessage]) -> list[HandedMessage]:
         """What the filter hooks leave (client:D-90)."""

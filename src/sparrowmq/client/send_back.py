@@ -69,7 +69,7 @@ class SendBack:
     ) -> None:
         self._instance = instance
         self._group = group
-        self._given = max_reconsume_times
+        self.max_reconsume_times = max_reconsume_times
         self._timeout = timeout
         self._room = asyncio.Semaphore(_AT_ONCE)
         self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
@@ -84,7 +84,7 @@ class SendBack:
         `level` 0 lets the broker choose when, -1 makes it a dead letter. When the broker does not take it
         back, a copy is sent to the group's retry topic.
         """
-        limit = RETRIES_DEFAULT if self._given < 0 else self._given
+        limit = RETRIES_DEFAULT if self.max_reconsume_times < 0 else self.max_reconsume_times
         async with self._room:
             try:
                 await self._to_broker(message, level, limit)
@@ -122,7 +122,7 @@ class SendBack:
 
     async def send_copy(self, message: ReceivedMessage) -> bool:
         """Send a message with no retries left to the retry topic, whose broker buries it (client:D-64)."""
-        limit = UNLIMITED if self._given < 0 else self._given
+        limit = UNLIMITED if self.max_reconsume_times < 0 else self.max_reconsume_times
         async with self._room:
             return await self._copy(message, limit, None)
 

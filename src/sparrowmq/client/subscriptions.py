@@ -20,6 +20,8 @@ class Subscriptions:
         retry = retry_topic(group)
         self._retry = retry
         self._data: dict[str, SubscriptionData] = {}
+        self._expressions: dict[str, Expression] = {}
+        self._instead: dict[str, str] = {}
         if has_retry:
             self._data[retry] = SubscriptionData(retry, version=clock.now_ms())
 
@@ -40,15 +42,32 @@ class Subscriptions:
     def add(self, topic: str, expression: Expression, handler: Handler | None) -> None:
         """Subscribe, or replace what was subscribed; the version is now."""
         check_topic(topic)
-        data = parse_expression(topic, expression, self._clock.now_ms())
+        parse_expression(topic, expression, 0)
         self._handlers[topic] = None if handler is None else TopicHandler(handler)
-        self._data[topic] = data
+        self._expressions[topic] = expression
+        self._renew(topic)
 
     def remove(self, topic: str) -> None:
         """Forget a topic; nothing happens when it was not subscribed."""
         if topic != self._retry:
             self._data.pop(topic, None)
             self._handlers.pop(topic, None)
+            self._expressions.pop(topic, None)
+
+    def replace_tags(self, instead: dict[str, str]) -> None:
+        """Filter by these expressions, by topic, in place of those subscribed; what is left out is as
+        subscribed again. Raises `InvalidExpressionError`.
+        """
+        before, self._instead = self._instead, dict(instead)
+        for topic in self._expressions:
+            if before.get(topic) != self._instead.get(topic):
+                self._renew(topic)
+
+    def _renew(self, topic: str) -> None:
+        known = self._data.get(topic)
+        version = max(self._clock.now_ms(), 0 if known is None else known.version + 1)
+        expression = self._instead.get(topic, self._expressions[topic])
+        self._data[topic] = parse_expression(topic, expression, version)
 
     def touch(self, topic: str) -> None:
         """Give a subscription a new version: this member's queues of the topic changed (client:C-39)."""

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from sparrowmq.client.callables import is_async
@@ -125,6 +125,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
+        self.takes_lists = False
+        """Whether handlers get a list even of one message."""
 
     def __len__(self) -> int:
         return sum(chunk.left for chunk in self._chunks)
@@ -150,8 +152,27 @@ class Waiting:
             end = chunk.at = at + batch
             if end >= len(chunk.messages):
                 chunks.popleft()
-            return Job(chunk.process_queue, chunk.messages[at:end], chunk.handler, batch > 1)
+            takes_list = batch > 1 or self.takes_lists
+            return Job(chunk.process_queue, chunk.messages[at:end], chunk.handler, takes_list)
         return None
+
+    def put_back(self, jobs: Iterable[Job], batch: int) -> None:
+        """Have jobs that nobody began with wait again, before all others; what follows each other in a queue
+        is handed out together as far as `batch` allows.
+        """
+        chunks: list[_Chunk] = []
+        for job in jobs:
+            last = chunks[-1] if chunks else None
+            if last and (last.process_queue, last.handler) == (job.process_queue, job.handler):
+                last.messages = [*last.messages, *job.messages]
+            else:
+                chunks.append(_Chunk(job.process_queue, list(job.messages), job.handler, batch))
+        self._chunks.extendleft(reversed(chunks))
+
+    def rebatch(self, batch: int) -> None:
+        """Hand out `batch` at a time from now on."""
+        for chunk in self._chunks:
+            chunk.batch = batch
 
     def forget_given_up(self) -> None:
         """Let go of what belongs to queues that were given up, so that hung handlers cannot pile it up."""
@@ -196,11 +217,44 @@ class ThreadWorkers:
 
     def resize(self, count: int) -> None:
         """Have `count` threads from now on; those too many end when they are done with what they do."""
+        jobs = self._recall() if count < self._threads else []
         for _ in range(self._threads - count):
             self._jobs.put(None)
+        for job in jobs:
+            self._jobs.put(job)
         self._threads = min(self._threads, count)
         self._count = count
+        while self._threads < min(count, self._handed):
+            self._start_thread()
         self._hand_over()
+
+    def _recall(self) -> list[Job]:
+        """Take back the jobs that no thread has begun with."""
+        jobs, ends = [], 0
+        try:
+            while True:
+                job = self._jobs.get_nowait()
+                ends += job is None
+                if job is not None:
+                    jobs.append(job)
+        except queue.Empty:
+            pass
+        for _ in range(ends):  # threads that are to end still are
+            self._jobs.put(None)
+        return jobs
+
+    def rebatch(self, batch: int, *, takes_lists: bool) -> None:
+        """Hand out `batch` messages at a time from now on, as lists or one by one."""
+        self._waiting.takes_lists = takes_lists
+        if self._begin is None:  # hooks were told of the jobs that are handed over
+            jobs = self._recall()
+            for job in jobs:
+                self._handed -= 1
+                job.process_queue.ended()
+            self._waiting.put_back(jobs, batch)
+        self._waiting.rebatch(batch)
+        if not self._closing:
+            self._hand_over()
 
     def forget_given_up(self) -> None:
         """Let go of what waits and belongs to queues that were given up."""
@@ -401,6 +455,11 @@ class TaskWorkers:
         """Run up to `count` handlers at once from now on."""
         self._count = count
         self._add_worker()
+
+    def rebatch(self, batch: int, *, takes_lists: bool) -> None:
+        """Hand out `batch` messages at a time from now on, as lists or one by one."""
+        self._waiting.takes_lists = takes_lists
+        self._waiting.rebatch(batch)
 
     def forget_given_up(self) -> None:
         """Let go of what waits and belongs to queues that were given up."""

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final, Self
 
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_topic
 
 LIST_MAX: Final = 1000
@@ -35,7 +36,8 @@ class Obeyed(Enum):
     MEMBERS = "managed members"
     """Consumers with `managed=True`, while they run."""
     BROKERS = "brokers"
-    """Brokers, for whoever pulls: Java's members and unmanaged ones rest as well."""
+    """Brokers, for whoever pulls: Java's members and unmanaged ones rest as well. Managed members stop at
+    once; others finish what they have in hand."""
     PLANS = "plans"
     """The coordinator's plans, and the lists that brokers give Java's members."""
 
@@ -243,7 +245,8 @@ _TABLE: Final = (
         scopes=(Scope.TOPIC,),
     ),
     Knob(
-        "pause", Kind.FLAG, Obeyed.BROKERS, "not paused", "nothing is delivered; what is in hand is finished",
+        "pause", Kind.FLAG, Obeyed.BROKERS, "not paused",
+        "nothing more is delivered; handlers at work end, nothing is lost",
         scopes=(Scope.GROUP, Scope.TOPIC, Scope.QUEUE),
     ),
     Knob("maximum", Kind.COUNT, _P, "all", "members with queues; others stand by", "members", 1, 10_000),
@@ -292,8 +295,8 @@ def load(name: str, text: str) -> Value:
 
 
 def for_members(settings: Iterable[Setting]) -> list[Setting]:
-    """What members are told, in one order."""
-    chosen = [one for one in settings if KNOBS[one.name].obeyed is Obeyed.MEMBERS]
+    """What members are told, in one order: their own, and pauses, for what they have in hand."""
+    chosen = [one for one in settings if KNOBS[one.name].obeyed is not Obeyed.PLANS]
     return sorted(chosen, key=lambda one: (one.name, str(one.place)))
 
 
@@ -304,6 +307,18 @@ def fingerprint(settings: Iterable[Setting]) -> int:
         return 0
     digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8).digest()
     return max(1, int.from_bytes(digest) >> 1)
+
+
+def is_paused(settings: Iterable[Setting], queue: MessageQueue, now_ms: int) -> bool:
+    """Whether a queue rests."""
+    return any(
+        one.name == "pause"
+        and one.place.topic in ("", queue.topic)
+        and one.place.queue_id in (-1, queue.queue_id)
+        and one.place.broker in ("", queue.broker_name)
+        and (not one.until or one.until > now_ms)
+        for one in settings
+    )
 
 
 def value_for(settings: Iterable[Setting], name: str, topic: str = "") -> Value | None:

@@ -8,12 +8,15 @@ SparrowMQ understand it. Requests of members carry the generation under which th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, Self
 
 from msgspec import field
 
+from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.grants import Orders, Report
+from sparrowmq.core.knobs import Place, Setting, dump, fingerprint, for_members, load
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.bodies.base import Body, Int32, Int64
 from sparrowmq.protocol.headers import Header
@@ -147,8 +150,9 @@ class SteerBody(Body, frozen=True):
 class ReportBody(Body, frozen=True):
     """REPORT_MANAGED_MEMBER (90212): what a member knows, has released and subscribes.
 
-    `late` counts its results that brokers refused because the queue had gone on. The answer is an
-    `OrdersBody`, or code 90013 for a member that is not counted in and has to join.
+    `late` counts its results that brokers refused because the queue had gone on, `knobs` numbers the live
+    knobs it goes by. The answer is an `OrdersBody`, or code 90013 for a member that is not counted in and has
+    to join.
     """
 
     group: str
@@ -158,11 +162,15 @@ class ReportBody(Body, frozen=True):
     released: list[NumberedQueue] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     late: Int64 = 0
+    knobs: Int64 = 0
 
     @classmethod
-    def of(cls, group: str, member: str, report: Report, topics: list[str], late: int) -> Self:
+    def of(
+        cls, group: str, member: str, report: Report, topics: list[str], late: int, knobs: int = 0
+    ) -> Self:
         """The body for a report."""
-        return cls(group, member, report.number, report.revision, _numbered(report.released), topics, late)
+        released = _numbered(report.released)
+        return cls(group, member, report.number, report.revision, released, topics, late, knobs)
 
     @property
     def report(self) -> Report:
@@ -170,19 +178,52 @@ class ReportBody(Body, frozen=True):
         return Report(self.number, self.revision, _queues(self.released))
 
 
+class KnobBody(Body, frozen=True):
+    """A live knob at a place (core/knobs.py); `value` is JSON, `until` epoch milliseconds, 0 for no end."""
+
+    name: str
+    place: str
+    value: str
+    until: Int64 = 0
+
+
+class KnobsBody(Body, frozen=True):
+    """All live knobs that a member is to go by, and their number, which is 0 for none."""
+
+    revision: Int64 = 0
+    knobs: list[KnobBody] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, settings: Iterable[Setting]) -> Self:
+        """The body for what is set of a group."""
+        told = for_members(settings)
+        knobs = [KnobBody(one.name, str(one.place), dump(one.value), one.until) for one in told]
+        return cls(fingerprint(told), knobs)
+
+    @property
+    def settings(self) -> list[Setting]:
+        """What it says, but for what this release does not know."""
+        found = []
+        for one in self.knobs:
+            with suppress(SparrowError):
+                found.append(Setting(one.name, Place.parse(one.place), load(one.name, one.value), one.until))
+        return found
+
+
 class OrdersBody(Body, frozen=True):
-    """The answer to a report; `lease` in milliseconds."""
+    """The answer to a report; `lease` in milliseconds, `knobs` when the member goes by others."""
 
     revision: Int64
     lease_ms: Int64
     granted: list[NumberedQueue] = field(default_factory=list)
     revoked: list[NumberedQueue] = field(default_factory=list)
+    knobs: KnobsBody | None = None
 
     @classmethod
-    def of(cls, orders: Orders) -> Self:
+    def of(cls, orders: Orders, knobs: KnobsBody | None = None) -> Self:
         """The body for orders."""
         lease_ms = int(orders.lease * 1000)
-        return cls(orders.revision, lease_ms, _numbered(orders.granted), _numbered(orders.revoked))
+        return cls(orders.revision, lease_ms, _numbered(orders.granted), _numbered(orders.revoked), knobs)
 
     @property
     def orders(self) -> Orders:
