@@ -100,3 +100,31 @@ def test_a_subscription_that_is_touched_has_a_newer_version_whatever_the_clock_s
     assert version() == 5001, "the clock was set back"
     subscriptions.touch("never")
     assert subscriptions.topics == ("T", "%RETRY%g")
+
+
+def test_tags_are_replaced_from_outside_and_come_back() -> None:
+    clock = At()
+    subscriptions = Subscriptions("g", clock)
+    subscriptions.add("T", "A", None)
+    subscriptions.add("U", "*", None)
+    subscriptions.replace_tags({"T": "B || C", "V": "D"})
+    found = {one.topic: one for one in subscriptions.data}
+    assert (found["T"].expression, found["T"].tags, found["T"].version) == ("B || C", {"B", "C"}, 1001)
+    assert (found["U"].version, "V" in found) == (1000, False)
+    subscriptions.add("T", "E", None)
+    assert subscriptions.find("T") is not None
+    assert subscriptions.find("T").tags == {"B", "C"}, "whoever subscribes does not undo it"
+    subscriptions.add("V", "*", None)
+    assert subscriptions.find("V").tags == {"D"}
+    subscriptions.replace_tags({})
+    assert [one.expression for one in subscriptions.data if one.topic in "TV"] == ["E", "*"]
+    assert subscriptions.find("T").version > found["T"].version
+
+
+def test_tags_that_are_none_are_refused_and_nothing_changes() -> None:
+    subscriptions = Subscriptions("g", At())
+    subscriptions.add("T", "A", None)
+    before = subscriptions.find("T")
+    with pytest.raises(InvalidExpressionError):
+        subscriptions.replace_tags({"T": "|| ||"})
+    assert subscriptions.find("T") == before

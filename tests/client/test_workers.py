@@ -513,3 +513,99 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
         threads.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("hooks", [False, True])
+def test_threads_hand_out_pieces_of_another_size_from_now_on(hooks: bool) -> None:
+    async def main() -> None:
+        outcomes, begun = Outcomes(), []
+        begin = begun.append if hooks else None
+        workers = ThreadWorkers(1, "test", outcomes.finish, begin)
+        sizes: list[int] = []
+        gate = threading.Event()
+
+        def handle(messages: list[ReceivedMessage]) -> None:
+            sizes.append(len(messages))
+            gate.wait(20)
+
+        workers.rebatch(2, takes_lists=True)
+        workers.submit(outcomes.process_queue, [message(n) for n in range(20)], handler=handle, batch=2)
+        await until(lambda: sizes == [2])
+        assert outcomes.process_queue.running == 4, "a thread is kept busy"
+        workers.rebatch(5, takes_lists=True)
+        gate.set()
+        await until(lambda: sum(sizes) == 20)
+        assert sizes == ([2, 2, 2, 2, 5, 5, 2] if hooks else [2, 5, 5, 5, 3])
+        assert [offset for offset, _ in outcomes.finished] == sorted(
+            offset for offset, _ in outcomes.finished
+        )
+        await until(lambda: not outcomes.process_queue.running)
+        assert workers.pending == 0
+        workers.rebatch(1, takes_lists=True)
+        workers.submit(outcomes.process_queue, [message(20), message(21)], handler=handle, batch=1)
+        await until(lambda: sizes[-2:] == [1, 1])
+        assert await workers.close(5)
+
+    run(main())
+
+
+def test_tasks_hand_out_pieces_of_another_size_from_now_on() -> None:
+    async def main() -> None:
+        outcomes = Outcomes()
+        workers = outcomes.tasks(1)
+        sizes: list[int] = []
+        gate = asyncio.Event()
+
+        async def handle(messages: list[ReceivedMessage]) -> None:
+            sizes.append(len(messages))
+            await gate.wait()
+
+        workers.submit(outcomes.process_queue, [message(n) for n in range(9)], handler=handle, batch=2)
+        await until(lambda: sizes == [2])
+        workers.rebatch(1, takes_lists=True)
+        gate.set()
+        await until(lambda: sizes == [2, 1, 1, 1, 1, 1, 1, 1])
+        assert await workers.close(5)
+
+    run(main())
+
+
+def test_what_is_taken_back_comes_first_and_keeps_queues_apart() -> None:
+    waiting = Waiting()
+    one, two = ProcessQueue(QUEUE, 0, Limits()), ProcessQueue(QUEUE, 0, Limits())
+    waiting.add(one, [message(9)], print, 2)
+    jobs = [Job(one, [message(n)], print, False) for n in range(3)] + [Job(two, [message(5)], print, False)]
+    waiting.put_back(jobs, 2)
+    found = []
+    while (job := waiting.take()) is not None:
+        found.append((job.process_queue is one, [m.queue_offset for m in job.messages]))
+    assert found == [(True, [0, 1]), (True, [2]), (False, [5]), (True, [9])], "none overtakes"
+
+
+def test_threads_that_become_fewer_run_what_was_handed_over_with_fewer_threads() -> None:
+    async def main() -> None:
+        outcomes = Outcomes()
+        workers = ThreadWorkers(4, "test", outcomes.finish)
+        lock, work, gate = threading.Lock(), [0, 0], threading.Semaphore(0)
+
+        def handle(message: object) -> None:
+            with lock:
+                work[0] += 1
+            gate.acquire(timeout=20)
+            with lock:
+                work[0] -= 1
+                work[1] += 1
+
+        for offset in range(16):
+            outcomes.submit(workers, offset, handle)
+        await until(lambda: work[0] == 4)
+        workers.resize(1)
+        gate.release(4)
+        await until(lambda: work == [1, 4])
+        workers.resize(3)
+        await until(lambda: work == [3, 4])
+        gate.release(12)
+        await until(lambda: len(outcomes.finished) == 16)
+        assert await workers.close(5)
+
+    run(main())

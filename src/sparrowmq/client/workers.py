@@ -160,14 +160,17 @@ class Waiting:
         """Have jobs that nobody began with wait again, before all others; what follows each other in a queue
         is handed out together as far as `batch` allows.
         """
-        chunks: list[_Chunk] = []
-        for job in jobs:
-            last = chunks[-1] if chunks else None
-            if last and (last.process_queue, last.handler) == (job.process_queue, job.handler):
-                last.messages = [*last.messages, *job.messages]
+        chunks = [_Chunk(job.process_queue, list(job.messages), job.handler, batch) for job in jobs]
+        if chunks and self._chunks:
+            chunks.append(self._chunks.popleft())
+        joined: list[_Chunk] = []
+        for chunk in chunks:
+            last = joined[-1] if joined else None
+            if last and (last.process_queue, last.handler) == (chunk.process_queue, chunk.handler):
+                last.messages = [*last.messages, *chunk.messages[chunk.at :]]
             else:
-                chunks.append(_Chunk(job.process_queue, list(job.messages), job.handler, batch))
-        self._chunks.extendleft(reversed(chunks))
+                joined.append(chunk)
+        self._chunks.extendleft(reversed(joined))
 
     def rebatch(self, batch: int) -> None:
         """Hand out `batch` at a time from now on."""
