@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparrowmq import aio
-from sparrowmq.client.admin_types import QueueProgress
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
@@ -215,7 +214,7 @@ class Fleet(ABC):
 
 
 def unread(
-    progress: Mapping[str, Iterable[QueueProgress]],
+    progress: Mapping[str, Iterable[aio.QueueProgress]],
     alone: Iterable[str],
     ends: Mapping[MessageQueue, tuple[int, int]],
 ) -> dict[str, int]:
