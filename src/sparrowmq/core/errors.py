@@ -17,7 +17,8 @@ SparrowError
 ├── CoordinatorError      the coordinator or its database cannot do it
 │   ├── LeaseLostError, RefusedError
 │   └── DatabaseError
-│       └── DatabaseVersionError, DatabaseBusyError, DatabaseFullError, DatabaseGoneError
+│       └── DatabaseVersionError, DatabaseBusyError, DatabaseFullError, DatabaseGoneError,
+│           DatabaseValueError
 └── SettingsError         a setting is unknown, out of range or inconsistent
 """
 
@@ -255,6 +256,10 @@ class DatabaseFullError(DatabaseError):
     """There is no space left for the database."""
 
     retryable = True
+
+
+class DatabaseValueError(DatabaseError):
+    """A value cannot be kept or compared: a number or text is too long, or has characters no text has."""
 
 
 class DatabaseGoneError(DatabaseError):

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sparrowmq.coordinator.database.faults import explained, kind_of
-from sparrowmq.core.errors import DatabaseBusyError, DatabaseError, DatabaseFullError, DatabaseGoneError
+from sparrowmq.core.errors import (
+    DatabaseBusyError,
+    DatabaseError,
+    DatabaseFullError,
+    DatabaseGoneError,
+    DatabaseValueError,
+)
 
 
 class DriverError(Exception):
@@ -42,6 +48,8 @@ def wrapped(error: Exception, *, gone: bool = False) -> SQLAlchemyError:
         (wrapped(DriverError(1114, "The table is full")), DatabaseFullError),
         (wrapped(DriverError(2003, "Can't connect")), DatabaseGoneError),
         (wrapped(DriverError(1064, "syntax")), DatabaseError),
+        (DataError("SELECT 1", {}, DriverError("out of range", state="22003")), DatabaseValueError),
+        (DataError("SELECT 1", {}, DriverError(1406, "Data too long")), DatabaseValueError),
         (PoolTimeoutError("QueuePool limit"), DatabaseBusyError),
         (ArgumentError("something else"), DatabaseError),
     ],
@@ -51,7 +59,7 @@ def test_kinds(error: SQLAlchemyError, kind: type[DatabaseError]) -> None:
     told = explained(error, "postgresql://me:***@host/mq")
     assert type(told) is kind
     assert str(told).startswith("the coordinator's database postgresql://me:***@host/mq: it ")
-    assert told.retryable is (kind is not DatabaseError)
+    assert told.retryable is (kind not in (DatabaseError, DatabaseValueError))
 
 
 def test_what_a_driver_says_is_one_short_line() -> None:

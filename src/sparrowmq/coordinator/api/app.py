@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sparrowmq.coordinator.api import brokers, knobs, people, watching
 from sparrowmq.coordinator.api.shared import PREFIX, Answer, Context, Where
 from sparrowmq.coordinator.database.migrate import newest
-from sparrowmq.core.errors import ClientError, DatabaseError, RefusedError
+from sparrowmq.core.errors import ClientError, DatabaseError, DatabaseValueError, RefusedError
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """A request's body; the biggest useful one is far below."""
@@ -37,6 +37,7 @@ def make_app(context: Context) -> FastAPI:
     app.add_middleware(BodyLimit)
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(ClientError, _invalid)
+    app.add_exception_handler(DatabaseValueError, _invalid)
     app.add_exception_handler(DatabaseError, _unavailable)
     app.add_exception_handler(RequestValidationError, _wrong)
     app.add_exception_handler(HTTPException, _http)

@@ -95,7 +95,7 @@ class Database:
     def _faults(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OverflowError, UnicodeEncodeError) as error:
             raise explained(error, self.where) from error
 
 

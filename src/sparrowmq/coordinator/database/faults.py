@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sparrowmq.core.errors import (
@@ -15,6 +15,7 @@ from sparrowmq.core.errors import (
     DatabaseError,
     DatabaseFullError,
     DatabaseGoneError,
+    DatabaseValueError,
 )
 
 _SQLITE: Final = (
@@ -44,6 +45,7 @@ _NEXT: Final[dict[type[DatabaseError], str]] = {
     DatabaseBusyError: "it is locked or has no free connection; the same call may succeed in a moment",
     DatabaseFullError: "it is full; free space on its disk, nothing of this change was kept",
     DatabaseGoneError: "it cannot be reached; see that it runs and that the address is right",
+    DatabaseValueError: "it does not take a value; give a shorter one without odd characters",
     DatabaseError: "it refused the statement",
 }
 
@@ -54,6 +56,8 @@ def kind_of(error: SQLAlchemyError) -> type[DatabaseError]:
         return DatabaseBusyError
     if not isinstance(error, DBAPIError):
         return DatabaseError
+    if isinstance(error, DataError):
+        return DatabaseValueError
     original = error.orig
     text, number = str(original), original.args[0] if original is not None and original.args else None
     if isinstance(number, int):
@@ -72,9 +76,12 @@ def kind_of(error: SQLAlchemyError) -> type[DatabaseError]:
     return DatabaseError
 
 
-def explained(error: SQLAlchemyError, where: str) -> DatabaseError:
-    """The error to raise instead; `where` is the database's address without its password."""
-    kind = kind_of(error)
+def explained(error: SQLAlchemyError | ValueError | OverflowError, where: str) -> DatabaseError:
+    """The error to raise instead; `where` is the database's address without its password.
+
+    What is no SQLAlchemyError is a value that a driver could not turn into bytes.
+    """
+    kind = kind_of(error) if isinstance(error, SQLAlchemyError) else DatabaseValueError
     original = getattr(error, "orig", None) or error
     said = " ".join(str(original).split())[:300]
     return kind(f"the coordinator's database {where}: {_NEXT[kind]} ({said})")
