@@ -32,6 +32,7 @@ from sparrowmq.cli import (
     sends,
     servers,
     sql,
+    start,
     topics,
     tracing,
     watching,
@@ -45,13 +46,14 @@ class OneLineErrors(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        start.hand_over()
         try:
             return super().invoke(ctx)
         except SparrowError as error:
             complain(str(error))
             raise typer.Exit(1) from error
         except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+            raise typer.Exit(start.INTERRUPTED) from None
 
 
 app = typer.Typer(
