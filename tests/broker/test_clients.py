@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumeType, MessageModel
@@ -36,6 +38,7 @@ def test_the_same_heartbeat_again_changes_nothing() -> None:
     assert not table.add_consumer(group("g", SubscriptionData("A", version=1)), connection, member("c1"))
 
 
+@pytest.mark.proves("client:D-10")
 def test_only_a_newer_version_replaces_a_subscription() -> None:
     table, connection = ClientTable(), _connection()
     old, new = SubscriptionData("A", "x", version=2), SubscriptionData("A", "y", version=1)

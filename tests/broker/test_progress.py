@@ -66,6 +66,7 @@ def test_what_was_stored_is_told(desk: Desk) -> None:
     assert desk.query().ext == {"offset": "2"}
 
 
+@pytest.mark.proves("client:C-35")
 def test_a_new_group_begins_at_0_where_nothing_is_old(desk: Desk) -> None:
     """All that the queue ever had is still cached (broker:5.5)."""
     assert desk.query().ext == {"offset": "0"}
@@ -76,6 +77,7 @@ def test_a_new_group_begins_at_0_where_nothing_is_old(desk: Desk) -> None:
     assert desk.query(topic="Unknown").code == ResponseCode.QUERY_NOT_FOUND
 
 
+@pytest.mark.proves("client:C-35")
 def test_a_new_group_begins_where_its_client_says_when_messages_are_old(tmp_path: Path) -> None:
     desk = Desk(tmp_path, cached_ratio=0)
     try:

@@ -168,6 +168,7 @@ def subscribe(rig: Rig, *data: SubscriptionData, model: MessageModel = MessageMo
     rig.clients.add_consumer(group, connection(), Member("c", "JAVA", 513, 0.0))
 
 
+@pytest.mark.proves("client:C-42")
 def test_the_heartbeats_subscription_serves_pulls_without_one(rig: Rig) -> None:
     fill(rig, 1, tags="TagA")
     fill(rig, 1, tags="TagB")

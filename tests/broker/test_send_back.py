@@ -304,7 +304,7 @@ def retry_send(
     return client.answers()[0]
 
 
-@pytest.mark.proves("broker:6.6")
+@pytest.mark.proves("broker:6.6", "client:D-108")
 @pytest.mark.parametrize(
     ("times", "most", "version", "is_dead"),
     [

@@ -241,7 +241,7 @@ def test_a_broker_is_introduced_to_once() -> None:
     run(main())
 
 
-@pytest.mark.proves("client:A-61", "client:A-62")
+@pytest.mark.proves("client:A-61", "client:A-62", "client:C-05")
 def test_a_new_connection_brings_a_heartbeat_and_wakes_the_group() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:

@@ -70,7 +70,7 @@ def test_one_id_for_two_clusters_is_refused_and_other_hooks_are_told_of(
     run(main())
 
 
-@pytest.mark.proves("client:A-93", "client:D.2-14")
+@pytest.mark.proves("client:A-93", "client:D.2-14", "client:D-02")
 @pytest.mark.parametrize("stream", [False, True], ids=["push", "pull"])
 def test_a_consumer_whose_start_failed_lets_go_of_its_client_once(stream: bool) -> None:
     async def main() -> None:

@@ -218,7 +218,7 @@ def test_a_start_that_cannot_be_looked_up_is_tried_again(
     flow(test, messages=5)
 
 
-@pytest.mark.proves("client:E-29")
+@pytest.mark.proves("client:E-29", "client:C-37")
 def test_a_queue_that_is_assigned_again_starts_from_what_memory_has() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         other = MessageQueue("T", "broker-a", 1)

@@ -270,6 +270,30 @@ def test_a_start_wakes_the_rebalance(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.proves("client:C-10", "client:D-08")
+def test_a_topic_can_be_subscribed_and_left_while_it_runs_and_brokers_hear_of_both() -> None:
+    def told(cluster: FakeCluster) -> set[str]:
+        (data,) = cluster.broker.heartbeats[-1].consumers
+        return {one.topic for one in data.subscriptions}
+
+    async def main() -> None:
+        async with fake_cluster("T", "U", queues=2) as cluster:
+            cluster.broker.store("U", 1, b"later")
+            got: list[bytes] = []
+            consumer = consumer_of(cluster)
+            consumer.subscribe("T", handler=print)
+            async with consumer:
+                await until(lambda: len(consumer.assignment) >= 2)
+                consumer.subscribe("U", handler=lambda message: got.append(message.body))
+                await until(lambda: got == [b"later"])
+                assert told(cluster) == {"T", "U", "%RETRY%g"}
+                consumer.unsubscribe("T")
+                await until(lambda: "T" not in {queue.topic for queue in consumer.assignment})
+                await until(lambda: told(cluster) == {"U", "%RETRY%g"})
+
+    run(main())
+
+
 @pytest.mark.proves("client:D-112", "client:D.12")
 @pytest.mark.parametrize("ordered", [True, False])
 def test_ordered_decides_who_gets_the_messages(ordered: bool) -> None:

@@ -54,6 +54,7 @@ def test_memory_only_grows_unless_set() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:C-38", "client:D-76")
 def test_reading_asks_the_broker_and_fills_the_memory() -> None:
     async def test(cluster: FakeCluster, store: BrokerOffsetStore) -> None:
         assert await store.read(QUEUE) is None

@@ -161,7 +161,28 @@ def test_a_queue_that_leaves_is_committed_then_forgotten_then_unlocked(ordered: 
     flow(test, ordered=ordered)
 
 
-@pytest.mark.proves("client:C.6-1")
+@pytest.mark.proves("client:C-19")
+def test_all_queues_that_leave_are_dropped_before_the_first_is_committed() -> None:
+    async def test(world: World) -> None:
+        for queue in (Q, OTHER):
+            world.stored[queue] = 7
+            await world.owned.take(queue)
+        held = [world.owned.find(queue) for queue in (Q, OTHER)]
+        dropped: list[bool] = []
+        persist = world.persist
+
+        async def watched(queues: Iterable[MessageQueue], *, confirmed: bool = False) -> bool:
+            dropped.extend(one is not None and one.dropped for one in held)
+            return await persist(queues, confirmed=confirmed)
+
+        world.persist = watched  # type: ignore[method-assign]
+        await world.owned.give_up([Q, OTHER])
+        assert dropped == [True, True]
+
+    flow(test, ordered=False)
+
+
+@pytest.mark.proves("client:C.6-1", "client:D-13")
 def test_a_queue_whose_pull_loop_was_lost_is_given_up_to_be_taken_anew() -> None:
     async def test(world: World) -> None:
         await world.owned.take(Q)
@@ -176,6 +197,7 @@ def test_a_queue_whose_pull_loop_was_lost_is_given_up_to_be_taken_anew() -> None
     flow(test, ordered=False)
 
 
+@pytest.mark.proves("client:C-05", "client:D-27")
 def test_an_offset_that_is_not_stored_is_replaced_and_the_queue_read_anew() -> None:
     async def test(world: World) -> None:
         await world.owned.take(Q)

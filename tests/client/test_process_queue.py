@@ -32,7 +32,7 @@ def test_a_new_one_has_nothing_in_hand() -> None:
     assert ProcessQueue(QUEUE, 7, Limits()).last_pull == 0.0
 
 
-@pytest.mark.proves("client:D-33", "client:D-46", "client:D.8")
+@pytest.mark.proves("client:D-33", "client:D-46", "client:D.8", "client:C-56", "client:D-79")
 def test_the_offset_to_commit_is_the_smallest_in_hand() -> None:
     held = ProcessQueue(QUEUE, 10, Limits())
     messages = [message(offset) for offset in range(10, 15)]

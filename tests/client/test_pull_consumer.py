@@ -90,6 +90,7 @@ def test_at_the_end_and_beyond() -> None:
     flow(test)
 
 
+@pytest.mark.proves("client:E-04")
 def test_waiting_is_done_at_the_broker() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         waiting = asyncio.create_task(consumer.fetch_raw(QUEUE, 50, wait=20))
@@ -150,6 +151,7 @@ def test_without_a_group_nothing_is_committed() -> None:
     flow(test, group=None)
 
 
+@pytest.mark.proves("client:E-05")
 def test_bad_arguments_and_answers() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         invalid: list[dict[str, Any]] = [{"max_bytes": 0}, {"max_bytes": 9 * 1024 * 1024}]

@@ -263,7 +263,7 @@ def test_a_queue_does_not_wait_for_pulls_of_others() -> None:
     flow(test)
 
 
-@pytest.mark.proves("client:D-12", "MUST-27")
+@pytest.mark.proves("client:D-12", "MUST-27", "client:D-14")
 def test_pulls_name_their_group_and_end_with_its_consumer() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []

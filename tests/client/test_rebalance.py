@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sparrowmq.core.allocation import Averagely
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
 
 MEMBERS = int(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 queue_sets = st.sets(
@@ -77,6 +79,7 @@ class Owner:
 def flow(
     test: Callable[[FakeCluster, ClientInstance, Rebalancer, Owner], Coroutine[Any, Any, None]],
     *topics: str,
+    how: Mapping[str, Any] = MappingProxyType({}),
     **values: Any,
 ) -> None:
     async def main() -> None:
@@ -84,7 +87,7 @@ def flow(
             settings = ConsumerSettings(namesrv=cluster.namesrv, rebalance_interval_min=0.01, **values)
             instance = ClientInstance(settings)
             owner = Owner(*topics)
-            rebalancer = Rebalancer("g", settings, instance, Averagely(), owner)
+            rebalancer = Rebalancer("g", settings, instance, Averagely(), owner, **how)
             set_members(cluster, instance.client_id)
             try:
                 await test(cluster, instance, rebalancer, owner)
@@ -144,7 +147,7 @@ def test_what_cannot_be_asked_leaves_everything_as_it_is() -> None:
     flow(test, "T")
 
 
-@pytest.mark.proves("client:C-33")
+@pytest.mark.proves("client:C-33", "client:C-21")
 def test_a_queue_that_cannot_be_taken_is_tried_again() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -206,7 +209,7 @@ def test_a_topic_without_readable_queues_is_not_settled() -> None:
     flow(test, "W")
 
 
-@pytest.mark.proves("client:C-02", "client:C-07", "client:A-96")
+@pytest.mark.proves("client:C-02", "client:C-06", "client:C-07", "client:C-09", "client:A-96")
 def test_the_loop_runs_when_woken_and_until_it_is_settled() -> None:
     async def test(
         cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
@@ -273,3 +276,91 @@ def test_a_member_with_two_connections_counts_twice_as_it_does_for_java() -> Non
         assert not owner.queues & set(Averagely().allocate("g", "0-java", queues, ids))
 
     flow(test, "T")
+
+
+# Brokers that divide
+
+ASK = int(RequestCode.QUERY_ASSIGNMENT)
+
+
+def divided(*ids: int, mode: str = "PULL") -> Callable[[object, object], Command]:
+    """A broker's answer to 400: these queues of T, to be read in this mode."""
+    whole = bodies.Assignments.of(MessageQueue("T", "broker-a", number) for number in ids).encode()
+    body = whole.replace(b'"PULL"', f'"{mode}"'.encode())
+    return lambda connection, command: answer(body=body)
+
+
+@pytest.mark.proves("client:C-43", "client:C-44")
+def test_a_broker_that_is_asked_divides() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        cluster.broker.learn(ASK, divided(1, 5))
+        assert await rebalancer.round()
+        assert {queue.queue_id for queue in owner.queues} == {1, 5}
+        (asked,) = cluster.broker.requests(ASK)
+        request = bodies.AssignmentRequest.decode(asked.body)
+        assert (request.topic, request.consumer_group, request.strategy_name) == ("T", "g", "AVG")
+        assert (request.client_id, request.message_model) == (instance.client_id, "CLUSTERING")
+        assert not cluster.broker.requests(MEMBERS)
+        cluster.broker.learn(ASK, divided(5))
+        assert await rebalancer.round()
+        assert {queue.queue_id for queue in owner.queues} == {5}
+
+    flow(test, "T", how={"asks_broker": True})
+
+
+@pytest.mark.proves("client:C-44")
+@pytest.mark.parametrize("nothing", [{"body": b"{}"}, {"code": 1, "remark": "not now"}])
+def test_a_broker_that_does_not_say_leaves_everything_as_it_is(nothing: dict[str, Any]) -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        cluster.broker.learn(ASK, divided(1, 5))
+        assert await rebalancer.round()
+        cluster.broker.learn(ASK, lambda connection, command: answer(**nothing))
+        assert not await rebalancer.round()
+        assert {queue.queue_id for queue in owner.queues} == {1, 5}
+
+    flow(test, "T", how={"asks_broker": True})
+
+
+def test_where_brokers_divide_nothing_the_members_do() -> None:
+    """Java's members divide by themselves as well once a broker did not understand the question."""
+
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        set_members(cluster, instance.client_id, "zzz")
+        cluster.broker.learn(ASK, lambda connection, command: answer(3, remark="not supported"))
+        assert await rebalancer.round()
+        assert {queue.queue_id for queue in owner.queues} == {0, 1, 2, 3}
+        cluster.broker.learn(ASK, divided(7))
+        assert await rebalancer.round()
+        assert {queue.queue_id for queue in owner.queues} == {7}
+
+    flow(test, "T", how={"asks_broker": True})
+
+
+def test_queues_to_pop_are_refused_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        cluster.broker.learn(ASK, divided(3, mode="POP"))
+        assert not await rebalancer.round()
+        assert not owner.queues
+        assert "wants T/broker-a/3 to be popped" in caplog.text and "setConsumeMode" in caplog.text
+
+    flow(test, "T", how={"asks_broker": True})
+
+
+@pytest.mark.proves("client:C-43")
+def test_in_broadcasting_no_broker_is_asked() -> None:
+    async def test(
+        cluster: FakeCluster, instance: ClientInstance, rebalancer: Rebalancer, owner: Owner
+    ) -> None:
+        assert await rebalancer.round()
+        assert len(owner.queues) == 8
+        assert not cluster.broker.requests(ASK)
+
+    flow(test, "T", how={"asks_broker": True, "is_broadcasting": True})

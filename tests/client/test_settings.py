@@ -15,7 +15,7 @@ from sparrowmq.client.settings import (
 from sparrowmq.core.errors import SettingsError
 
 
-@pytest.mark.proves("client:D.1", "client:D-01", "client:D-31", "client:A-41")
+@pytest.mark.proves("client:D.1", "client:D-01", "client:D-31", "client:A-41", "client:C-08")
 def test_the_defaults_are_rocketmqs() -> None:
     producer, consumer = ProducerSettings(), ConsumerSettings()
     assert (producer.send_timeout, producer.retries, producer.compress_over) == (3.0, 2, 4096)

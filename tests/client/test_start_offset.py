@@ -27,6 +27,7 @@ async def start(cluster: Any, topic: str, consume_from: Any) -> int:
         await instance.close()
 
 
+@pytest.mark.proves("client:C-36")
 @pytest.mark.parametrize(
     ("topic", "consume_from", "expected"),
     [
@@ -50,6 +51,7 @@ def test_without_a_stored_offset_the_policy_decides(topic: str, consume_from: An
     run(main())
 
 
+@pytest.mark.proves("client:C-36")
 def test_the_time_is_asked_in_epoch_milliseconds() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:
@@ -60,6 +62,7 @@ def test_the_time_is_asked_in_epoch_milliseconds() -> None:
     run(main())
 
 
+@pytest.mark.proves("client:C-34")
 def test_an_error_is_not_taken_for_none_stored() -> None:
     async def main() -> None:
         async with fake_cluster("T") as cluster:

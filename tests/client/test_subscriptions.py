@@ -58,6 +58,7 @@ def test_subscribing_again_replaces_expression_handler_and_version() -> None:
     assert subscriptions.topics == ("T", "%RETRY%g")
 
 
+@pytest.mark.proves("client:D-08")
 def test_removing_forgets_all_of_a_topic() -> None:
     subscriptions = Subscriptions("g", At())
     subscriptions.add("T", "*", print)

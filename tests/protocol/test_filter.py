@@ -20,6 +20,7 @@ def test_nothing_and_star_mean_every_message(expression: str | None) -> None:
     assert data.codes == frozenset()
 
 
+@pytest.mark.proves("client:D-04")
 @pytest.mark.parametrize(
     ("expression", "tags"),
     [
@@ -40,6 +41,7 @@ def test_expressions(expression: str, tags: set[str]) -> None:
     assert data.codes == {java_hash(tag) for tag in tags}
 
 
+@pytest.mark.proves("client:D-04")
 @pytest.mark.parametrize("expression", ["||", " || ", "||||"])
 def test_separators_alone_are_refused(expression: str) -> None:
     with pytest.raises(InvalidExpressionError, match="has no tag"):

@@ -10,9 +10,10 @@ from typing import Final, Protocol
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.core.allocation import AllocateStrategy, queue_key, utf16_key
-from sparrowmq.core.errors import AllocationError, ClientError, SparrowError
+from sparrowmq.core.errors import AllocationError, BrokerError, ClientError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
@@ -202,8 +203,13 @@ class Rebalancer:
         if address is None:
             return None, False
         if self._asks_broker:
-            wanted = await self._ask_broker(topic, address)
-            return wanted, True
+            try:
+                return await self._ask_broker(topic, address), True
+            except BrokerError as error:
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                text = f"{address} does not divide {topic} for group {self._group}; its members do"
+                self._occasional.write(logging.INFO, f"divides {topic}", text)
         members = await instance.brokers.consumer_ids(address, self._group, instance.settings.request_timeout)
         if not members:
             return None, False
@@ -222,7 +228,10 @@ class Rebalancer:
         return wanted, is_member
 
     async def _ask_broker(self, topic: str, address: str) -> Collection[MessageQueue] | None:
-        """What a broker assigns to this member (client:C-44). Raises `ClientError` for queues to pop."""
+        """What a broker assigns to this member, None to keep what it has (client:C-44).
+
+        Raises `ClientError` for queues to pop, `BrokerError` with code 3 where the broker divides nothing.
+        """
         found = await self._instance.brokers.query_assignment(
             address,
             topic,

@@ -335,8 +335,8 @@ class ConsumerSettings(ClientSettings):
     queue_listener: QueueListener | None = None
     """Called with (topic, all its queues, own queues) when the own ones changed (`messageQueueListener`)."""
     server_assignment: bool = False
-    """Ask the broker which queues to read (`clientRebalance` = false); needs Apache's 5.x brokers, or a group
-    with a policy at ours."""
+    """Ask the broker which queues to read (`clientRebalance` = false): Apache's from 5.0 on, ours for groups
+    with a policy. Where it does not say, members divide the queues as usual."""
     managed: bool = False
     """Have a coordinator say which queues to read, with fences at SparrowMQ's brokers."""
 
