@@ -1,7 +1,8 @@
-"""Our Spark source and sink on Apache's servers: batch, stream up to now, write."""
+"""Our Spark source and sink on Apache's servers: batch, stream up to now, write, replay, mirror both ways."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver, Received
+from tests.spark.spark_home import compiled_spark_home
 
+import sparrowmq as mq
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import Message
-from sparrowmq.spark import ReplaySettings, replay
+from sparrowmq.spark import MirrorSettings, ReplaySettings, mirror, plan_mirror, replay
 from sparrowmq.spark.delivery import broker_without_states
 from sparrowmq.spark.options import WriteOptions
+from sparrowmq.spark.pipelines.mirror_rows import CHAIN
 from sparrowmq.spark.pipelines.replay import promises
 from sparrowmq.spark.pipelines.replay_home import Place, ReplayHome
 from sparrowmq.spark.session import builder
@@ -31,12 +35,16 @@ QUERY_SECONDS_MAX = 60
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A small session; one that runs already is used and left alone."""
+    """A small session that starts quickly; one that runs already is used and left alone."""
     running = SparkSession.getActiveSession()
-    session = running or builder("interop").getOrCreate()
+    if running is not None:
+        yield running
+        return
+    os.environ.setdefault("SPARK_HOME", str(compiled_spark_home()))
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    session = builder("interop").config("spark.driver.extraJavaOptions", options).getOrCreate()
     yield session
-    if running is None:
-        session.stop()
+    session.stop()
 
 
 def _messages(topic: str, first: int, last: int) -> list[Message]:
@@ -218,3 +226,60 @@ def test_a_replay_that_dies_sends_again_to_apache_what_our_broker_knows(
         mine = [one.body for one in stored if one.queue_id == queue_id]
         there = [one.body for one in sources if one.queue_id == queue_id and one.body in wanted]
         assert list(dict.fromkeys(mine)) == there, "a queue keeps its order"
+
+
+# Mirrors
+
+
+def _as_sent(found: list[Received]) -> list[tuple[object, ...]]:
+    ordered = sorted(found, key=lambda one: (one.queue_id, one.queue_offset))
+    return [
+        (one.queue_id, one.queue_offset, one.msg_id, one.body, one.tags, one.keys, one.properties["n"])
+        for one in ordered
+    ]
+
+
+@pytest.mark.parametrize("way", ["from Apache's", "to Apache's"])
+def test_a_mirror_brings_a_topic_and_a_group(
+    spark: SparkSession,
+    apache: ApacheCluster,
+    ours: LocalCluster,
+    driver: JavaDriver,
+    name: str,
+    way: str,
+    tmp_path: Path,
+) -> None:
+    names = {"apache": apache.namesrv, "ours": ours.namesrv}
+    source, target = ("apache", "ours") if way == "from Apache's" else ("ours", "apache")
+    settings = MirrorSettings(
+        directory=tmp_path / "mirror",
+        source=source,
+        target=target,
+        name_server=names[source],
+        target_name_server=names[target],
+        topics=(name,),
+        groups=(f"{name}_g",),
+    )
+    with mq.Admin(names[source]) as admin, mq.Admin(names[target]) as there:
+        queues = admin.create_topic(name, queues=2).subscribe_queues(name)
+        with driver.producer(names[source], f"{name}_p") as producer:
+            producer.send(_messages(name, 0, 200), "async")
+            promise = "exactly once" if target == "ours" else "at least once, with stable message ids"
+            assert promise in str(plan_mirror(settings))
+            assert mirror(spark, settings).rows == 200
+            producer.send(_messages(name, 200, 250), "async")
+        admin.create_group(f"{name}_g")
+        places = {queue: 10 + 25 * queue.queue_id for queue in queues}
+        for queue, offset in places.items():
+            admin.commit(f"{name}_g", queue, offset)
+        assert mirror(spark, settings).rows == 50
+        found = {
+            queue: there.committed(f"{name}_g", queue)
+            for queue in there.create_topic(name, queues=2).subscribe_queues(name)
+        }
+    assert {queue.queue_id: offset for queue, offset in found.items()} == {
+        queue.queue_id: offset for queue, offset in places.items()
+    }
+    stored = driver.dump(names[target], name)
+    assert _as_sent(stored) == _as_sent(driver.dump(names[source], name))
+    assert {message.properties[CHAIN] for message in stored} == {source}
