@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver, Received
-from tests.spark.spark_home import compiled_spark_home
+from tests.spark.spark_home import quick_environment
 
 import sparrowmq as mq
 from sparrowmq.core.errors import SettingsError
@@ -40,9 +40,8 @@ def spark() -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    os.environ.setdefault("SPARK_HOME", str(compiled_spark_home()))
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session = builder("interop").config("spark.driver.extraJavaOptions", options).getOrCreate()
+    os.environ.update(quick_environment())
+    session = builder("interop").getOrCreate()
     yield session
     session.stop()
 
