@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.support import run, until
 
-from sparrowmq.coordinator.groups import GroupLeader, Groups, recovered
+from sparrowmq.coordinator.groups import GroupLeader, Groups
 from sparrowmq.coordinator.handover import Phase, Times
-from sparrowmq.coordinator.plan import Rules
+from sparrowmq.coordinator.takeover import Terms, recovered
 from sparrowmq.core.errors import BrokerError, ConnectError, InvalidStateError, NoRouteError
 from sparrowmq.core.grants import Report
 from sparrowmq.core.message import MessageQueue
@@ -61,7 +61,7 @@ class FakeCluster:
 
 
 def lead(cluster: FakeCluster) -> GroupLeader:
-    return run(GroupLeader.take_over("g", cluster, TIMES, Rules(), lambda: cluster.now))
+    return run(GroupLeader.take_over("g", cluster, Terms(TIMES), lambda: cluster.now))
 
 
 def step(leader: GroupLeader) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sparrowmq.client.admin_calls import AdminCalls
 from sparrowmq.client.requests import check, command
-from sparrowmq.core.errors import BrokerError, ClientError
+from sparrowmq.core.errors import BrokerError, ClientError, TransportError
 from sparrowmq.core.names import check_group
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command, encode
 from sparrowmq.protocol.managed import (
     COORDINATOR_KEY,
     COORDINATOR_NAMESPACE,
@@ -82,6 +83,29 @@ class PolicyAdmin(AdminCalls):
         masters = await self._cluster_masters(None)
         answers = await asyncio.gather(*(self._policies_at(address, header) for address in masters.values()))
         return {name: found for name, found in zip(masters, answers, strict=True) if found is not None}
+
+    async def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
+        """Why brokers do not let the sender of a request consume for the group in its `consumerGroup`; empty
+        when they do. `fields` and `body` are the request's own, with its signature.
+
+        A broker is asked in the sender's words, so it judges the account and what that may do, as if the
+        sender had asked itself. Raises `TransportError` when no broker answers.
+        """
+        remoting = self._running().remoting
+        code, error = RequestCode.GET_CONSUMER_LIST_BY_GROUP, None
+        for address in (await self._cluster_masters(None)).values():
+            request = Command(code, remoting.next_opaque(), ext=dict(fields), body=body)
+            try:
+                # Encoded here, because it must not be signed as this client's.
+                answer = await remoting.call_encoded(
+                    address, request.opaque, encode(request), POLICY_SECONDS, code
+                )
+            except TransportError as failed:
+                error = failed
+                continue
+            is_refused = answer.code == ResponseCode.NO_PERMISSION
+            return answer.remark or "the broker refuses it" if is_refused else ""
+        raise error or ClientError("no broker is registered that could say who may consume")
 
     async def _policies_at(self, address: str, header: GroupPolicyRequest) -> GroupPolicies | None:
         try:

@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from typing import Any, Final
 
 from sparrowmq.client.instance import ClientInstance
@@ -121,6 +122,7 @@ class ManagedMember:
         self._closing = False
         self._left = False
         self._occasional = OccasionalLog(log)
+        self._proof = ""
         self.member: str | None = None
         """Who the coordinator says this is; None while it is not counted in."""
 
@@ -161,7 +163,7 @@ class ManagedMember:
         member, self.member = self.member, None
         if member is None or self._address is None:
             return
-        body = LeaveBody(self._group, member).encode()
+        body = LeaveBody(self._group, member, self._proof).encode()
         with suppress(SparrowError):
             await self._ask(RequestCode.LEAVE_MANAGED_GROUP, body, LEAVE_SECONDS)
 
@@ -174,13 +176,13 @@ class ManagedMember:
             if self._busy or self._closing:
                 return  # what it had as another member is not finished yet
             self._grants = Grants()
-            body = JoinBody(self._group, self._instance.client_id, list(self._topics())).encode()
-            answer = await self._ask(RequestCode.JOIN_MANAGED_GROUP, body, ANSWER_SECONDS)
-            code = RequestCode.JOIN_MANAGED_GROUP
-            self.member = JoinedBody.decode(check(answer, self._address or "", code).body).member
+            await self._join()
+            assert self.member is not None, "it was told who it is"
         sent, report = self._instance.clock.monotonic(), self._grants.report()
-        knobs = self._knobs.revision
-        asked = ReportBody.of(self._group, self.member, report, list(self._topics()), self._late(), knobs)
+        knobs, late = self._knobs.revision, self._late()
+        asked = ReportBody.of(
+            self._group, self.member, report, list(self._topics()), late, knobs, proof=self._proof
+        )
         code = RequestCode.REPORT_MANAGED_MEMBER
         answer = await self._ask(code, asked.encode(), ANSWER_SECONDS)
         if answer.code == ResponseCode.MEMBER_UNKNOWN:
@@ -202,10 +204,22 @@ class ManagedMember:
             if queue not in self._busy and (found is None or found.leaving):
                 self._start(queue, self._begin)
 
-    async def _ask(self, code: RequestCode, body: bytes, timeout: float) -> Command:
+    async def _join(self) -> None:
+        """Become a member. What the account may do is judged by the group in the header, which is signed."""
+        client = self._instance.client_id
+        body = JoinBody(self._group, client, list(self._topics()), version("sparrowmq")).encode()
+        header = headers.GetConsumerListByGroupRequest(consumer_group=self._group)
+        code = RequestCode.JOIN_MANAGED_GROUP
+        answer = await self._ask(code, body, ANSWER_SECONDS, header)
+        joined = JoinedBody.decode(check(answer, self._address or "", code).body)
+        self.member, self._proof = joined.member, joined.proof
+
+    async def _ask(
+        self, code: RequestCode, body: bytes, timeout: float, header: headers.Header | None = None
+    ) -> Command:
         if self._address is None:
             self._address = await self._look_up()
-        return await self._instance.remoting.call(self._address, command(code, body=body), timeout)
+        return await self._instance.remoting.call(self._address, command(code, header, body), timeout)
 
     async def _look_up(self) -> str:
         header = headers.GetKVConfigRequest(namespace=COORDINATOR_NAMESPACE, key=COORDINATOR_KEY)
@@ -213,7 +227,7 @@ class ManagedMember:
         answer = await names.call(command(RequestCode.GET_KV_CONFIG, header), ANSWER_SECONDS)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             raise ClientError(
-                "the name server knows no coordinator; start one with `sparrow group coordinate`, or set "
+                "the name server knows no coordinator; start one with `sparrow coordinator`, or set "
                 "managed=False"
             )
         check(answer, names.current, RequestCode.GET_KV_CONFIG)

@@ -1255,6 +1255,15 @@ class Admin(Facade[_Admin]):
         """The policies of one group or of all, by broker name; Apache's brokers are left out."""
         return self._run(self._inner.group_policies, group)
 
+    def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
+        """Why brokers do not let the sender of a request consume for the group in its `consumerGroup`; empty
+        when they do. `fields` and `body` are the request's own, with its signature.
+
+        A broker is asked in the sender's words, so it judges the account and what that may do, as if the
+        sender had asked itself. Raises `TransportError` when no broker answers.
+        """
+        return self._run(self._inner.consume_refusal, fields, body)
+
     def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
         """What is known about the message with this id (its unique id), or with this key, in order of time.
 

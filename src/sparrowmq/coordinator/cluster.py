@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from sparrowmq import aio
 from sparrowmq.coordinator.fleet import CANARY_GROUP, Fleet, FleetView
+from sparrowmq.coordinator.members import Keeper
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX
@@ -62,6 +63,9 @@ class ClusterView(FleetView, Protocol):
     async def members(self) -> Seen:
         """Every group's places and members."""
 
+    async def keeper(self) -> Keeper:
+        """Its calls, for whoever plans groups. Raises `SparrowError` when it cannot be had."""
+
     async def close(self) -> None:
         """Let go of the connections."""
 
@@ -102,6 +106,10 @@ class Cluster(Fleet):
 
         await self._each(look, seen)
         return seen
+
+    async def keeper(self) -> Keeper:
+        """The admin client."""
+        return (await self._started())[0]
 
     async def close(self) -> None:
         """Let go of the connections. Idempotent."""

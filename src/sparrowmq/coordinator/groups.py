@@ -1,9 +1,11 @@
 """Managed groups under one leader: members report, plans are made, brokers fence, queues are granted.
 
-A leader keeps nothing of its own that has to survive it. What is granted is what brokers have on disk: a
-queue is granted only after its broker enforces the new generation (pmq:3.4), so whoever leads next reads the
-policies, takes the owners it finds for members, gives each a whole lease, and goes on. It sets the policies
-anew at once, with the next epoch, so that brokers refuse what an older leader still sends.
+What is granted is what brokers have on disk: a queue is granted only after its broker enforces the new
+generation (pmq:3.4), so whoever leads next reads the policies, takes the owners it finds for members, gives
+each a whole lease, and goes on. It sets the policies anew at once, with its own epoch, so that brokers refuse
+what an older leader still sends. A ledger remembers what brokers do not know. A plan is in the ledger before
+anybody is told of it: who cannot write there, because the database is gone or somebody else leads, makes no
+plans, and its groups stay as they are.
 
 Each group has a leader object and a task of its own: what fails for one delays no other.
 """
@@ -16,9 +18,32 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from sparrowmq.coordinator.handover import Fenced, Handing, HandOver, Phase, State, Times
-from sparrowmq.coordinator.plan import Candidate, Plan, PlannedQueue, Rules, Why, make_plan
-from sparrowmq.core.errors import BrokerError, InvalidStateError, NoRouteError, SparrowError
+from sparrowmq.coordinator.handover import Fenced, HandOver, Phase, Times
+from sparrowmq.coordinator.ledger import (
+    GroupRow,
+    Kept,
+    Ledger,
+    PlanRow,
+    SeenMember,
+    counted,
+    granted_rows,
+    member_rows,
+    plan_row,
+    queue_rows,
+    reasons_after,
+)
+from sparrowmq.coordinator.plan import MEMBERS_MAX, Candidate, Plan, Rules, make_plan
+from sparrowmq.coordinator.takeover import Start, Terms, begin, members_of
+from sparrowmq.core.errors import (
+    BrokerError,
+    CoordinatorError,
+    DatabaseError,
+    EpochBehindError,
+    InvalidStateError,
+    LeaseLostError,
+    NoRouteError,
+    SparrowError,
+)
 from sparrowmq.core.grants import Orders, Report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
@@ -34,6 +59,8 @@ ROUTE_SECONDS: Final = 2.0
 """How old the queues of a topic may be that a plan is made of."""
 IDLE_SECONDS: Final = 60.0
 """A group without members for so long is forgotten here; its brokers keep the fence."""
+PLANS_REMEMBERED: Final = 64
+"""Of so many of the last plans it is known whether a member has heard of them."""
 
 
 class Cluster(Protocol):
@@ -51,41 +78,6 @@ class Cluster(Protocol):
         """Have a broker enforce a policy, durably."""
 
 
-def recovered(group: str, found: Mapping[str, GroupPolicies]) -> tuple[int, State, Plan]:
-    """What brokers' policies say: the epoch for the next leader, where queues are, and the plan in force."""
-    policies = [(name, one) for name, table in found.items() for one in table.policies]
-    epoch = max((one.epoch for _, one in policies), default=0) + 1
-    grants = sorted(
-        (grant for name, one in policies for grant in one.queues if grant.broker_name == name),
-        key=lambda grant: grant.queue,
-    )
-    retired = max((table.retired.get(group, 0) for table in found.values()), default=0)
-    generation = max([retired, *(grant.generation for _, one in policies for grant in one.queues)])
-    queues = tuple(
-        Handing(
-            grant.queue,
-            Phase.GRANTED if grant.owner else Phase.FREE,
-            grant.owner or None,
-            grant.generation,
-            grant.owner or None,
-            grant.generation,
-        )
-        for grant in grants
-    )
-    planned = tuple(
-        PlannedQueue(
-            grant.queue,
-            grant.owner or None,
-            grant.generation,
-            grant.owner or None,
-            Why.KEPT if grant.owner else Why.NOBODY,
-        )
-        for grant in grants
-    )
-    members = tuple(sorted({grant.owner for grant in grants if grant.owner}))
-    return epoch, State(queues, members), Plan(group, generation, queues=planned)
-
-
 class GroupLeader:
     """One group. Made by `take_over`; `run` until it says that it is not needed, or that another leads."""
 
@@ -93,57 +85,98 @@ class GroupLeader:
         self,
         group: str,
         cluster: Cluster,
-        times: Times,
-        rules: Rules,
+        terms: Terms,
         monotonic: Callable[[], float],
-        epoch: int,
-        state: State,
-        plan: Plan,
-        pauses: Iterable[PauseRule] = (),
+        start: Start,
+        ledger: Ledger | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self.group = group
-        self.rules = rules
-        self.pauses = list(pauses)
-        self.plan = plan
-        self.epoch = epoch
+        self.terms = terms
+        self.pauses = list(start.pauses)
+        """What brokers rest while nobody says otherwise."""
+        self.plan = start.plan
+        self.epoch = start.epoch
+        self.plans = 0
+        """Plans it has made."""
+        self.paused = False
+        """Whether plans wait until somebody resumes them."""
         self.deposed = False
-        """Whether brokers said that another leads."""
+        """Whether brokers, or the ledger, said that another leads."""
         self.late = 0
         """Results of members that brokers refused, because the queue had gone on."""
+        self.problem = ""
+        """What stands in the way of the plan; empty when nothing does."""
         self._cluster = cluster
+        self._ledger = ledger
+        self._leads = leads
         self._monotonic = monotonic
-        self._hand = HandOver(times, epoch, state=state, now=monotonic())
-        self._revision = 0
+        self._hand = HandOver(
+            terms.times,
+            start.epoch,
+            state=start.state,
+            now=monotonic(),
+            revision=start.told,
+            lease=start.kept.group.lease_ms / 1000,
+        )
+        self._revision = start.revision
         self._joined = 0
-        self._late_of: dict[str, int] = {}
-        self._candidates = {name: Candidate(name) for name in state.members}
-        self._topics = {name: self._topics_in(plan, name) for name in state.members}
+        self._members = members_of(start)
         self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
         self._wake = asyncio.Event()
-        self._unclaimed = {one.queue.broker_name for one in plan.queues}
+        self._anew = False
+        self._planned_rules = terms.rules
+        self._told: list[tuple[int, int]] = [(self._hand.revision, start.plan.generation)]
+        self._kept = start.kept
+        self._base = start.kept.group
+        self._reasons = granted_rows(start.kept.queues)
+        self._noted: object = None
+        self._unclaimed = {one.queue.broker_name for one in start.plan.queues}
         self._idle_since = monotonic()
         self._occasional = OccasionalLog(log)
 
     def __repr__(self) -> str:
         return f"<GroupLeader {self.group} epoch={self.epoch} {self._hand!r}>"
 
-    @staticmethod
-    def _topics_in(plan: Plan, member: str) -> frozenset[str]:
-        return frozenset(one.queue.topic for one in plan.queues if one.owner == member)
-
     @classmethod
     async def take_over(
-        cls, group: str, cluster: Cluster, times: Times, rules: Rules, monotonic: Callable[[], float]
+        cls,
+        group: str,
+        cluster: Cluster,
+        terms: Terms,
+        monotonic: Callable[[], float],
+        *,
+        epoch: int | None = None,
+        told: int = 0,
+        ledger: Ledger | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> GroupLeader:
-        """Lead from where brokers say that the group is. Raises `SparrowError` when they do not say."""
+        """Lead from where brokers say that the group is, in an epoch, or in one after all there were.
+
+        Raises `SparrowError` when they do not say, `EpochBehindError` when they know a later epoch.
+        """
         found = await cluster.group_policies(group)
-        epoch, state, plan = recovered(group, found)
-        log.info("leading group %s from generation %d, epoch %d", group, plan.generation, epoch)
-        policies = [one for table in found.values() for one in table.policies]
-        last = max(policies, key=lambda one: one.age, default=GroupPolicy(group))
-        if not rules.maximum:
-            rules = replace(rules, maximum=last.maximum)
-        return cls(group, cluster, times, rules, monotonic, epoch, state, plan, last.pauses)
+        kept = Kept() if ledger is None else await ledger.load(group)
+        start = begin(group, found, kept, epoch, told)
+        if ledger is None and not terms.rules.maximum:
+            terms = replace(terms, rules=replace(terms.rules, maximum=start.maximum))
+        log.info("leading group %s from generation %d, epoch %d", group, start.plan.generation, start.epoch)
+        return cls(group, cluster, terms, monotonic, start, ledger, leads)
+
+    @property
+    def rules(self) -> Rules:
+        """Who may have queues."""
+        return self.terms.rules
+
+    @property
+    def told(self) -> int:
+        """The number of the last orders."""
+        return self._hand.revision
+
+    @property
+    def members(self) -> list[str]:
+        """Members that are counted in, sorted."""
+        return sorted(self._members.candidates)
 
     @property
     def settled(self) -> bool:
@@ -153,7 +186,26 @@ class GroupLeader:
     @property
     def unused(self) -> bool:
         """Whether the group has had no members for a while."""
-        return not self._candidates and self._monotonic() - self._idle_since > IDLE_SECONDS
+        return not self._members.candidates and self._monotonic() - self._idle_since > IDLE_SECONDS
+
+    def adopt(self, terms: Terms) -> None:
+        """Take over what people set; in force with the next step."""
+        if terms == self.terms:
+            return
+        before, self.terms = self.terms, terms
+        if terms.times != before.times:
+            self._hand.retime(terms.times, self._monotonic())
+        brokers = {one.queue.broker_name for one in self.plan.queues}
+        if terms.rules.maximum != before.rules.maximum:
+            self._unclaimed |= brokers
+        self._unclaimed |= {name for name in brokers if terms.pauses_at(name) != before.pauses_at(name)}
+        self._wake.set()
+
+    def plan_anew(self) -> None:
+        """Look at the queues again and plan with the next step, paused or not."""
+        self._routes.clear()
+        self._anew = True
+        self._wake.set()
 
     def steer(self, maximum: int | None, pauses: list[PauseRule] | None) -> None:
         """Change how many members have queues, and what rests; in force with the next step.
@@ -161,7 +213,8 @@ class GroupLeader:
         Kept by the brokers, as all of a policy. Raises `SettingsError` for a maximum out of range.
         """
         if maximum is not None:
-            self.rules = replace(self.rules, maximum=Rules.parse(maximum=maximum).maximum)
+            rules = replace(self.rules, maximum=Rules.parse(maximum=maximum).maximum)
+            self.terms = replace(self.terms, rules=rules)
         if pauses is not None:
             self.pauses = pauses
         self._unclaimed |= {one.queue.broker_name for one in self.plan.queues}
@@ -169,13 +222,20 @@ class GroupLeader:
 
     # Members
 
-    def join(self, client_id: str, address: str, topics: Iterable[str], now_ms: int) -> str:
-        """Count a client in as a new member; who it is. It gets queues with the next step."""
+    def join(
+        self, client_id: str, address: str, topics: Iterable[str], now_ms: int, version: str = ""
+    ) -> str:
+        """Count a client in as a new member; who it is. It gets queues with the next step.
+
+        Raises `InvalidStateError` at the limit of members.
+        """
+        if len(self._members.candidates) >= MEMBERS_MAX:
+            raise InvalidStateError(f"group {self.group} has {MEMBERS_MAX} members, which is the limit")
         self._joined += 1
         member = f"{client_id}#{self.epoch}.{now_ms}.{self._joined}"
         self._hand.join(member, self._monotonic())
-        self._candidates[member] = Candidate(member, address, now_ms * 1000 + self._joined)
-        self._topics[member] = frozenset(topics)
+        candidate = Candidate(member, address, now_ms * 1000 + self._joined)
+        self._members.put(candidate, frozenset(topics), version)
         self._wake.set()
         return member
 
@@ -185,13 +245,12 @@ class GroupLeader:
         """Take in what a member says, and what it is to do; None for one that must join again."""
         if self.deposed or not self._hand.report(member, report, self._monotonic()):
             return None
-        wanted = frozenset(topics)
-        known = self._candidates.get(member)
-        if known is None or known.address != address or self._topics.get(member) != wanted:
-            self._candidates[member] = replace(known or Candidate(member), address=address)
-            self._topics[member] = wanted
-        self.late += max(0, late - self._late_of.get(member, 0))
-        self._late_of[member] = late
+        wanted, members = frozenset(topics), self._members
+        known = members.candidates.get(member)
+        if known is None or known.address != address or members.topics.get(member) != wanted:
+            members.put(replace(known or Candidate(member), address=address), wanted)
+        self.late += max(0, late - members.late.get(member, 0))
+        members.late[member] = late
         if not self._hand.settled:
             self._wake.set()
         return self._hand.orders(member)
@@ -202,11 +261,23 @@ class GroupLeader:
         self._forget([member])
         self._wake.set()
 
+    def seen(self) -> dict[str, SeenMember]:
+        """What members said last."""
+        now, found = self._monotonic(), {}
+        for name in self._members.candidates:
+            session = self._hand.session(name)
+            if session is not None:
+                knows = max((number for told, number in self._told if told <= session.revision), default=0)
+                found[name] = SeenMember(
+                    round((now - session.heard) * 1000),
+                    round((session.ends - now) * 1000),
+                    knows,
+                    self._members.late.get(name, 0),
+                )
+        return found
+
     def _forget(self, members: Iterable[str]) -> None:
-        for member in members:
-            self._candidates.pop(member, None)
-            self._topics.pop(member, None)
-            self._late_of.pop(member, None)
+        self._members.forget(members)
         self._idle_since = self._monotonic()
 
     # Steps
@@ -217,6 +288,7 @@ class GroupLeader:
             try:
                 await self.step()
             except SparrowError as error:
+                self.problem = str(error)
                 text = f"group {self.group} stays as it is for now: {error}"
                 self._occasional.write(logging.WARNING, "step", text)
             try:
@@ -232,19 +304,86 @@ class GroupLeader:
         if gone:
             log.warning("members of group %s were not heard of in time: %s", self.group, ", ".join(gone))
             self._forget(gone)
-        queues = await self._queues()
-        plan = make_plan(self.group, queues, self._candidates.values(), rules=self.rules, before=self.plan)
-        if plan.generation != self.plan.generation:
-            log.info("group %s: generation %d, %d queues move", self.group, plan.generation, len(plan.moved))
-        self.plan = plan
-        self._hand.plan(plan, self._monotonic())
+        if self._anew or not self.paused:
+            await self._plan()
         self._hand.tick(self._monotonic())
+        self.problem = ""
         await self._fence()
+        await self._note()
+
+    async def _plan(self) -> None:
+        """Make the next plan, if there is one to make, and begin to bring it about once it is kept."""
+        queues, rules, members = await self._queues(), self.rules, self._members
+        before = self.plan
+        plan = make_plan(self.group, queues, members.candidates.values(), rules=rules, before=before)
+        if plan.generation != before.generation:
+            await self._keep(plan, plan_row(plan, before, rules != self._planned_rules))
+            self.plans += 1
+            log.info("group %s: generation %d, %d queues move", self.group, plan.generation, len(plan.moved))
+        self.plan, self._planned_rules, self._anew = plan, rules, False
+        self._hand.plan(plan, self._monotonic())
+        if plan.generation != before.generation:
+            self._told = [*self._told[1 - PLANS_REMEMBERED :], (self._hand.revision, plan.generation)]
+
+    # What is kept
+
+    async def _keep(self, plan: Plan, made: PlanRow) -> None:
+        """Have a plan in the ledger before anybody is told. Raises `DatabaseError`, `LeaseLostError`."""
+        if self._ledger is None:
+            return
+        self._reasons = reasons_after(plan, self._reasons)
+        members = self._members
+        rows = member_rows(members.candidates, members.topics, members.versions, plan)
+        group = replace(self._numbers(), generation=plan.generation, settled=False)
+        await self._write(Kept(group, rows, self._kept.queues), made)
+
+    async def _note(self) -> None:
+        """Keep where queues and members are by now, when that has changed. A database that is gone delays
+        nothing: what is granted is what brokers say.
+        """
+        members = self._members
+        mark = (self._hand.revision, self.plan.generation, members.changes, self._numbers())
+        if self._ledger is None or mark == self._noted:
+            return
+        rows = member_rows(members.candidates, members.topics, members.versions, self.plan)
+        queues = queue_rows(self._hand.state().queues, self._reasons)
+        try:
+            await self._write(Kept(self._numbers(), rows, queues))
+        except DatabaseError as error:
+            self.problem = str(error)
+            text = f"what happens in group {self.group} is not kept for now: {error}"
+            self._occasional.write(logging.WARNING, "note", text)
+        else:
+            self._noted = mark
+
+    def _numbers(self) -> GroupRow:
+        return replace(
+            counted(self._base, self._hand.counts, self.late),
+            epoch=self.epoch,
+            generation=self.plan.generation,
+            settled=self._hand.settled,
+            lease_ms=self._lease_ms(),
+        )
+
+    def _lease_ms(self) -> int:
+        """The longest lease that may still run; one that a shorter one replaced counts to its end."""
+        longest = self._hand.longest_lease(self._monotonic())
+        usual = self.terms.times.lease
+        return round((usual if longest <= usual else max(longest, self._kept.group.lease_ms / 1000)) * 1000)
+
+    async def _write(self, after: Kept, made: PlanRow | None = None) -> None:
+        assert self._ledger is not None, "whoever keeps no ledger does not come here"
+        try:
+            await self._ledger.save(self.group, self._kept, after, made)
+        except LeaseLostError:
+            self.deposed = True
+            raise
+        self._kept = after
 
     async def _queues(self) -> list[MessageQueue]:
         """Queues of all subscribed topics. A topic nobody serves (yet) has none."""
         found: list[MessageQueue] = []
-        for topic in sorted(frozenset().union(*self._topics.values())):
+        for topic in sorted(frozenset().union(*self._members.topics.values())):
             asked, queues = self._routes.get(topic, (-ROUTE_SECONDS, []))
             if self._monotonic() - asked >= ROUTE_SECONDS:
                 try:
@@ -268,18 +407,27 @@ class GroupLeader:
         if not by_broker:
             return
         self._revision += 1
-        policy = GroupPolicy(
+        self._unclaimed = set()
+        grants = self._grants()
+        await asyncio.gather(
+            *(self._tell(name, self._policy(name, grants), wanted) for name, wanted in by_broker.items())
+        )
+
+    def _policy(self, broker: str, grants: list[QueueGrant]) -> GroupPolicy:
+        pauses = self.pauses if self.terms.settings is None else self.terms.pauses_at(broker)
+        return GroupPolicy(
             self.group,
             self.epoch,
             self._revision,
             members=[],
             maximum=self.rules.maximum,
-            queues=self._grants(),
-            pauses=self.pauses,
+            queues=grants,
+            pauses=pauses,
         )
-        await asyncio.gather(*(self._tell(name, policy, wanted) for name, wanted in by_broker.items()))
 
     async def _tell(self, broker: str, policy: GroupPolicy, wanted: list[Fenced]) -> None:
+        if not self._leads():
+            return
         try:
             await self._cluster.set_group_policy(policy, broker=broker)
         except BrokerError as error:
@@ -291,11 +439,12 @@ class GroupLeader:
         except SparrowError as error:
             self._complain(broker, error)
         else:
-            self._unclaimed.discard(broker)
             self._hand.fenced(wanted)
 
     def _complain(self, broker: str, error: SparrowError) -> None:
         text = f"queues of group {self.group} at {broker} wait until it enforces their generation: {error}"
+        self.problem = text
+        self._unclaimed.add(broker)
         self._occasional.write(logging.WARNING, f"fence {broker}", text)
 
     def _grants(self) -> list[QueueGrant]:
@@ -313,7 +462,11 @@ class GroupLeader:
 
 
 class Groups:
-    """The groups of one coordinator, each led from its first member on. `rules` are those of named groups."""
+    """The groups of one coordinator, each led from its first member on.
+
+    `epoch` is that of all its leaders; without it each group has one after those that brokers know. `leads`
+    says whether it still may; asked before anything that is told outside.
+    """
 
     def __init__(
         self,
@@ -323,25 +476,60 @@ class Groups:
         rules: Mapping[str, Rules] | None = None,
         monotonic: Callable[[], float],
         groups_max: int = 1000,
+        epoch: int | None = None,
+        ledger: Ledger | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._cluster = cluster
-        self._times = times or Times()
-        self._rules = dict(rules or {})
+        self._usual = Terms(times or Times())
+        self._terms = {group: replace(self._usual, rules=one) for group, one in (rules or {}).items()}
         self._monotonic = monotonic
         self._groups_max = groups_max
+        self._epoch = epoch
+        self._ledger = ledger
+        self.leads = leads
+        self._paused = False
         self._leaders: dict[str, GroupLeader] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._taking: dict[str, asyncio.Task[GroupLeader]] = {}
+        self._told: dict[str, int] = {}
+        self.epoch_behind = 0
+        """A later epoch that brokers know: whoever leads has to begin above it."""
 
     def find(self, group: str) -> GroupLeader | None:
         """The leader of a group that has members here."""
         return self._leaders.get(group)
+
+    @property
+    def leaders(self) -> list[GroupLeader]:
+        """The leaders of all groups that have members here, by name."""
+        return [self._leaders[name] for name in sorted(self._leaders)]
+
+    def adopt(self, terms: Mapping[str, Terms], usual: Terms | None = None) -> None:
+        """Take over what people set of groups, all of it; `usual` counts for groups that are not named."""
+        self._usual = usual or self._usual
+        self._terms = dict(terms)
+        for group, leader in self._leaders.items():
+            leader.adopt(self._terms.get(group, self._usual))
+
+    def pause(self, paused: bool) -> None:
+        """Let plans wait, or let them be made again. Members keep what they have meanwhile."""
+        self._paused = paused
+        for leader in self._leaders.values():
+            leader.paused = paused
+
+    def plan_anew(self) -> None:
+        """Plan all groups again, paused or not."""
+        for leader in self._leaders.values():
+            leader.plan_anew()
 
     async def lead(self, group: str) -> GroupLeader:
         """The leader of a group, taken over if that is not done yet; many may ask at once.
 
         Raises `InvalidStateError` at the limit of groups, `SparrowError` when brokers do not answer.
         """
+        if not self.leads():
+            raise CoordinatorError("this coordinator does not lead any more; ask the name server for another")
         found = self._leaders.get(group)
         if found is not None and not found.deposed:
             return found
@@ -350,12 +538,13 @@ class Groups:
                 raise InvalidStateError(
                     f"this coordinator leads {self._groups_max} groups, which is the limit"
                 )
-            rules = self._rules.get(group, Rules())
-            work = GroupLeader.take_over(group, self._cluster, self._times, rules, self._monotonic)
-            self._taking[group] = asyncio.get_running_loop().create_task(work)
+            self._taking[group] = asyncio.get_running_loop().create_task(self._take_over(group))
         task = self._taking[group]
         try:
             leader = await asyncio.shield(task)
+        except EpochBehindError as error:
+            self.epoch_behind = max(self.epoch_behind, error.epoch)
+            raise
         finally:
             if task.done():
                 self._taking.pop(group, None)
@@ -364,11 +553,29 @@ class Groups:
             self._tasks[group] = asyncio.get_running_loop().create_task(self._run(leader))
         return leader
 
+    async def _take_over(self, group: str) -> GroupLeader:
+        terms = self._terms.get(group, self._usual)
+        leader = await GroupLeader.take_over(
+            group,
+            self._cluster,
+            terms,
+            self._monotonic,
+            epoch=self._epoch,
+            told=self._told.get(group, 0),
+            ledger=self._ledger,
+            leads=self.leads,
+        )
+        if self._terms.get(group, self._usual) != terms:
+            leader.adopt(self._terms.get(group, self._usual))
+        leader.paused = self._paused
+        return leader
+
     async def _run(self, leader: GroupLeader) -> None:
         try:
             await leader.run()
         except Exception:
             log.exception("group %s is not led any more; its next member begins anew", leader.group)
+            self._told[leader.group] = leader.told  # its members know orders up to there
         finally:
             if self._leaders.get(leader.group) is leader:
                 del self._leaders[leader.group]

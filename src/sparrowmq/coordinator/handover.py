@@ -123,10 +123,14 @@ class Fenced:
 
 @dataclass(slots=True)
 class Session:
-    """A member as the leader sees it: until when, and which of its requests was the last."""
+    """A member as the leader sees it: until when, when it was heard, which of its requests was the last, and
+    which orders it knows.
+    """
 
     ends: float
+    heard: float
     number: int = 0
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +153,28 @@ class Counts:
 class HandOver:
     """The queues of one group under one leader, whose lease has number `epoch`. Times are monotonic."""
 
-    def __init__(self, times: Times, epoch: int, *, state: State = State(), now: float = 0.0) -> None:
-        """Go on from `state`: every member counts as heard of just now, every revocation as just begun."""
+    def __init__(
+        self,
+        times: Times,
+        epoch: int,
+        *,
+        state: State = State(),
+        now: float = 0.0,
+        revision: int = 0,
+        lease: float = 0.0,
+    ) -> None:
+        """Go on from `state`: every member counts as heard of just now, every revocation as just begun.
+
+        Orders are numbered above `revision`. `lease` is how long leases may run that were given before.
+        """
         assert 0 < epoch < 1 << EPOCH_BITS, "epochs count leaders"
         self._times = times
-        self._revision = epoch << EPOCH_BITS
+        self._revision = max(epoch << EPOCH_BITS, revision)
+        self._old_leases_end = now + max(lease, times.lease)
         self._queues: dict[MessageQueue, Handing] = {}
         self._of: dict[str, set[MessageQueue]] = defaultdict(set)
         self._in: dict[Phase, set[MessageQueue]] = {phase: set() for phase in Phase}
-        self._sessions = {member: Session(now + times.lease) for member in state.members}
+        self._sessions = {member: Session(self._old_leases_end, now) for member in state.members}
         self.counts = Counts()
         for one in state.queues:
             if one.phase is Phase.REVOKING:
@@ -180,6 +197,26 @@ class HandOver:
         return self._queues.get(queue)
 
     @property
+    def revision(self) -> int:
+        """The number of the orders in force; it rises when anybody's change."""
+        return self._revision
+
+    def session(self, member: str) -> Session | None:
+        """A member that is counted in."""
+        return self._sessions.get(member)
+
+    def retime(self, times: Times, now: float) -> None:
+        """Change how long leases and drains last. Leases that were given run as long as they were given for,
+        and are waited for.
+        """
+        self._old_leases_end = max(self._old_leases_end, now + self._times.lease)
+        self._times = times
+
+    def longest_lease(self, now: float) -> float:
+        """Seconds that a lease may still run at most, which a next leader has to wait for."""
+        return max(self._times.lease, self._old_leases_end - now)
+
+    @property
     def settled(self) -> bool:
         """Whether every queue is where the plan wants it."""
         return not self._in[Phase.FENCING] and not self._in[Phase.REVOKING]
@@ -192,7 +229,7 @@ class HandOver:
         """
         if client_id in self._sessions or client_id in self._of:
             raise InvalidStateError(f"{client_id} is counted in already; a new member needs a new id")
-        self._sessions[client_id] = Session(now + self._times.lease)
+        self._sessions[client_id] = Session(now + self._times.lease, now)
 
     def leave(self, client_id: str) -> None:
         """A member said that it is done with everything it had."""
@@ -211,8 +248,8 @@ class HandOver:
             return False
         if report.number <= session.number:
             return True
-        session.number = report.number
-        session.ends = now + self._times.lease
+        session.number, session.revision = report.number, report.revision
+        session.heard, session.ends = now, max(session.ends, now + self._times.lease)
         for one in self._revoked_from(client_id):
             if report.revision < one.revision:
                 continue
@@ -279,11 +316,12 @@ class HandOver:
             del self._sessions[member]
         times = self._times
         for one in [self._queues[queue] for queue in sorted(self._in[Phase.REVOKING])]:
-            known_at = one.revoked_at + times.lease if one.known_at is None else one.known_at
+            knows_by = max(one.revoked_at + times.lease, self._old_leases_end)
+            known_at = knows_by if one.known_at is None else min(one.known_at, knows_by)
             if one.holder not in self._sessions:
                 self.counts.lease_over += 1
                 self._let_go(one)
-            elif now >= min(known_at, one.revoked_at + times.lease) + times.drain:
+            elif now >= known_at + times.drain:
                 self.counts.drained_too_long += 1
                 self._let_go(one)
         return gone

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.coordinator.groups import Cluster, Groups
@@ -27,12 +28,14 @@ from sparrowmq.protocol.managed import (
     ReportBody,
     SteerBody,
 )
+from sparrowmq.transport.address import format_address
 from sparrowmq.transport.dispatch import CommandHandler, Handler
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.server import Server
 
 if TYPE_CHECKING:
     from sparrowmq.transport.connection import Connection
+    from sparrowmq.transport.tls import ServerTls
 
 log = logging.getLogger("sparrowmq.coordinator")
 
@@ -41,6 +44,9 @@ FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 CONNECTIONS_MAX: Final = 20_000
 IDLE_SECONDS: Final = 120.0
 PAUSES_MAX: Final = 1000
+FORGET_SECONDS: Final = 2.0
+"""How long name servers are waited for when members are to find nobody any more."""
+CLIENT_CHARS_MAX: Final = 200
 TOPICS_MAX: Final = 1000
 """Topics one member may subscribe."""
 
@@ -57,6 +63,60 @@ class Keeper(Cluster, Protocol):
     async def delete_value(self, namespace: str, key: str) -> None:
         """Forget a value."""
 
+    async def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
+        """Why brokers do not let the sender of a request consume; empty when they do."""
+
+
+class Proofs(Protocol):
+    """What shows that a member is who it says."""
+
+    def of(self, group: str, member: str) -> str:
+        """The proof of a member."""
+
+    def is_right(self, group: str, member: str, proof: str) -> bool:
+        """Whether it is the member's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where members are listened to: `host` and `port` (0: any free one), and the host they are told."""
+
+    host: str
+    port: int = 0
+    told_host: str = ""
+    tls: ServerTls | None = None
+
+
+@asynccontextmanager
+async def open_port(
+    cluster: Keeper, groups: Groups, port: Port, *, proofs: Proofs | None = None, clock: Clock | None = None
+) -> AsyncIterator[MemberServer]:
+    """Listen to members while the block runs; the address is what they find at the name servers.
+
+    Raises `ListenError` for a port that cannot be had, `SparrowError` when name servers cannot be told.
+    """
+    server = MemberServer(
+        groups, port=port, clock=clock or SystemClock(), proofs=proofs, admits=cluster.consume_refusal
+    )
+    try:
+        await server.start()
+        address = server.address
+        await cluster.put_value(COORDINATOR_NAMESPACE, COORDINATOR_KEY, address)
+    except BaseException:
+        await server.close()
+        raise
+    told = asyncio.get_running_loop().create_task(_keep_told(cluster, address))
+    try:
+        yield server
+    finally:
+        told.cancel()
+        await server.close()
+        await asyncio.wait([told])
+        with suppress(SparrowError, TimeoutError):
+            async with asyncio.timeout(FORGET_SECONDS):
+                if await cluster.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) == address:
+                    await cluster.delete_value(COORDINATOR_NAMESPACE, COORDINATOR_KEY)
+
 
 @asynccontextmanager
 async def serve_members(
@@ -68,26 +128,11 @@ async def serve_members(
     rules: Mapping[str, Rules] | None = None,
     clock: Clock | None = None,
 ) -> AsyncIterator[MemberServer]:
-    """Coordinate while the block runs; its address is what members find at the name servers.
-
-    Raises `ListenError` for a port that cannot be had.
-    """
+    """Coordinate without database while the block runs. Raises as `open_port`."""
     used = clock or SystemClock()
     groups = Groups(cluster, times=times, rules=rules, monotonic=used.monotonic)
-    server = MemberServer(groups, host=host, port=port, clock=used)
-    await server.start()
-    address = server.address
-    told = asyncio.get_running_loop().create_task(_keep_told(cluster, address))
-    try:
-        await cluster.put_value(COORDINATOR_NAMESPACE, COORDINATOR_KEY, address)
+    async with open_port(cluster, groups, Port(host, port), clock=used) as server:
         yield server
-    finally:
-        told.cancel()
-        await asyncio.wait([told])
-        with suppress(SparrowError):
-            if await cluster.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) == address:
-                await cluster.delete_value(COORDINATOR_NAMESPACE, COORDINATOR_KEY)
-        await server.close()
 
 
 async def _keep_told(cluster: Keeper, address: str) -> None:
@@ -110,10 +155,21 @@ async def _keep_told(cluster: Keeper, address: str) -> None:
 class MemberServer:
     """Listens for members. `start` takes the port (0: any free one), `close` gives it back."""
 
-    def __init__(self, groups: Groups, *, host: str, port: int, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        *,
+        port: Port,
+        clock: Clock | None = None,
+        proofs: Proofs | None = None,
+        admits: Callable[[Mapping[str, str], bytes], Awaitable[str]] | None = None,
+    ) -> None:
+        """`admits` says why the sender of a join may not consume; empty when it may."""
         self.groups = groups
-        self._host = host
+        self._told_host = port.told_host or port.host
         self._clock = clock or SystemClock()
+        self._proofs = proofs
+        self._admits = admits
         handlers: dict[int, Handler[Connection]] = {
             Code.JOIN_MANAGED_GROUP: self.join,
             Code.REPORT_MANAGED_MEMBER: self.report,
@@ -123,8 +179,9 @@ class MemberServer:
         self._commands = CommandHandler(handlers)
         self._server = Server(
             self._commands,
-            host=host,
-            port=port,
+            host=port.host,
+            port=port.port,
+            tls=port.tls,
             frame_bytes_max=FRAME_BYTES_MAX,
             connections_max=CONNECTIONS_MAX,
             idle_seconds=IDLE_SECONDS,
@@ -133,28 +190,38 @@ class MemberServer:
     @property
     def address(self) -> str:
         """`host:port` that members are told."""
-        return f"{self._host}:{self._server.port}"
+        return format_address(self._told_host, self._server.port)
 
     async def start(self) -> None:
         """Take the port. Raises `ListenError`."""
         await self._server.start()
 
     async def close(self) -> None:
-        """Answer what is under way and close."""
-        await self._commands.close()
-        await self._server.close()
+        """Plan and tell nothing any more, and close. Idempotent."""
         await self.groups.close()
+        await self._server.close()
+        await self._commands.close()
 
     async def join(self, connection: Connection, command: Command) -> Command:
         """90211: a client wants queues of a group."""
         body = JoinBody.decode(command.body)
         wrong = _wrong_names(body.group, body.topics)
-        if wrong or not body.client_id:
-            return _refusal(ResponseCode.INVALID_PARAMETER, wrong or "a member has a client id")
+        wrong = wrong or _wrong_client(body.client_id)
+        if wrong:
+            return _refusal(ResponseCode.INVALID_PARAMETER, wrong)
+        if self._admits is not None:
+            if command.ext.get("consumerGroup") != body.group:
+                text = f"the header names another group than {body.group}, which the body wants to join"
+                return _refusal(ResponseCode.INVALID_PARAMETER, text)
+            why = await self._admits(command.ext, command.body)
+            if why:
+                text = f"group {body.group} is not for this account: {why}"
+                return _refusal(ResponseCode.NO_PERMISSION, text)
         leader = await self.groups.lead(body.group)
         address = str(connection.peer[0])
-        member = leader.join(body.client_id, address, body.topics, self._clock.now_ms())
-        return _answer(JoinedBody(member).encode())
+        member = leader.join(body.client_id, address, body.topics, self._clock.now_ms(), body.version)
+        proof = "" if self._proofs is None else self._proofs.of(body.group, member)
+        return _answer(JoinedBody(member, proof).encode())
 
     async def report(self, connection: Connection, command: Command) -> Command:
         """90212: what a member knows and released; what it is to do."""
@@ -163,20 +230,27 @@ class MemberServer:
         if wrong:
             return _refusal(ResponseCode.INVALID_PARAMETER, wrong)
         leader = await self.groups.lead(body.group)
+        if not self._knows(body.group, body.member, body.proof):
+            return _unknown(body.group, body.member)
         address = str(connection.peer[0])
         orders = leader.report(body.member, address, body.report, body.topics, body.late)
         if orders is None:
-            text = f"{body.member} is not counted in for group {body.group}; it has to join"
-            return _refusal(ResponseCode.MEMBER_UNKNOWN, text)
+            return _unknown(body.group, body.member)
         return _answer(OrdersBody.of(orders).encode())
 
     def leave(self, connection: Connection, command: Command) -> Command:
         """90213: a member goes; nothing happens when it is not counted in."""
         body = LeaveBody.decode(command.body)
+        if not self._knows(body.group, body.member, body.proof):
+            return _unknown(body.group, body.member)
         leader = self.groups.find(body.group)
         if leader is not None:
             leader.leave(body.member)
         return _answer(b"")
+
+    def _knows(self, group: str, member: str, proof: str) -> bool:
+        """Whether it is the member itself that speaks."""
+        return self._proofs is None or self._proofs.is_right(group, member, proof)
 
     async def steer(self, connection: Connection, command: Command) -> Command:
         """90214: an operator changes the maximum or pauses of a group that has members here."""
@@ -205,6 +279,18 @@ def _wrong_names(group: str, topics: list[str]) -> str:
     except InvalidNameError as error:
         return str(error)
     return ""
+
+
+def _wrong_client(client_id: str) -> str:
+    """What is wrong with a client's id; empty when nothing is."""
+    if not 0 < len(client_id) <= CLIENT_CHARS_MAX or not client_id.isprintable():
+        return f"a member has a client id of 1 to {CLIENT_CHARS_MAX} printable characters"
+    return ""
+
+
+def _unknown(group: str, member: str) -> Command:
+    text = f"{member} is not counted in for group {group}; it has to join"
+    return _refusal(ResponseCode.MEMBER_UNKNOWN, text)
 
 
 def _answer(body: bytes) -> Command:

@@ -25,14 +25,17 @@ from sparrowmq.coordinator.cluster import Cluster, ClusterView
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
-from sparrowmq.coordinator.services import board, brokers, cleanup, lag, unassigned
+from sparrowmq.coordinator.members import Port
+from sparrowmq.coordinator.services import board, brokers, cleanup, lag, rebalance, unassigned
 from sparrowmq.coordinator.services.frame import Service, ServiceRunner
 from sparrowmq.coordinator.services.notices import Notices
 from sparrowmq.coordinator.users import passwords, people
 from sparrowmq.coordinator.users.people import Change
 from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import DatabaseVersionError, ListenError, RefusedError
-from sparrowmq.core.settings import CoordinatorSettings
+from sparrowmq.core.settings import CoordinatorSettings, split_addresses
+from sparrowmq.transport.address import parse_address
+from sparrowmq.transport.tls import server_tls
 
 STOP_SECONDS: Final = 5.0
 VERSION_SECONDS: Final = 5.0
@@ -73,6 +76,7 @@ class Coordinator:
         self._clock = clock or SystemClock()
         self._channels, self._smtp = _channels(settings)
         self._cluster = cluster or Cluster(settings.namesrv_addr)
+        self._port = _members_port(settings)
         self._database: Database | None = None
         self._notices: Notices | None = None
         self._runners: list[ServiceRunner] = []
@@ -127,6 +131,7 @@ class Coordinator:
     def _services(self) -> Sequence[Service]:
         self._notices = Notices(senders(self._smtp))
         services = (
+            rebalance.Rebalance(self._cluster, self._port, self._clock),
             lag.LagAlarm(self._cluster, self._channels, self._clock),
             unassigned.QueueAlarm(self._cluster, self._channels),
             brokers.BrokerCheck(self._cluster, self._channels),
@@ -219,6 +224,27 @@ def _listen(address: str, port: int) -> socket.socket:
         ) from error
     listening.setblocking(False)
     return listening
+
+
+def _members_port(settings: CoordinatorSettings) -> Port:
+    """Where members are listened to. Raises `SettingsError` for TLS files that cannot be used."""
+    told = settings.members_address
+    if not told and settings.bind_address in ("0.0.0.0", "::"):
+        told = _own_address(settings.namesrv_addr)
+    tls = server_tls(settings.tls_config_file, settings.tls_server_mode)
+    return Port(settings.bind_address, settings.members_port, told, tls)
+
+
+def _own_address(namesrv: str) -> str:
+    """This machine's address on the way to the name server; nothing is sent to find out."""
+    host, port = parse_address(split_addresses(namesrv)[0])
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(where)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
 
 
 def _channels(settings: CoordinatorSettings) -> tuple[Channels, Smtp | None]:

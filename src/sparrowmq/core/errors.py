@@ -15,7 +15,7 @@ SparrowError
 ├── StoreError            the store cannot be opened, read or written
 │   └── StoreLockedError, StoreCorruptError, StoreFullError, StoreBusyError
 ├── CoordinatorError      the coordinator or its database cannot do it
-│   ├── LeaseLostError, RefusedError
+│   ├── LeaseLostError, EpochBehindError, RefusedError
 │   └── DatabaseError
 │       └── DatabaseVersionError, DatabaseBusyError, DatabaseFullError, DatabaseGoneError,
 │           DatabaseValueError
@@ -224,6 +224,14 @@ class CoordinatorError(SparrowError):
 
 class LeaseLostError(CoordinatorError):
     """Another coordinator leads the service, or nobody does any more: nothing of the change was kept."""
+
+
+class EpochBehindError(CoordinatorError):
+    """Brokers know a later leader than this one should be; `epoch` is theirs."""
+
+    def __init__(self, message: str, *, epoch: int) -> None:
+        super().__init__(message)
+        self.epoch = epoch
 
 
 class RefusedError(CoordinatorError):

@@ -249,6 +249,14 @@ _TABLE: Final = (
         "nothing more is delivered; handlers at work end, nothing is lost",
         scopes=(Scope.GROUP, Scope.TOPIC, Scope.QUEUE),
     ),
+    Knob(
+        "lease", Kind.NUMBER, _P, "10", "how long after its last report a member counts as gone", "seconds",
+        2, 300,
+    ),
+    Knob(
+        "drain", Kind.NUMBER, _P, "30", "time a member has to end its handlers on a queue that moves",
+        "seconds", 0, 3600,
+    ),
     Knob("maximum", Kind.COUNT, _P, "all", "members with queues; others stand by", "members", 1, 10_000),
     Knob("allow", Kind.LIST, _P, "everybody", "who may have queues"),
     Knob("deny", Kind.LIST, _P, "nobody", "who may not"),

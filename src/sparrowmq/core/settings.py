@@ -364,6 +364,26 @@ class CoordinatorSettings:
         "", "database, such as postgresql://user:password@host/name; SQLite below --data without", secret=True
     )
     namesrv_addr: str = _row("127.0.0.1:9876", "name servers of the cluster that is watched")
+    members_port: int = _row(
+        0,
+        "port for members of managed groups, who find it at the name servers; 0 takes any",
+        low=0,
+        high=65535,
+    )
+    members_address: str = _row(
+        "", "address members are told; bindAddress, or how brokers are reached, without"
+    )
+    tls_server_mode: str = _row(
+        "permissive",
+        "TLS on the members' port: none, beside plain, or only",
+        choices=MODES,
+        name="tls.server.mode",
+    )
+    tls_config_file: Path | None = _row(
+        None,
+        "tls.properties with the certificates of the members' port; no TLS there without it",
+        name="tls.config.file",
+    )
     lease_time: int = _row(15_000, "ms a leader's lease runs without renewal", low=300, high=600_000)
     lease_renew_interval: int = _row(5_000, "ms between renewals, and tries of others", low=50, high=300_000)
     lease_margin: int = _row(2_000, "ms before its lease ends that a leader stops", low=10, high=300_000)

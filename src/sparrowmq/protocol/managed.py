@@ -121,12 +121,17 @@ class JoinBody(Body, frozen=True):
     group: str
     client_id: str
     topics: list[str] = field(default_factory=list)
+    version: str = ""
 
 
 class JoinedBody(Body, frozen=True):
-    """The answer: who the client is from now on. Every join makes another member."""
+    """The answer: who the client is from now on. Every join makes another member.
+
+    `proof` goes with all that it says: nobody else can speak for it.
+    """
 
     member: str
+    proof: str = ""
 
 
 class LeaveBody(Body, frozen=True):
@@ -134,6 +139,7 @@ class LeaveBody(Body, frozen=True):
 
     group: str
     member: str
+    proof: str = ""
 
 
 class SteerBody(Body, frozen=True):
@@ -163,14 +169,23 @@ class ReportBody(Body, frozen=True):
     topics: list[str] = field(default_factory=list)
     late: Int64 = 0
     knobs: Int64 = 0
+    proof: str = ""
 
     @classmethod
     def of(
-        cls, group: str, member: str, report: Report, topics: list[str], late: int, knobs: int = 0
+        cls,
+        group: str,
+        member: str,
+        report: Report,
+        topics: list[str],
+        late: int,
+        knobs: int = 0,
+        *,
+        proof: str = "",
     ) -> Self:
         """The body for a report."""
         released = _numbered(report.released)
-        return cls(group, member, report.number, report.revision, released, topics, late, knobs)
+        return cls(group, member, report.number, report.revision, released, topics, late, knobs, proof)
 
     @property
     def report(self) -> Report:

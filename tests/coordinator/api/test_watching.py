@@ -26,7 +26,7 @@ def firing(api: Running, group: str) -> Any:
 @pytest.mark.proves("pmq:2")
 def test_services_are_shown_with_leader_runs_and_options(api: Running) -> None:
     found = {one["name"]: one for one in api.get("/services")}
-    assert set(found) >= {"lag-alarm", "queue-alarm", "broker-check", "notices", "audit-cleanup"}
+    assert set(found) >= {"rebalance", "lag-alarm", "queue-alarm", "broker-check", "notices", "audit-cleanup"}
     shown = until_sync(lambda: (it := service(api, "notices"))["last_run"] and it)
     assert shown["leader"] == api.coordinator.owner.label
     assert shown["epoch"] >= 1
@@ -70,7 +70,7 @@ def test_a_service_is_handed_over_and_its_leader_kept_out(api: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
-        ("GET", "/services/none", None, 404, "there is no service 'none'; there are lag-alarm"),
+        ("GET", "/services/none", None, 404, "there is no service 'none'; there are rebalance, lag-alarm"),
         ("PATCH", "/services/lag-alarm", {"interval_ms": 5}, 422, "must be from 1000 to"),
         ("PATCH", "/services/lag-alarm", {"options": {"x": 5}}, 422, "has no option 'x'"),
         ("PATCH", "/services/lag-alarm", {"options": {"checks": 0}}, 422, "from 1 to 100, not 0"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparrowmq.broker.fence import judge
 from sparrowmq.coordinator.cluster import Members, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.fleet import Backlog, Broker
@@ -17,8 +18,10 @@ from sparrowmq.coordinator.services import board
 from sparrowmq.coordinator.services.frame import Service, Work
 from sparrowmq.coordinator.services.schedule import Report
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import TransportError
+from sparrowmq.core.errors import BrokerError, ConnectError, NoRouteError, TransportError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 
 
 def queue(topic: str = "t", number: int = 0) -> MessageQueue:
@@ -33,6 +36,72 @@ def members(
     *online: str, wanted: Sequence[MessageQueue] = (), owned: Sequence[MessageQueue] = (), **options: Any
 ) -> Members:
     return Members(online, frozenset(wanted), frozenset(owned), **options)
+
+
+class MadeUpKeeper:
+    """A cluster for the planning of groups: topics with one queue at each of its brokers, policies as brokers
+    take them, the name servers' values. `down` brokers take none; `refused` is what they say of accounts.
+    """
+
+    def __init__(self, brokers: Sequence[str] = ("a", "b")) -> None:
+        self.policies = {name: dict[str, GroupPolicy]() for name in brokers}
+        self.topics = {"T"}
+        self.down: set[str] = set()
+        self.values: dict[str, str] = {}
+        self.refused = ""
+        self.asked: list[dict[str, str]] = []
+
+    async def topic_route(self, topic: str) -> TopicRoute:
+        if topic not in self.topics:
+            raise NoRouteError(f"no broker serves {topic}")
+        queues = tuple(QueueData(name, 1, 1, 6) for name in self.policies)
+        return TopicRoute(queues, tuple(BrokerData("c", name, {0: f"{name}:1"}) for name in self.policies))
+
+    async def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
+        found = {}
+        for name, table in self.policies.items():
+            if name in self.down:
+                raise ConnectError(f"{name} is down")
+            found[name] = GroupPolicies([one for one in table.values() if group in (None, one.group)])
+        return found
+
+    async def set_group_policy(
+        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        assert broker is not None
+        if broker in self.down:
+            raise ConnectError(f"{broker} is down")
+        wrong = judge(policy, self.policies[broker].get(policy.group), 0)
+        if wrong is not None:
+            raise BrokerError(wrong.code, wrong.text)
+        self.policies[broker][policy.group] = policy
+
+    async def value(self, namespace: str, key: str) -> str | None:
+        return self.values.get(key)
+
+    async def put_value(self, namespace: str, key: str, value: str) -> None:
+        self.values[key] = value
+
+    async def delete_value(self, namespace: str, key: str) -> None:
+        self.values.pop(key, None)
+
+    async def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
+        self.asked.append(dict(fields))
+        return self.refused
+
+    def owners(self, group: str) -> dict[MessageQueue, tuple[str, int]]:
+        """Client id and generation of each queue, as its broker enforces them."""
+        return {
+            one.queue: (one.owner.rpartition("#")[0], one.generation)
+            for name, table in self.policies.items()
+            if group in table
+            for one in table[group].queues
+            if one.broker_name == name
+        }
+
+    def epochs(self, group: str) -> set[int]:
+        """The epochs under which brokers have a group."""
+        return {table[group].epoch for table in self.policies.values() if group in table}
 
 
 class MadeUpFleet:
@@ -79,6 +148,7 @@ class MadeUp(MadeUpFleet):
     def __init__(self) -> None:
         super().__init__()
         self.seen = Seen()
+        self.names = MadeUpKeeper()
 
     async def places(self, *, ages: bool) -> Seen:
         assert ages
@@ -86,6 +156,9 @@ class MadeUp(MadeUpFleet):
 
     async def members(self) -> Seen:
         return self.seen
+
+    async def keeper(self) -> MadeUpKeeper:
+        return self.names
 
     async def close(self) -> None:
         """Nothing to let go of."""

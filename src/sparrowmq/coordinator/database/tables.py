@@ -296,3 +296,83 @@ growth = Table(
     _time("grown_at"),
 )
 """Counters that rules watch: where the last growth began, where it is, and when it was last seen to grow."""
+
+managed_group = Table(
+    "managed_group",
+    metadata,
+    _name("name", primary_key=True),
+    Column("epoch", BigInteger, nullable=False, server_default="0"),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    Column("settled", Boolean(create_constraint=False), nullable=False, server_default=true()),
+    Column("lease_ms", BigInteger, nullable=False, server_default="0"),
+    Column("released", BigInteger, nullable=False, server_default="0"),
+    Column("lease_over", BigInteger, nullable=False, server_default="0"),
+    Column("drained_too_long", BigInteger, nullable=False, server_default="0"),
+    Column("late", BigInteger, nullable=False, server_default="0"),
+    _time("planned_at"),
+    Column("seen", long_text(), nullable=False),
+    _time("seen_at"),
+    _name("problem", 500, server_default=""),
+)
+"""A group that is planned. `seen` is a JSON object of what its members said, as the leader knew at
+`seen_at`: written now and then, not for each report. `lease_ms` is the longest lease that may still run.
+"""
+
+managed_member = Table(
+    "managed_member",
+    metadata,
+    _name("group_name", primary_key=True),
+    _name("member", primary_key=True),
+    _name("client_id", server_default=""),
+    _name("address", 64, server_default=""),
+    _name("version", 64, server_default=""),
+    Column("seniority", BigInteger, nullable=False, server_default="0"),
+    _time("joined_at"),
+    Column("topics", long_text(), nullable=False),
+    _name("standing", 16, server_default=""),
+    _name("reason", 500, server_default=""),
+)
+"""A member that is counted in; one that left or was missed has no row."""
+
+managed_queue = Table(
+    "managed_queue",
+    metadata,
+    _name("group_name", primary_key=True),
+    _name("topic", primary_key=True),
+    _name("broker", 128, primary_key=True),
+    Column("queue_id", Integer, primary_key=True, autoincrement=False, nullable=False),
+    _name("owner", server_default=""),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    _name("phase", 16, server_default=""),
+    _name("target", server_default=""),
+    _name("why", 1000, server_default=""),
+    _time("since"),
+)
+"""Who has a queue since when, how far it is on its way to `target`, and why that gets it."""
+
+managed_plan = Table(
+    "managed_plan",
+    metadata,
+    _id(),
+    _name("group_name", server_default=""),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    Column("epoch", BigInteger, nullable=False, server_default="0"),
+    _time("made_at"),
+    _time("in_force_at"),
+    Column("members", BigInteger, nullable=False, server_default="0"),
+    Column("queues", BigInteger, nullable=False, server_default="0"),
+    Column("moved", BigInteger, nullable=False, server_default="0"),
+    _name("cause", 500, server_default=""),
+    Column("moves", long_text(), nullable=False),
+    Index("ix_managed_plan_group", "group_name", "id"),
+    Index("ix_managed_plan_made", "made_at"),
+)
+"""A plan that was made; `in_force_at` 0 until it is. The audit clean-up deletes old ones."""
+
+secret = Table(
+    "secret",
+    metadata,
+    _name("name", 64, primary_key=True),
+    _name("value", 64, server_default=""),
+)
+"""What coordinators keep from everybody: the key of members' proofs."""

@@ -67,6 +67,12 @@ class LeaseHolder:
         """Decide anew now: something that counts has changed."""
         self._wake.set()
 
+    def lost(self) -> None:
+        """The table says that this process does not lead: stop now, and ask again at once."""
+        if self._candidate.holding is not None:
+            self._become(Candidate())
+        self._wake.set()
+
     async def run(self) -> None:
         """Take part until cancelled; then give the lease back."""
         try:

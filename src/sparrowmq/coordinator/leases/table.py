@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, case, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from sparrowmq.coordinator.database.clock import now_ms
@@ -109,6 +109,17 @@ def hand_over(connection: Connection, service: str, block_ms: int) -> LeaseRow |
         )
     )
     return before
+
+
+def lift(connection: Connection, service: str, epoch: int) -> None:
+    """Free the lease, with `epoch` or the own one if that is later: the next leader has a later one still.
+
+    For the leader itself, after `guard` in the same transaction.
+    """
+    higher = case((lease.c.epoch > epoch, lease.c.epoch), else_=epoch)
+    connection.execute(
+        update(lease).where(lease.c.service == service).values(owner_id="", epoch=higher, expires_at=now_ms())
+    )
 
 
 def guard(connection: Connection, service: str, owner: Owner, epoch: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from sparrowmq.coordinator import audit
+from sparrowmq.coordinator import audit, managed_groups
 from sparrowmq.coordinator.alarms import outbox
 from sparrowmq.coordinator.audit import record
 from sparrowmq.coordinator.database.clock import now_ms
@@ -31,6 +31,7 @@ KIND: Final = Kind(
     (
         Option("keep_days", 30, 1, 3650, "days an audit entry is kept"),
         Option("keep_notice_days", 7, 1, 3650, "days a notice is kept after it was sent or given up"),
+        Option("keep_plan_days", 30, 1, 3650, "days a plan of a managed group is kept, the newest 1000"),
     ),
 )
 
@@ -57,6 +58,12 @@ class Cleanup:
                 work, outbox.delete_before, now - work.options["keep_notice_days"] * DAY_MS
             ),
             "tokens": await _all(work, tokens.delete_before, now),
+            "plans": await _all(
+                work,
+                managed_groups.delete_plans_before,
+                now - work.options["keep_plan_days"] * DAY_MS,
+            )
+            + await _all(work, managed_groups.delete_plans_beyond, now),
         }
         counts["runs"] = 0
         for name in self._services:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from sqlalchemy import Connection
 
@@ -89,6 +89,19 @@ class Service(Protocol):
         """Do the work once. May be cancelled at any await."""
 
 
+@runtime_checkable
+class Standing(Service, Protocol):
+    """A service that does something all the time its process leads, beside its steps."""
+
+    async def look(self, work: Work, seen: Settings) -> None:
+        """See to it. Called when this process begins to lead and every second from then on, also while the
+        service is paused; before a step. May be cancelled at any await.
+        """
+
+    async def resign(self) -> None:
+        """Stop it at once: this process does not lead any more. Raises nothing and waits for nothing long."""
+
+
 class ServiceRunner:
     """A service, its lease and its schedule. `run` takes part until it is cancelled."""
 
@@ -101,6 +114,8 @@ class ServiceRunner:
         self._holder = LeaseHolder(database, service.kind.name, owner, times, clock, self._lease_changed)
         self._look = asyncio.Event()
         self._leading: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._standing = service if isinstance(service, Standing) else None
 
     def __repr__(self) -> str:
         return f"<ServiceRunner {self.service.kind.name} epoch={self._holder.epoch}>"
@@ -123,35 +138,51 @@ class ServiceRunner:
             await self._stop_work()
 
     def _lease_changed(self) -> None:
-        epoch = self._holder.epoch
-        if self._leading is not None:
-            self._leading.cancel()
-            self._leading = None
+        epoch, before = self._holder.epoch, self._leading
+        if before is not None:
+            before.cancel()
+            self._leading, self._ending = None, before
         if epoch is not None:
-            self._leading = asyncio.create_task(self._lead(epoch), name=f"sparrow-{self.service.kind.name}")
+            work = self._lead_after(self._ending, epoch)
+            self._leading = asyncio.create_task(work, name=f"sparrow-{self.service.kind.name}")
 
     def _settings(self) -> Settings:
         with self._database.read() as connection:
             return board.settings(connection, self.service.kind)
 
     async def _stop_work(self) -> None:
-        task, self._leading = self._leading, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task], timeout=GRACE_SECONDS)
+        leading, tasks = self._leading, [task for task in (self._leading, self._ending) if task is not None]
+        self._leading = self._ending = None
+        if leading is not None:
+            leading.cancel()  # the other one was cancelled before and is about to end
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+
+    async def _lead_after(self, before: asyncio.Task[None] | None, epoch: int) -> None:
+        if self._standing is None:
+            await self._lead(epoch)
+            return
+        if before is not None:
+            await asyncio.wait([before], timeout=GRACE_SECONDS)  # it gives back what this one needs
+        try:
+            await self._lead(epoch)
+        finally:
+            await self._standing.resign()
 
     async def _lead(self, epoch: int) -> None:
         # Asked for, because a step that does not obey may have swallowed the cancelling.
         while self._holder.epoch == epoch:
             try:
                 seen = await self._database.run(self._settings)
+                if self._standing is not None:
+                    await self._standing.look(self._work(epoch, seen), seen)
                 wait = due_in_ms(seen.plan, seen.now)
                 if wait == 0:
                     await self._run_step(epoch, seen)
                     continue
             except LeaseLostError as error:
                 _log.warning("%s", error)
-                self._holder.wake()
+                self._holder.lost()
                 wait = None
             except DatabaseError as error:
                 _log.warning("%s: %s", self.service.kind.name, error)
@@ -162,9 +193,11 @@ class ServiceRunner:
                     await self._look.wait()
             self._look.clear()
 
+    def _work(self, epoch: int, seen: Settings) -> Work:
+        return Work(self._database, self._holder, epoch, seen.options)
+
     async def _run_step(self, epoch: int, seen: Settings) -> None:
-        kind = self.service.kind
-        work = Work(self._database, self._holder, epoch, seen.options)
+        kind, work = self.service.kind, self._work(epoch, seen)
         self._holder.step_deadline = self._clock.monotonic() + kind.deadline_seconds + GRACE_SECONDS
         try:
             ended = await self._ended(work)
