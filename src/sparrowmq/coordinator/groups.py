@@ -342,7 +342,7 @@ class GroupLeader:
         nothing: what is granted is what brokers say.
         """
         members = self._members
-        mark = (self._hand.revision, self.plan.generation, members.changes, self._numbers())
+        mark = (self._hand.revision, self.plan.members, members.changes, self._numbers())
         if self._ledger is None or mark == self._noted:
             return
         rows = member_rows(members.candidates, members.topics, members.versions, self.plan)
