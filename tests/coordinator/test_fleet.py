@@ -9,7 +9,7 @@ import sparrowmq as mq
 from sparrowmq import aio
 from sparrowmq.client.admin_types import QueueProgress
 from sparrowmq.coordinator.cluster import Cluster
-from sparrowmq.coordinator.fleet import only_writable_at, people_s, unread, waiting
+from sparrowmq.coordinator.fleet import only_writable_at, unread, waiting
 from sparrowmq.core.errors import BrokerError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
@@ -42,11 +42,6 @@ def test_topics_that_only_one_broker_takes_messages_of() -> None:
     assert only_writable_at("a", {**routes, "closed": route(a=4)}) == ["left", "mine"]
 
 
-def test_topics_of_rocketmq_groups_and_brokers_are_nobody_s() -> None:
-    names = ["t", "%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "broker-a", "rmq_sys_x"]
-    assert people_s(names, frozenset({"broker-a"})) == ["t"]
-
-
 def test_unread_messages_are_those_that_are_stored_still() -> None:
     progress = {
         "g": [place("t", 10, 4), place("t", 9, 0, 1), place("%DLQ%g", 5, 0)],
@@ -77,6 +72,10 @@ def test_a_broker_is_written_to_closed_emptied_and_opened_again() -> None:
                 assert not (await cluster.backlog("broker-a")).groups
                 await admin.create_group("g")
                 await admin.commit("g", mq.MessageQueue("T", "broker-a", 0), 1)
+                await admin.create_topic("%RETRY%never", queues=1)
+                async with aio.Producer("q", namesrv=local.namesrv) as producer:
+                    retry = mq.MessageQueue("%RETRY%never", "broker-a", 0)
+                    await producer.send(mq.Message("%RETRY%never", b"again"), queue=retry)
                 await cluster.set_permission("broker-a", 4)
                 assert await cluster.permission("broker-a") == 4
 
@@ -86,7 +85,7 @@ def test_a_broker_is_written_to_closed_emptied_and_opened_again() -> None:
 
                 await until(lambda: _is(perms, [4, 4]))
                 assert await cluster.only_at("broker-a") == []
-                assert dict((await cluster.backlog("broker-a")).groups) == {"g": 2}
+                assert dict((await cluster.backlog("broker-a")).groups) == {"g": 2, "never": 1}
                 await cluster.set_permission("broker-a", 6)
                 await until(lambda: _is(perms, [6, 4]))
                 with pytest.raises(SparrowError, match="there is no broker 'x'"):

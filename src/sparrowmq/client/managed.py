@@ -36,6 +36,7 @@ from sparrowmq.protocol.managed import (
     LeaveBody,
     OrdersBody,
     ReportBody,
+    generations_text,
 )
 from sparrowmq.transport.occasional import OccasionalLog
 
@@ -136,6 +137,11 @@ class ManagedMember:
     def generation(self, queue: MessageQueue) -> int | None:
         """What requests about a queue carry."""
         return self._grants.generation(queue)
+
+    def generations(self) -> str:
+        """What it has under which generations, as running info says it."""
+        held = ((queue, self._grants.generation(queue)) for queue in self._grants.held())
+        return generations_text({queue: number for queue, number in held if number is not None})
 
     async def run(self) -> None:
         """Report until cancelled."""

@@ -43,6 +43,7 @@ from sparrowmq.core.names import RETRY_PREFIX, without_namespace
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
+from sparrowmq.protocol.managed import GENERATIONS_PROPERTY
 
 log = logging.getLogger("sparrowmq.client")
 
@@ -381,6 +382,7 @@ class GroupMember(control.ControlledMember):
             PROP_CONSUMEORDERLY=str(settings.ordered).lower(),
             PROP_THREADPOOL_CORE_SIZE=str(self.knobs.threads),
             liveKnobs=self.knobs.text,
+            **({} if self._managed is None else {GENERATIONS_PROPERTY: self._managed.generations()}),
         )
 
     async def consume_directly(self, body: bytes, broker_name: str) -> bodies.ConsumeMessageDirectlyResult:

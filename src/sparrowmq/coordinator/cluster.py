@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from sparrowmq import aio
 from sparrowmq.coordinator.fleet import CANARY_GROUP, Fleet, FleetView
 from sparrowmq.coordinator.members import Keeper
+from sparrowmq.coordinator.told import Telling, TellingView
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX
@@ -54,7 +55,7 @@ class Seen:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-class ClusterView(FleetView, Protocol):
+class ClusterView(FleetView, TellingView, Protocol):
     """What services look at."""
 
     async def places(self, *, ages: bool) -> Seen:
@@ -70,7 +71,7 @@ class ClusterView(FleetView, Protocol):
         """Let go of the connections."""
 
 
-class Cluster(Fleet):
+class Cluster(Fleet, Telling):
     """The cluster behind name servers. Connects when first asked. Raises the `SparrowError` of the list of
     groups.
     """

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from sparrowmq import aio
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
 from sparrowmq.core.route import PERM_READ, PERM_WRITE, TopicRoute
 
 ASKED_AT_ONCE: Final = 8
@@ -95,12 +95,6 @@ def only_writable_at(broker: str, routes: Mapping[str, TopicRoute]) -> list[str]
     return found
 
 
-def people_s(topics: Iterable[str], own: frozenset[str]) -> list[str]:
-    """The topics that people send to: not RocketMQ's, nor those of groups, nor those of brokers. Pure."""
-    kept = (topic for topic in topics if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)))
-    return [topic for topic in kept if not is_system_topic(topic) and topic not in own]
-
-
 class Fleet(ABC):
     """The brokers behind name servers, asked with the clients of whoever derives from it."""
 
@@ -154,15 +148,8 @@ class Fleet(ABC):
                 await admin.wipe_write_perm(broker)
 
     async def only_at(self, broker: str) -> list[str]:
-        """Looks at the route of every topic."""
+        """Looks at the route of every topic that is not RocketMQ's own."""
         admin = await self._asker()
-        info = await admin.cluster_info()
-        own = (
-            frozenset(info.clusters)
-            | frozenset(info.brokers)
-            | {f"{one}_REPLY_TOPIC" for one in info.clusters}
-        )
-        topics = people_s(await admin.topic_list(), own)
         routes: dict[str, TopicRoute] = {}
         places = asyncio.Semaphore(ASKED_AT_ONCE)
 
@@ -173,7 +160,7 @@ class Fleet(ABC):
                 except NoRouteError:
                     pass  # deleted since
 
-        await asyncio.gather(*map(look, topics))
+        await asyncio.gather(*map(look, await admin.topic_list()))
         return only_writable_at(broker, routes)
 
     async def backlog(self, broker: str) -> Backlog:
@@ -182,7 +169,7 @@ class Fleet(ABC):
         """
         admin = await self._asker()
         progress = await admin.broker_progress(broker)
-        topics = await admin.topic_list()
+        topics = await admin.topic_list(system=True)
         known = {(group, one.queue.topic) for group, places in progress.items() for one in places}
         alone = [topic for topic in topics if topic.startswith(RETRY_PREFIX)]
         alone = [topic for topic in alone if (topic.removeprefix(RETRY_PREFIX), topic) not in known]

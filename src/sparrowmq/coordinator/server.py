@@ -26,7 +26,16 @@ from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.members import Port
-from sparrowmq.coordinator.services import board, brokers, cleanup, lag, rebalance, unassigned
+from sparrowmq.coordinator.services import (
+    board,
+    brokers,
+    cleanup,
+    handlers,
+    lag,
+    plans,
+    rebalance,
+    unassigned,
+)
 from sparrowmq.coordinator.services.frame import Service, ServiceRunner
 from sparrowmq.coordinator.services.notices import Notices
 from sparrowmq.coordinator.users import passwords, people
@@ -134,6 +143,8 @@ class Coordinator:
             rebalance.Rebalance(self._cluster, self._port, self._clock),
             lag.LagAlarm(self._cluster, self._channels, self._clock),
             unassigned.QueueAlarm(self._cluster, self._channels),
+            handlers.HandlerAlarm(self._cluster, self._channels, self._clock),
+            plans.PlanCheck(self._cluster, self._channels),
             brokers.BrokerCheck(self._cluster, self._channels),
             self._notices,
         )

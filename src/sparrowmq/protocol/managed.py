@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, Self
 
+import msgspec
 from msgspec import field
 
 from sparrowmq.core.errors import SparrowError
@@ -24,6 +25,8 @@ from sparrowmq.protocol.headers import Header
 COORDINATOR_NAMESPACE: Final = "SPARROW_COORDINATOR"
 COORDINATOR_KEY: Final = "members"
 """Where name servers keep the `host:port` at which a coordinator answers members of groups."""
+GENERATIONS_PROPERTY: Final = "managedGenerations"
+"""In a managed member's running info (307)."""
 EVERY_TOPIC: Final = ""
 EVERY_QUEUE: Final = -1
 
@@ -113,6 +116,19 @@ def _numbered(queues: Mapping[MessageQueue, int]) -> list[NumberedQueue]:
 
 def _queues(numbered: list[NumberedQueue]) -> dict[MessageQueue, int]:
     return {MessageQueue(one.topic, one.broker_name, one.queue_id): one.generation for one in numbered}
+
+
+def generations_text(queues: Mapping[MessageQueue, int]) -> str:
+    """The running info's property `GENERATIONS_PROPERTY`: what a member has, under which generations."""
+    return msgspec.json.encode(_numbered(queues)).decode()
+
+
+def generations_of(text: str) -> dict[MessageQueue, int]:
+    """What that property says; nothing for a text that is none."""
+    try:
+        return _queues(msgspec.json.decode(text, type=list[NumberedQueue]))
+    except msgspec.DecodeError:
+        return {}
 
 
 class JoinBody(Body, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparrowmq.broker.fence import judge
+from sparrowmq.client.admin_types import MemberStatus
 from sparrowmq.coordinator.cluster import Members, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.fleet import Backlog, Broker
@@ -17,11 +18,13 @@ from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.services import board
 from sparrowmq.coordinator.services.frame import Service, Work
 from sparrowmq.coordinator.services.schedule import Report
+from sparrowmq.coordinator.told import Stored, Told
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import BrokerError, ConnectError, NoRouteError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
-from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
+from sparrowmq.protocol.bodies import ConsumerRunningInfo
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, QueueGrant
 
 
 def queue(topic: str = "t", number: int = 0) -> MessageQueue:
@@ -108,6 +111,7 @@ class MadeUpFleet:
     """The brokers of a `ClusterView` that says what it is told, and notes what is changed."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.there: list[Broker] = []
         self.failing: dict[str, str] = {}
         """What calls about a broker, or about all (`*`), fail with."""
@@ -142,7 +146,37 @@ class MadeUpFleet:
         return self.left
 
 
-class MadeUp(MadeUpFleet):
+def member(name: str, *, error: str | None = None, **info: Any) -> MemberStatus:
+    """A member that tells this of itself, or does not."""
+    return MemberStatus(name, None if error else ConsumerRunningInfo(**info), error)
+
+
+class MadeUpTelling:
+    """The members of a `ClusterView` that says what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, list[MemberStatus]] = {}
+        self.groups_failed: dict[str, str] = {}
+        self.ends: dict[str, int] = {}
+        """How much is stored, by topic."""
+        self.ends_failed: set[str] = set()
+        self.granted: dict[str, list[QueueGrant]] = {}
+
+    async def told(self) -> Told:
+        return Told(dict(self.groups), dict(self.groups_failed))
+
+    async def stored(self, prefix: str) -> Stored:
+        found = {
+            topic.removeprefix(prefix): end for topic, end in self.ends.items() if topic.startswith(prefix)
+        }
+        return Stored(found, {one.removeprefix(prefix) for one in self.ends_failed})
+
+    async def grants(self) -> dict[str, list[QueueGrant]]:
+        return self.granted
+
+
+class MadeUp(MadeUpFleet, MadeUpTelling):
     """A `ClusterView` that says what it is told."""
 
     def __init__(self) -> None:

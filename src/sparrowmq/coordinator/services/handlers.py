@@ -1,0 +1,228 @@
+"""The handler alarm: handlers that are slow or only fail, messages that come back, dead letters (pmq:4, T11).
+
+What members tell of themselves (307) shows the first two, of Java's members as of ours; what brokers store
+shows the others. How long a message is in hand is measured here, from look to look: members' clocks play no
+part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Connection
+
+from sparrowmq.client.admin_types import MemberStatus
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import Policy
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.services import growth
+from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.told import Stored, TellingView, Told
+from sparrowmq.core.clock import Clock
+from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX
+from sparrowmq.protocol.bodies import ProcessQueueInfo
+
+SLOW: Final = "slow-handler"
+FAILING: Final = "failing-queue"
+RETRIES: Final = "retries"
+DEAD: Final = "dead-letters"
+KIND: Final = Kind(
+    "handler-alarm",
+    "Handlers that are slow or fail, messages that come back, dead letters",
+    30_000,
+    1_000,
+    120.0,
+    (
+        Option("slow_seconds", 300, 1, 86_400, "how long a member may have the same message in hand"),
+        Option(
+            "average_ms", 0, 0, 86_400_000, "how long a call of a handler may take on average; 0: any time"
+        ),
+        Option("failing_seconds", 60, 0, 86_400, "how long a member may fail without a single success"),
+        Option("retries", 1000, 0, 10**9, "messages that may come back for another try; 0: any number"),
+        Option("dead_letters", 1, 0, 10**9, "dead letters that make an alarm; 0: none does"),
+        Option("window_seconds", 600, 1, 86_400, "without more of them for so long it is over"),
+        Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The first message a member has in hand of a queue, and how many seconds it was seen there."""
+
+    group: str
+    client_id: str
+    queue: MessageQueue
+    offset: int
+    seconds: float
+
+
+@dataclass
+class Heads:
+    """Which message each member has first in each queue, and since which look."""
+
+    monotonic: Callable[[], float]
+    _heads: dict[tuple[str, str, MessageQueue], tuple[int, float]] = field(default_factory=dict)
+    _watched: dict[str, float] = field(default_factory=dict)
+
+    def look(self, groups: Mapping[str, Sequence[MemberStatus]]) -> list[Held]:
+        """Take in what members of all groups say now; what each has in hand."""
+        now, before = self.monotonic(), self._heads
+        self._heads, found = {}, []
+        for group, members in groups.items():
+            for member in members:
+                if member.info is None:
+                    continue
+                for queue, info in member.info.queues.items():
+                    offset = head(info)
+                    if offset is None:
+                        continue
+                    key = group, member.client_id, queue
+                    known, since = before.get(key, (offset, now))
+                    since = since if known == offset else now
+                    self._heads[key] = offset, since
+                    found.append(Held(*key, offset, now - since))
+        self._watched = {group: self._watched.get(group, now) for group in groups}
+        return found
+
+    def young(self, seconds: float) -> frozenset[str]:
+        """Groups that are not watched for so long yet: nothing can be said of them."""
+        now = self.monotonic()
+        return frozenset(group for group, since in self._watched.items() if now - since < seconds)
+
+
+def head(info: ProcessQueueInfo) -> int | None:
+    """The smallest offset in hand, of ordered consumption too; None when there is none. Pure."""
+    found = []
+    if info.cached_msg_count:
+        found.append(info.cached_msg_min_offset)
+    if info.transaction_msg_count:
+        found.append(info.transaction_msg_min_offset)
+    return None if info.dropped or not found else min(found)
+
+
+def slow(held: Iterable[Held], seconds: int) -> list[Condition]:
+    """Members that have a message in hand for too long, by topic. Pure."""
+    late: dict[tuple[str, str, str], list[Held]] = {}
+    for one in held:
+        if one.seconds >= seconds:
+            late.setdefault((one.group, one.queue.topic, one.client_id), []).append(one)
+    found = []
+    for (group, topic, client_id), ones in sorted(late.items()):
+        worst = max(ones, key=lambda one: one.seconds)
+        others = f", and so it is in {len(ones) - 1} more of its queues" if len(ones) > 1 else ""
+        text = (
+            f"the member {client_id} of group {group} has the message at offset {worst.offset} of queue "
+            f"{worst.queue.queue_id} of {topic} on {worst.queue.broker_name} in hand for "
+            f"{worst.seconds:.0f} s, the limit is {seconds} s{others}"
+        )
+        found.append(Condition(f"{group} {topic} {client_id}", text, group, topic))
+    return found
+
+
+def slow_on_average(groups: Mapping[str, Sequence[MemberStatus]], limit_ms: int) -> list[Condition]:
+    """Members whose handlers take too long on average. Pure."""
+    found = []
+    for group, members in sorted(groups.items()):
+        for member in members:
+            for topic, status in (member.info.statuses if member.info else {}).items():
+                if 0 < limit_ms < status.consume_rt:
+                    text = (
+                        f"a call of the handler of {topic} takes the member {member.client_id} of group "
+                        f"{group} {status.consume_rt:.0f} ms on average, the limit is {limit_ms} ms"
+                    )
+                    found.append(Condition(f"{group} {topic} {member.client_id} average", text, group, topic))
+    return found
+
+
+def failing(groups: Mapping[str, Sequence[MemberStatus]]) -> list[Condition]:
+    """Members whose handlers failed in the last minute and did nothing well. Pure."""
+    found = []
+    for group, members in sorted(groups.items()):
+        for member in members:
+            for topic, status in (member.info.statuses if member.info else {}).items():
+                if status.consume_failed_tps > 0 and status.consume_ok_tps == 0:
+                    queues = [one for one in member.info.queues if one.topic == topic] if member.info else []
+                    where = ", ".join(f"{one.broker_name} {one.queue_id}" for one in sorted(queues)[:10])
+                    text = (
+                        f"the member {member.client_id} of group {group} fails with every message of "
+                        f"{topic}, {status.consume_failed_tps * 60:.0f} in the last minute"
+                        + (f"; it has the queues {where}" if where else "")
+                    )
+                    found.append(Condition(f"{group} {topic} {member.client_id}", text, group, topic))
+    return found
+
+
+def many(grown: Mapping[str, int], limit: int, prefix: str, what: str) -> list[Condition]:
+    """Groups that got at least `limit` messages in their topic of that prefix. Pure."""
+    return [
+        Condition(group, f"{count} messages of group {group} {what}", group, prefix + group)
+        for group, count in sorted(grown.items())
+        if 0 < limit <= count
+    ]
+
+
+class HandlerAlarm:
+    """Asks all members, and looks at topics of retries and dead letters."""
+
+    def __init__(self, cluster: TellingView, channels: Channels, clock: Clock) -> None:
+        self._cluster = cluster
+        self._channels = channels
+        self._heads = Heads(clock.monotonic)
+
+    @property
+    def kind(self) -> Kind:
+        """Name, defaults and bounds."""
+        return KIND
+
+    async def step(self, work: Work) -> Report:
+        """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
+        told = await self._cluster.told()
+        if told.failed and not told.groups:
+            raise CoordinatorError(f"no group could be looked at: {next(iter(told.failed.values()))}")
+        retries = await self._cluster.stored(RETRY_PREFIX)
+        dead = await self._cluster.stored(DLQ_PREFIX)
+        checks = self._of_members(told, work.options)
+
+        def write(connection: Connection) -> dict[str, int]:
+            counts: dict[str, int] = {}
+            counted = self._of_brokers(connection, work.options, retries, dead)
+            for check in (*checks, *counted):
+                found = table.observe(connection, check, work.actor, self._channels)
+                counts |= {f"{check.rule} {name}": count for name, count in found.items()}
+            return counts
+
+        counts = await work.write(write)
+        counts |= {"groups": len(told.groups), "failed": len(told.failed)}
+        return Report(counts, next(iter(told.failed.values()), ""))
+
+    def _of_members(self, told: Told, options: Mapping[str, int]) -> list[Check]:
+        limit, reminder = options["slow_seconds"], options["reminder_seconds"] * 1000
+        silent = {group for group, members in told.groups.items() if any(one.error for one in members)}
+        unknown = silent.union(told.failed)
+        held = slow(self._heads.look(told.groups), limit)
+        held += slow_on_average(told.groups, options["average_ms"])
+        fails = Policy(1, options["failing_seconds"] * 1000, reminder)
+        return [
+            Check(SLOW, Policy(1, 0, reminder), tuple(held), unknown | self._heads.young(limit)),
+            Check(FAILING, fails, tuple(failing(told.groups)), unknown),
+        ]
+
+    def _of_brokers(
+        self, connection: Connection, options: Mapping[str, int], retries: Stored, dead: Stored
+    ) -> list[Check]:
+        window, policy = options["window_seconds"] * 1000, Policy(1, 0, options["reminder_seconds"] * 1000)
+        checks = []
+        for rule, stored, limit, prefix, what in (
+            (RETRIES, retries, options["retries"], RETRY_PREFIX, "came back for another try"),
+            (DEAD, dead, options["dead_letters"], DLQ_PREFIX, "became dead letters"),
+        ):
+            grown = growth.look(connection, rule, stored.counts, window, stored.failed)
+            checks.append(Check(rule, policy, tuple(many(grown, limit, prefix, what)), stored.failed))
+        return checks

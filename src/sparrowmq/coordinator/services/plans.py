@@ -1,0 +1,194 @@
+"""The plan check: what members really have, compared with each other and, in managed groups, with what is
+granted (pmq:4).
+
+Queues that nobody has are the queue alarm's. Nothing is said of what lasts shorter than a hand-over may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection
+
+from sparrowmq.client.admin_types import MemberStatus
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import Policy
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.told import TellingView, Told, is_broadcasting
+from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import RETRY_PREFIX
+from sparrowmq.protocol.managed import GENERATIONS_PROPERTY, QueueGrant, generations_of
+
+DOUBLE: Final = "double-queue"
+DIFFERENT: Final = "plan-difference"
+SUBSCRIPTIONS: Final = "subscription-difference"
+KIND: Final = Kind(
+    "plan-check",
+    "What members really consume, against each other and the plan",
+    60_000,
+    1_000,
+    120.0,
+    (
+        Option("hold_seconds", 120, 0, 86_400, "how long it must last before it fires"),
+        Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
+    ),
+)
+
+Members = Sequence[MemberStatus]
+
+
+def _has(member: MemberStatus) -> list[MessageQueue]:
+    return (
+        sorted(queue for queue, info in member.info.queues.items() if not info.dropped) if member.info else []
+    )
+
+
+def double(group: str, members: Members) -> list[Condition]:
+    """Queues that several members say they have. Pure."""
+    owners: dict[MessageQueue, list[str]] = {}
+    for member in members:
+        for queue in _has(member):
+            owners.setdefault(queue, []).append(member.client_id)
+    return [
+        Condition(
+            f"{group} {queue.topic} {queue.broker_name} {queue.queue_id}",
+            f"{len(names)} members of group {group} have queue {queue.queue_id} of {queue.topic} on "
+            f"{queue.broker_name}: {', '.join(sorted(names)[:10])}",
+            group,
+            queue.topic,
+        )
+        for queue, names in sorted(owners.items())
+        if len(names) > 1
+    ]
+
+
+def client_of(owner: str, *, fenced: bool) -> str:
+    """The client id of a queue's owner: members that know generations are numbered. Pure."""
+    return (owner.rpartition("#")[0] or owner) if fenced else owner
+
+
+def different(group: str, members: Members, grants: Sequence[QueueGrant]) -> list[Condition]:
+    """Members of a managed group that have other queues than they are granted, or under older generations:
+    the first difference of each. Pure.
+    """
+    granted = {one.queue: one for one in grants}
+    online = {member.client_id for member in members}
+    first: dict[str, tuple[MessageQueue, str]] = {}
+
+    def note(client_id: str, queue: MessageQueue, text: str) -> None:
+        if client_id not in first or queue < first[client_id][0]:
+            first[client_id] = queue, text
+
+    for queue, grant in granted.items():
+        owner = client_of(grant.owner, fenced=grant.fenced)
+        if owner and owner not in online:
+            note(owner, queue, "it is granted that queue, and is not online")
+    for member in members:
+        if member.info is None:
+            continue
+        has = set(_has(member))
+        numbers = generations_of(member.info.properties.get(GENERATIONS_PROPERTY, ""))
+        for queue, grant in granted.items():
+            mine = client_of(grant.owner, fenced=grant.fenced) == member.client_id
+            if mine and queue not in has:
+                note(member.client_id, queue, "it is granted that queue, and does not have it")
+            elif not mine and queue in has:
+                whose = f"granted to {grant.owner}" if grant.owner else "granted to nobody"
+                note(member.client_id, queue, f"it has that queue, which is {whose}")
+            elif mine and numbers.get(queue, grant.generation) < grant.generation:
+                text = f"it has that queue under generation {numbers[queue]}, granted is {grant.generation}"
+                note(member.client_id, queue, text)
+    return [
+        Condition(
+            f"{group} {client_id}",
+            f"the member {client_id} of group {group} differs from the plan at queue {queue.queue_id} of "
+            f"{queue.topic} on {queue.broker_name}: {text}",
+            group,
+            queue.topic,
+        )
+        for client_id, (queue, text) in sorted(first.items())
+    ]
+
+
+def unlike(group: str, members: Members) -> list[Condition]:
+    """The group when its members do not subscribe the same: messages are lost to some of them. Pure."""
+    seen: dict[tuple[str, ...], list[str]] = {}
+    for member in members:
+        if member.info is None:
+            continue
+        wanted = tuple(
+            sorted(
+                f"{one.topic} {one.expression_type} {' || '.join(sorted(one.tags)) or one.expression}"
+                for one in member.info.subscriptions
+                if not one.topic.startswith(RETRY_PREFIX)
+            )
+        )
+        seen.setdefault(wanted, []).append(member.client_id)
+    if len(seen) < 2:
+        return []
+    (few, fewer), *_, (most, more) = sorted(seen.items(), key=lambda pair: (len(pair[1]), pair[0]))
+    odd = sorted(set(few).symmetric_difference(most))[0]
+    text = (
+        f"members of group {group} subscribe {len(seen)} different things; {fewer[0]} and {more[0]} differ "
+        f"in {odd}"
+    )
+    return [Condition(group, text, group)]
+
+
+class PlanCheck:
+    """Asks all members, and brokers what they grant."""
+
+    def __init__(self, cluster: TellingView, channels: Channels) -> None:
+        self._cluster = cluster
+        self._channels = channels
+
+    @property
+    def kind(self) -> Kind:
+        """Name, defaults and bounds."""
+        return KIND
+
+    async def step(self, work: Work) -> Report:
+        """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
+        told = await self._cluster.told()
+        if told.failed and not told.groups:
+            raise CoordinatorError(f"no group could be looked at: {next(iter(told.failed.values()))}")
+        grants = await self._cluster.grants()
+        options = work.options
+        policy = Policy(1, options["hold_seconds"] * 1000, options["reminder_seconds"] * 1000)
+        found = checks(told, grants, policy)
+
+        def write(connection: Connection) -> dict[str, int]:
+            counts: dict[str, int] = {}
+            for check in found:
+                done = table.observe(connection, check, work.actor, self._channels)
+                counts |= {f"{check.rule} {name}": count for name, count in done.items()}
+            return counts
+
+        counts = await work.write(write)
+        counts |= {"groups": len(told.groups), "managed": len(grants), "failed": len(told.failed)}
+        return Report(counts, next(iter(told.failed.values()), ""))
+
+
+def checks(told: Told, grants: Mapping[str, Sequence[QueueGrant]], policy: Policy) -> list[Check]:
+    """What one look says of the three rules. Pure."""
+    twice: list[Condition] = []
+    other: list[Condition] = []
+    unequal: list[Condition] = []
+    for group, members in sorted(told.groups.items()):
+        if not is_broadcasting(members):
+            twice += double(group, members)
+            if members and group in grants:
+                other += different(group, members, grants[group])
+        unequal += unlike(group, members)
+    silent = {group for group, members in told.groups.items() if any(one.error for one in members)}
+    unknown = silent.union(told.failed)
+    return [
+        Check(DOUBLE, policy, tuple(twice), unknown),
+        Check(DIFFERENT, policy, tuple(other), unknown),
+        Check(SUBSCRIPTIONS, policy, tuple(unequal), unknown),
+    ]

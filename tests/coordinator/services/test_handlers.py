@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.coordinator.services.watched import MadeUp, member, queue, step
+
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import State
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.services.handlers import HandlerAlarm, Heads, failing, head, many, slow_on_average
+from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.protocol.bodies import ConsumeStatus, ProcessQueueInfo
+
+
+class Ticking:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+def held(first: int, count: int = 1, **more: Any) -> ProcessQueueInfo:
+    return ProcessQueueInfo(cached_msg_count=count, cached_msg_min_offset=first, **more)
+
+
+def fails(failed: float, ok: float = 0.0, rt: float = 0.0) -> ConsumeStatus:
+    return ConsumeStatus(consume_failed_tps=failed, consume_ok_tps=ok, consume_rt=rt)
+
+
+def test_the_first_message_in_hand() -> None:
+    assert head(ProcessQueueInfo()) is None
+    assert head(held(5)) == 5
+    assert head(held(5, transaction_msg_count=1, transaction_msg_min_offset=3)) == 3
+    assert head(ProcessQueueInfo(transaction_msg_count=1, transaction_msg_min_offset=3)) == 3
+    assert head(held(5, dropped=True)) is None
+
+
+@pytest.mark.proves("pmq:4", "pmq:T11")
+def test_a_message_in_hand_for_too_long_fires_once_and_resolves(database: Database) -> None:
+    cluster, clock = MadeUp(), Ticking()
+    service = HandlerAlarm(cluster, Channels(), clock)
+    stuck = {queue(number=0): held(5), queue(number=1): held(9)}
+    cluster.groups["g"] = [member("a@1", queues=stuck), member("b@2", queues={queue(number=2): held(1)})]
+
+    def counts() -> tuple[int, int]:
+        found = step(database, service, slow_seconds=300).counts
+        return found["slow-handler fired"], found["slow-handler resolved"]
+
+    assert counts() == (0, 0)
+    clock.now += 299
+    assert counts() == (0, 0)
+    cluster.groups["g"][1] = member("b@2", queues={queue(number=2): held(2)})  # it goes on, if slowly
+    clock.now += 13
+    assert counts() == (1, 0)
+    clock.now += 10
+    assert counts() == (0, 0)
+    with database.read() as connection:
+        (found,) = table.search(connection, [State.FIRING])
+    assert (found.key, found.group, found.topic) == ("g t a@1", "g", "t")
+    assert found.text == (
+        "the member a@1 of group g has the message at offset 5 of queue 0 of t on broker-a in hand for "
+        "322 s, the limit is 300 s, and so it is in 1 more of its queues"
+    )
+    cluster.groups["g"][0] = member("a@1", error="no answer")
+    assert counts() == (0, 0)  # it may be as slow as before
+    cluster.groups["g"][0] = member("a@1", queues={queue(number=0): held(6)})
+    assert counts() == (0, 1)
+
+
+def test_a_new_leader_knows_nothing_yet_and_leaves_alarms_as_they_are(database: Database) -> None:
+    cluster, clock = MadeUp(), Ticking()
+    service = HandlerAlarm(cluster, Channels(), clock)
+    cluster.groups["g"] = [member("a@1", queues={queue(): held(5)})]
+    step(database, service, slow_seconds=5)
+    clock.now += 5
+    assert step(database, service, slow_seconds=5).counts["slow-handler fired"] == 1
+    other = HandlerAlarm(cluster, Channels(), clock)
+    assert step(database, other, slow_seconds=5).counts["slow-handler resolved"] == 0
+    clock.now += 5
+    cluster.groups["g"] = [member("a@1")]
+    assert step(database, other, slow_seconds=5).counts["slow-handler resolved"] == 1
+
+
+def test_heads_forget_members_and_groups_that_are_gone() -> None:
+    clock = Ticking()
+    heads = Heads(clock.monotonic)
+    heads.look({"g": [member("a", queues={queue(): held(5)})]})
+    clock.now += 9
+    assert heads.look({}) == []
+    assert heads.young(100) == frozenset()
+    (found,) = heads.look({"g": [member("a", queues={queue(): held(5)})]})
+    assert (found.seconds, heads.young(1)) == (0, {"g"})
+
+
+def test_averages() -> None:
+    groups = {"g": [member("a", statuses={"t": fails(0, 1, 70.4), "u": fails(0, 1, 50)})]}
+    (found,) = slow_on_average(groups, 50)
+    assert found.text == (
+        "a call of the handler of t takes the member a of group g 70 ms on average, the limit is 50 ms"
+    )
+    assert slow_on_average(groups, 0) == slow_on_average({"g": [member("a", error="x")]}, 1) == []
+
+
+def test_members_that_only_fail() -> None:
+    statuses = {"t": fails(0.5), "u": fails(0.5, 0.1), "v": fails(0)}
+    queues = {queue(number=1): held(0), queue(number=0): held(0)}
+    (found,) = failing({"g": [member("a", statuses=statuses, queues=queues)]})
+    assert (found.key, found.topic) == ("g t a", "t")
+    assert found.text == (
+        "the member a of group g fails with every message of t, 30 in the last minute; it has the queues "
+        "broker-a 0, broker-a 1"
+    )
+    (found,) = failing({"g": [member("a", statuses={"t": fails(1)})]})
+    assert found.text.endswith("60 in the last minute")
+    assert failing({"g": [member("a", error="x")]}) == []
+
+
+@pytest.mark.proves("pmq:T4")
+def test_limits_of_counts_are_inclusive_and_zero_is_none() -> None:
+    grown = {"g": 3, "h": 2, "i": 0}
+    assert [one.key for one in many(grown, 3, "%DLQ%", "x")] == ["g"]
+    assert [one.key for one in many(grown, 1, "%DLQ%", "x")] == ["g", "h"]
+    assert many(grown, 0, "%DLQ%", "x") == []
+
+
+def test_failing_members_retries_and_dead_letters_fire_and_resolve(database: Database) -> None:
+    cluster = MadeUp()
+    service = HandlerAlarm(cluster, Channels(), Ticking())
+    cluster.groups["g"] = [member("a", statuses={"t": fails(1)})]
+    cluster.ends = {"%RETRY%g": 10, "%DLQ%g": 5, "t": 99}
+
+    def counts(**options: int) -> dict[str, int]:
+        return step(database, service, retries=20, **options).counts
+
+    assert counts()["failing-queue fired"] == 0
+    first = counts(failing_seconds=0)
+    assert (first["failing-queue fired"], first["retries seen"], first["dead-letters seen"]) == (1, 0, 0)
+    cluster.ends = {"%RETRY%g": 30, "%DLQ%g": 7}
+    second = counts()
+    assert (second["retries fired"], second["dead-letters fired"]) == (1, 1)
+    with database.read() as connection:
+        texts = {one.rule: one.text for one in table.search(connection, [State.FIRING])}
+    assert texts["retries"] == "20 messages of group g came back for another try"
+    assert texts["dead-letters"] == "2 messages of group g became dead letters"
+    cluster.ends_failed = {"%DLQ%g"}
+    cluster.groups["g"] = [member("a", statuses={"t": fails(1, 1)})]
+    del cluster.ends["%DLQ%g"]
+    third = counts()
+    assert (third["failing-queue resolved"], third["dead-letters resolved"]) == (1, 0)
+    cluster.ends_failed, cluster.ends["%DLQ%g"] = set(), 7
+    counts()
+    with database.write() as connection:
+        connection.exec_driver_sql("UPDATE growth SET grown_at = grown_at - 600000")
+    assert counts()["dead-letters resolved"] == 1
+
+
+def test_groups_that_cannot_be_looked_at(database: Database) -> None:
+    cluster = MadeUp()
+    service = HandlerAlarm(cluster, Channels(), Ticking())
+    cluster.groups["g"] = [member("a", statuses={"t": fails(1)})]
+    step(database, service, failing_seconds=0)
+    cluster.groups, cluster.groups_failed = {"h": []}, {"g": "timed out"}
+    report = step(database, service)
+    assert (report.counts["failing-queue resolved"], report.counts["failed"]) == (0, 1)
+    assert report.message == "timed out"
+    cluster.groups = {}
+    with pytest.raises(CoordinatorError, match="no group could be looked at: timed out"):
+        step(database, service)
