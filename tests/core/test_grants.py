@@ -55,6 +55,20 @@ def test_a_revoked_queue_leaves_is_released_and_forgotten_when_the_coordinator_k
         grants.released(A)
 
 
+def test_a_queue_that_is_taken_back_before_its_grant_was_heard_of_is_released_at_once() -> None:
+    grants = held(A)
+    assert grants.obey(Orders(12, 8.0, {A: 3}, {B: 4}), sent=101.0) == Changes()
+    assert grants.report() == Report(1, 12, {B: 4})
+    assert (grants.generation(B), grants.held()) == (None, [A])
+    assert grants.obey(Orders(13, 8.0, {A: 3, B: 6}), sent=102.0) == Changes({B: 6})
+    late = held(B)
+    assert late.obey(Orders(12, 8.0, {}, {B: 4}), sent=101.0) == Changes({}, (B,))
+    late.released(B)
+    assert late.report() == Report(1, 12, {B: 3}), "what it had comes first"
+    late.obey(Orders(12, 8.0, {}, {B: 4}), sent=102.0)
+    assert late.report() == Report(2, 12, {B: 4})
+
+
 def test_a_queue_that_comes_back_begins_when_its_old_life_is_over() -> None:
     grants = held(A)
     assert grants.obey(Orders(11, 8.0, {A: 5}), sent=101.0) == Changes({}, (A,))

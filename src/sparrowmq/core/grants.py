@@ -122,6 +122,9 @@ class Grants:
                 stop.append(queue)
             elif state is Holding.RELEASED and orders.revoked.get(queue) != number:
                 del self._queues[queue]
+        for queue, number in orders.revoked.items():
+            if queue not in self._queues:  # granted and taken back before this member heard of it
+                self._queues[queue] = (number, Holding.RELEASED)
         begin = {queue: number for queue, number in orders.granted.items() if queue not in self._queues}
         self._queues.update((queue, (number, Holding.HELD)) for queue, number in begin.items())
         return Changes(begin, tuple(sorted(stop)))
