@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.client import managed
+from sparrowmq.coordinator import groups
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 
@@ -28,3 +30,10 @@ def database(migrated: Path, tmp_path: Path) -> Iterator[Database]:
     found = Database(sqlite_url(path))
     yield found
     found.close()
+
+
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members report, and leaders step, ten times as often: tests wait for what changes, not for turns."""
+    monkeypatch.setattr(managed, "REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(groups, "STEP_SECONDS", 0.025)
