@@ -257,7 +257,9 @@ class ConsumeService:
         if self._is_broadcasting:  # retrying is left to the application (client:D-52)
             self._advance(process_queue, (message,))
             return
+        process_queue.began(self._loop.time())  # what is on its way to a retry is at work, too
         task = self._tasks.start(self._retry(process_queue, message, level), "retry")
+        task.add_done_callback(lambda _: process_queue.ended())
         self._retries.add(task)
         task.add_done_callback(self._retries.discard)
 

@@ -75,6 +75,8 @@ class MessageStream:
         self._end: BaseException | None = None
         self._ended = False
         self._nothing_in_hand: asyncio.Event | None = None
+        self.counts = False
+        """Whether messages in hand count as handlers at work on their queue: a managed member's do."""
 
     def __repr__(self) -> str:
         return f"<MessageStream waiting={len(self._waiting)} in_hand={len(self._in_hand)}>"
@@ -103,11 +105,14 @@ class MessageStream:
         """
         self._check_process(message)
         entry = self._in_hand.pop(id(message), None)
-        if entry is None or entry[0].dropped:
+        if entry is None:
             return False
-        self._settle(entry[0], message, retry, self._loop.time() - entry[2])
+        known = not entry[0].dropped
+        if known:
+            self._settle(entry[0], message, retry, self._loop.time() - entry[2])
+        self._left(entry[0])
         self._note_empty()
-        return True
+        return known
 
     def settle_from_thread(self, message: HandedMessage, retry: Retry | None = None) -> bool:
         """`settle` for any thread: it counts at once, the rest is done on the loop soon after.
@@ -116,13 +121,18 @@ class MessageStream:
         """
         self._check_process(message)
         entry = self._in_hand.pop(id(message), None)
-        if entry is None or entry[0].dropped:
+        if entry is None:
             return False
+        known = not entry[0].dropped
         self._settled_elsewhere.append((entry[0], message, retry, self._loop.time() - entry[2]))
         if not self._announced:
             self._announced = True
             self._loop.call_soon_threadsafe(self._collect)
-        return True
+        return known
+
+    def _left(self, process_queue: ProcessQueue) -> None:
+        if self.counts:
+            process_queue.ended()
 
     def _check_process(self, message: HandedMessage) -> None:
         if self._pid != os.getpid():
@@ -145,6 +155,7 @@ class MessageStream:
             process_queue, message, retry, seconds = self._settled_elsewhere.popleft()
             if not process_queue.dropped:
                 self._settle(process_queue, message, retry, seconds)
+            self._left(process_queue)
         self._note_empty()
 
     def expire(self, timeout: float) -> int:
@@ -211,7 +222,9 @@ class MessageStream:
         now = self._loop.time()
         while self._waiting and len(taken) < count:
             process_queue, message = self._waiting.popleft()
-            if not process_queue.dropped and message.queue_offset in process_queue:
+            if not process_queue.leaving and message.queue_offset in process_queue:
+                if self.counts:
+                    process_queue.began(now)
                 self._in_hand[id(message)] = (process_queue, message, now, owner)
                 taken.append(message)
         return taken
@@ -220,8 +233,11 @@ class MessageStream:
         """Put unsettled messages first in line again, in their order; after the end nobody gets them."""
         for message in reversed(messages):
             entry = self._in_hand.pop(id(message), None)
-            if entry is not None and not self._ended:
+            if entry is None:
+                continue
+            if not self._ended:
                 self._waiting.appendleft((entry[0], message))
+            self._left(entry[0])
         self._wake()
         self._note_empty()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,6 +84,12 @@ class LitePull:
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._plain: set[str] = set()
+        self._given: set[ProcessQueue] = set()
+        """Process queues of which the application has messages."""
+        self.make: Callable[..., ProcessQueue] = ProcessQueue
+        """Makes what holds the messages of a queue."""
+        self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
+        """What pulls carry in a managed group."""
         self._occasional = OccasionalLog(log)
         self._commit_at = 0.0
         self._ended = False
@@ -104,7 +110,7 @@ class LitePull:
 
     def add(self, queue: MessageQueue) -> None:
         """Begin to read a queue, from the place found when it is first pulled."""
-        held = _Held(ProcessQueue(queue, -1, self._limits))
+        held = _Held(self.make(queue, -1, self._limits, now=self._instance.clock.monotonic()))
         held.resumed.set()
         self._queues[queue] = held
         self._begin(held)
@@ -114,6 +120,34 @@ class LitePull:
         held = self._queues.pop(queue, None)
         if held is not None:
             self._stop(held)
+
+    def find(self, queue: MessageQueue) -> ProcessQueue | None:
+        """What is in hand of a queue, if it is read."""
+        held = self._queues.get(queue)
+        return None if held is None else held.process_queue
+
+    def rest(self, queue: MessageQueue) -> None:
+        """Read a queue no more, and poll nothing of it; what polls returned can still be committed."""
+        held = self._queues[queue]
+        held.process_queue.leave()
+        if held.task is not None:
+            held.task.cancel()
+        self._waiting = deque(one for one in self._waiting if not one[1].leaving)
+        self._room.set()
+
+    def settle(self, queue: MessageQueue) -> None:
+        """Note what polls returned of a resting queue as consumed, if that is done without being asked."""
+        held = self._queues.get(queue)
+        if held is not None and self._settings.auto_commit and held.consume_offset >= 0:
+            self._store.set(queue, held.consume_offset)
+
+    def finish(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """The application is done with what polls returned, of these queues or of all."""
+        wanted = None if queues is None else set(queues)
+        for process_queue in list(self._given):
+            if wanted is None or process_queue.queue in wanted:
+                self._given.discard(process_queue)
+                process_queue.ended()
 
     def end(self) -> None:
         """Nothing more comes: polls that wait return."""
@@ -126,7 +160,7 @@ class LitePull:
         """Go on from `offset`, which is stored; what was read ahead is thrown away (client:E-38)."""
         held = self.need(queue)
         self._stop(held)
-        held.process_queue = ProcessQueue(queue, offset, self._limits)
+        held.process_queue = self.make(queue, offset, self._limits, now=self._instance.clock.monotonic())
         held.consume_offset = offset
         self._begin(held)
 
@@ -162,6 +196,7 @@ class LitePull:
         """The next batch of one queue; empty when none came in `timeout` seconds (client:E-33)."""
         loop = asyncio.get_running_loop()
         self._commit_when_due(loop.time())
+        self.finish()
         deadline = loop.time() + timeout
         while not (messages := self._next()) and not self._ended:
             left = deadline - loop.time()
@@ -180,9 +215,11 @@ class LitePull:
         while self._waiting:
             held, process_queue, messages = self._waiting.popleft()
             self._room.set()
-            if process_queue.dropped:
+            if process_queue.leaving:
                 continue
-            process_queue.last_consume = self._instance.clock.monotonic()
+            if process_queue not in self._given:
+                self._given.add(process_queue)
+                process_queue.began(self._instance.clock.monotonic())
             offset = process_queue.remove(messages)
             if offset >= 0:
                 held.consume_offset = offset
@@ -221,6 +258,14 @@ class LitePull:
                 moved.append(queue)
         return moved
 
+    def all_done(self, offsets: Mapping[MessageQueue, int]) -> list[MessageQueue]:
+        """The queues of which everything that polls returned is below these offsets."""
+        return [
+            queue
+            for queue, offset in offsets.items()
+            if (held := self._queues.get(queue)) is not None and offset >= held.consume_offset
+        ]
+
     # Pulling
 
     def _begin(self, held: _Held) -> None:
@@ -239,7 +284,7 @@ class LitePull:
     async def _run(self, held: _Held, process_queue: ProcessQueue) -> None:
         """Pull one queue until it is dropped or this is cancelled (client:E-28)."""
         broker_id, unmoved = MASTER_ID, 0
-        while not process_queue.dropped:
+        while not process_queue.leaving:
             if not held.resumed.is_set():
                 await held.resumed.wait()
             elif process_queue.is_full:
@@ -295,6 +340,7 @@ class LitePull:
             hold=settings.pull_hold,
             subscription=self._plan.pull_filter(queue.topic),
             sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE,
+            generation=self.generation_of(queue),
             code=code,
         )
         answer = await self._instance.remoting.call(address, request, settings.pull_timeout)
@@ -312,7 +358,7 @@ class LitePull:
         return RequestCode.LITE_PULL_MESSAGE
 
     def _take(self, held: _Held, process_queue: ProcessQueue, answer: PullAnswer) -> None:
-        if process_queue.dropped:
+        if process_queue.leaving:
             return  # given up, or a seek came in between (client:E-31)
         queue = process_queue.queue
         if answer.status is PullStatus.OFFSET_ILLEGAL:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.requests import command, need_address
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.errors import BrokerError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, wire_queues
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
@@ -34,6 +34,8 @@ class QueueLocks:
         self._group = group
         self._occasional = OccasionalLog(log)
         self._asked: set[MessageQueue] = set()
+        self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
+        """What claims carry in a managed group: brokers give locks to the owner under it, to nobody else."""
 
     @property
     def asked(self) -> frozenset[MessageQueue]:
@@ -66,7 +68,13 @@ class QueueLocks:
         await asyncio.gather(*(self._unlock_at(name, own, confirmed) for name, own in asked))
 
     def _body(self, queues: Collection[MessageQueue]) -> bytes:
-        return LockBatchRequestBody(self._instance.client_id, self._group, wire_queues(list(queues))).encode()
+        asked = list(queues)
+        known = [self.generation_of(queue) for queue in asked]
+        generations = None if None in known else [number for number in known if number is not None]
+        body = LockBatchRequestBody(
+            self._instance.client_id, self._group, wire_queues(asked), generations=generations
+        )
+        return body.encode()
 
     async def _lock_at(self, name: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
         try:
@@ -75,9 +83,10 @@ class QueueLocks:
             answer = await self._instance.brokers.ask(address, code, body=body, timeout=LOCK_TIMEOUT)
             return set(LockBatchResponseBody.decode(answer.body).queues)
         except SparrowError as error:
+            is_fenced = isinstance(error, BrokerError) and error.code == ResponseCode.GENERATION_FENCED
             text = f"group {self._group} could not lock {len(queues)} queues at {name}: {error}"
             self._occasional.write(logging.WARNING, f"lock {name}", text)
-            return None
+            return set() if is_fenced else None  # others have all of them now
 
     async def _unlock_at(self, name: str, queues: list[MessageQueue], confirmed: bool) -> None:
         try:

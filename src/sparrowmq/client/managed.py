@@ -3,6 +3,9 @@
 `Grants` decides; here its words become deeds. The member reports twice a second. A queue it is to give up
 hands out nothing more, its handlers end, its progress is committed, and only then does a report say so;
 others are not touched. When the lease is over, handlers start no more: workers ask each time.
+
+How queues are read is for `Hands` to know: push consumers have handlers, pull consumers give messages to the
+application. Either way a process queue says what is at work on it.
 """
 
 from __future__ import annotations
@@ -13,11 +16,10 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.knobs import LiveKnobs
-from sparrowmq.client.owned_queues import OwnedQueues
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.requests import check, command
 from sparrowmq.client.tasks import TaskGroup
@@ -49,6 +51,8 @@ AGAIN_SECONDS: Final = 0.5
 """Until a queue that could not be begun is tried again."""
 IDLE_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 1.0
+COMMIT_SECONDS: Final = 10.0
+"""How long the last commit of a queue is tried when its broker is away; then its messages come again."""
 
 
 class Lease:
@@ -87,24 +91,49 @@ class LeasedQueue(ProcessQueue):
         self._is_leaving = value
 
 
+class Hands(Protocol):
+    """How a consumer reads its queues. A process queue's handlers at work are what `rest` does not end."""
+
+    def find(self, queue: MessageQueue) -> ProcessQueue | None:
+        """What is in hand of a queue, if it is read."""
+
+    async def take(self, queue: MessageQueue) -> bool:
+        """Begin to read a queue where the group stands; False: try again later."""
+
+    def rest(self, queue: MessageQueue) -> None:
+        """Hand out no more of a queue."""
+
+    async def settle(self, process_queue: ProcessQueue) -> bool:
+        """Commit what was consumed of a resting queue; False when its broker has to be asked again."""
+
+    async def retire(self, process_queue: ProcessQueue) -> None:
+        """Have no more to do with a resting queue."""
+
+    async def renew_doubtful(self) -> None:
+        """Renew locks that a lost connection made doubtful."""
+
+
 class ManagedMember:
     """One consumer's dealings with its coordinator. `topics` says what it subscribes, `late` how many of its
-    results brokers refused; `forget` lets go of what waits for handlers and belongs to leaving queues.
+    results brokers refused; `forget` lets go of what waits for handlers and belongs to leaving queues;
+    `announce` tells brokers what they do not know of its subscriptions. Consumers that have live
+    knobs give them.
     """
 
     def __init__(
         self,
         group: str,
         instance: ClientInstance,
-        queues: OwnedQueues,
+        queues: Hands,
         tasks: TaskGroup,
         *,
         topics: Callable[[], Iterable[str]],
         late: Callable[[], int],
         forget: Callable[[], None],
         on_change: Callable[[Collection[str]], Awaitable[None]],
-        knobs: LiveKnobs,
-        apply_knobs: Callable[[int, Sequence[Setting]], None],
+        announce: Callable[[], Awaitable[None]],
+        knobs: LiveKnobs | None = None,
+        apply_knobs: Callable[[int, Sequence[Setting]], None] | None = None,
     ) -> None:
         self._group = group
         self._instance = instance
@@ -116,9 +145,15 @@ class ManagedMember:
         self._on_change = on_change
         self._knobs = knobs
         self._apply_knobs = apply_knobs
+        self._knobs_heard = 0
+        self._announce = announce
         self._grants = Grants()
         self._lease = Lease(instance.clock.monotonic)
         self._busy: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._lives: dict[MessageQueue, list[ProcessQueue]] = {}
+        """Process queues of a queue that may still have handlers at work, the last one included."""
+        self._late_told = self._late_before = 0
+        self._announced: frozenset[str] = frozenset()
         self._address: str | None = None
         self._closing = False
         self._left = False
@@ -126,13 +161,18 @@ class ManagedMember:
         self._proof = ""
         self.member: str | None = None
         """Who the coordinator says this is; None while it is not counted in."""
+        self.resting = False
+        """Whether no queue is begun, because offsets are being reset."""
 
     def __repr__(self) -> str:
         return f"<ManagedMember {self.member} {self._grants!r}>"
 
     def make_queue(self, queue: MessageQueue, offset: int, limits: Limits, *, now: float) -> ProcessQueue:
         """A process queue that heeds the lease."""
-        return LeasedQueue(self._lease, queue, offset, limits, now=now)
+        made = LeasedQueue(self._lease, queue, offset, limits, now=now)
+        before = [life for life in self._lives.get(queue, ()) if life.running]
+        self._lives[queue] = [*before, made]
+        return made
 
     def generation(self, queue: MessageQueue) -> int | None:
         """What requests about a queue carry."""
@@ -184,10 +224,13 @@ class ManagedMember:
             self._grants = Grants()
             await self._join()
             assert self.member is not None, "it was told who it is"
+        self._announce_topics()
+        late = self._late()
         sent, report = self._instance.clock.monotonic(), self._grants.report()
-        knobs, late = self._knobs.revision, self._late()
+        knobs = self._knobs_heard if self._knobs is None else self._knobs.revision
+        known = late - self._late_before
         asked = ReportBody.of(
-            self._group, self.member, report, list(self._topics()), late, knobs, proof=self._proof
+            self._group, self.member, report, list(self._topics()), known, knobs, proof=self._proof
         )
         code = RequestCode.REPORT_MANAGED_MEMBER
         answer = await self._ask(code, asked.encode(), ANSWER_SECONDS)
@@ -198,17 +241,48 @@ class ManagedMember:
                 self._start(queue, self._release)
             return
         told = OrdersBody.decode(check(answer, self._address or "", code).body)
+        self._late_told = late
         if told.knobs is not None:
-            self._apply_knobs(told.knobs.revision, told.knobs.settings)
+            self._knobs_heard = told.knobs.revision
+            if self._apply_knobs is not None:
+                self._apply_knobs(told.knobs.revision, told.knobs.settings)
         orders = told.orders
         changes = self._grants.obey(orders, sent)
         self._lease.end = self._grants.lease_end
         for queue in changes.stop:
             self._start(queue, self._release)
+        self._look_after(frozenset(self._topics()))
+        await self._queues.renew_doubtful()
+
+    def topics_changed(self) -> None:
+        """Subscriptions came or went: nothing more is handed out of what went."""
+        self._look_after(frozenset(self._topics()))
+
+    def _look_after(self, topics: Collection[str]) -> None:
+        """Begin with what is granted and not read, and rest what is not subscribed any more."""
         for queue in self._grants.held():
             found = self._queues.find(queue)
-            if queue not in self._busy and (found is None or found.leaving):
+            if queue in self._busy or self.resting:
+                continue
+            is_read = found is not None and not found.leaving
+            if queue.topic not in topics:
+                if is_read:
+                    self._start(queue, self._drain)
+            elif not is_read:
                 self._start(queue, self._begin)
+
+    def _announce_topics(self) -> None:
+        """Brokers hear of topics that came or went beside the reports, which must not wait for them."""
+        topics = frozenset(self._topics())
+        if topics != self._announced:
+            self._announced = topics
+            self._tasks.start(self._introduce(topics), "announcing topics")
+
+    async def _introduce(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            with suppress(SparrowError):
+                await self._instance.find_route(topic)
+        await self._announce()
 
     async def _join(self) -> None:
         """Become a member. What the account may do is judged by the group in the header, which is signed."""
@@ -219,6 +293,7 @@ class ManagedMember:
         answer = await self._ask(code, body, ANSWER_SECONDS, header)
         joined = JoinedBody.decode(check(answer, self._address or "", code).body)
         self.member, self._proof = joined.member, joined.proof
+        self._late_before = self._late_told  # what it was before has told those
 
     async def _ask(
         self, code: RequestCode, body: bytes, timeout: float, header: headers.Header | None = None
@@ -284,12 +359,35 @@ class ManagedMember:
 
     async def _drain(self, queue: MessageQueue) -> None:
         process_queue = self._queues.find(queue)
-        if process_queue is None:
-            return
-        self._queues.rest(queue)
-        self._forget()
-        while not await process_queue.idle(IDLE_SECONDS):
-            # Ends with the handlers, or with the consumer: a coordinator does not wait for them without end.
-            log.warning("handlers of %s still run; group %s cannot give it up", queue, self._group)
-        await asyncio.sleep(0)  # their results are noted first
-        await self._queues.retire(process_queue)
+        if process_queue is not None:
+            self._queues.rest(queue)
+            self._forget()
+        await self._ended(queue)
+        if process_queue is not None:
+            await self._commit(process_queue)
+            await self._queues.retire(process_queue)
+        self._lives.pop(queue, None)
+
+    async def _ended(self, queue: MessageQueue) -> None:
+        """Wait until nothing is at work on a queue, whatever it was read by.
+
+        Ends with the handlers, or with the consumer: a coordinator does not wait for them without end.
+        """
+        while running := [life for life in self._lives.get(queue, ()) if life.running]:
+            if not await running[0].idle(IDLE_SECONDS):
+                log.warning("handlers of %s still run; group %s cannot give it up", queue, self._group)
+            await asyncio.sleep(0)  # results are noted first; a failed message may go on to its retry
+
+    async def _commit(self, process_queue: ProcessQueue) -> None:
+        """Commit the last of a queue. No grant of it can be given before its broker is back."""
+        monotonic = self._instance.clock.monotonic
+        end = monotonic() + COMMIT_SECONDS
+        while not await self._queues.settle(process_queue) and not self._closing:
+            if monotonic() >= end:
+                log.warning(
+                    "%s goes on without the last commit of group %s; messages come again",
+                    process_queue.queue,
+                    self._group,
+                )
+                return
+            await asyncio.sleep(AGAIN_SECONDS)

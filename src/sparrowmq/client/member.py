@@ -88,9 +88,9 @@ class GroupMember(control.ControlledMember):
             self.instance, group, settings.max_reconsume_times, settings.request_timeout
         )
         self.service: ConsumeService | OrderedService = self._consume_service()
-        locks = QueueLocks(self.instance, group) if settings.ordered else None
+        self._locks = QueueLocks(self.instance, group) if settings.ordered else None
         self.queues = OwnedQueues(
-            group, settings, self.instance, self._store, self._tasks, locks, again=self._again
+            group, settings, self.instance, self._store, self._tasks, self._locks, again=self._again
         )
         self.puller = self.queues.puller = Puller(
             group,
@@ -151,16 +151,26 @@ class GroupMember(control.ControlledMember):
             self.queues,
             self._tasks,
             topics=self.topics,
-            late=lambda: store.refused + back.refused,
+            late=self.late_results,
             forget=lambda: self.service.forget_given_up(),
             on_change=self._plan_changed,
+            announce=self.announce,
             knobs=self.knobs,
             apply_knobs=self.apply_knobs,
         )
         store.generation_of = back.generation_of = managed.generation
         self.puller.generation_of = managed.generation
+        if self._locks is not None:
+            self._locks.generation_of = managed.generation
+        back.copies = False
+        self.service.stream.counts = True
         self.queues.make = managed.make_queue
         return managed
+
+    def late_results(self) -> int:
+        """Commits and messages sent back that brokers refused because the queue had gone on."""
+        store = self._store
+        return self._send_back.refused + (store.refused if isinstance(store, BrokerOffsetStore) else 0)
 
     # Life
 
@@ -318,6 +328,8 @@ class GroupMember(control.ControlledMember):
 
     def subscriptions_changed(self) -> None:
         """Share anew; the round that follows tells the brokers first."""
+        if self._managed is not None:
+            self._managed.topics_changed()
         self._rebalancer.wake()
 
     async def find_offsets(self, timestamp_ms: int) -> dict[MessageQueue, int]:
@@ -341,6 +353,8 @@ class GroupMember(control.ControlledMember):
             return
         self._resets += 1
         self._rest()
+        if self._managed is not None:
+            self._managed.resting = True
         try:
             done = await self.queues.set_offsets(dict(offsets), RESET_SECONDS)
             self.service.forget_given_up()
@@ -348,6 +362,8 @@ class GroupMember(control.ControlledMember):
         finally:
             self._resets -= 1
             self._rest()
+            if self._managed is not None:
+                self._managed.resting = self._resets > 0
 
     def offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Offsets in memory of the queues of `topic` (221)."""
@@ -382,6 +398,7 @@ class GroupMember(control.ControlledMember):
             PROP_CONSUMEORDERLY=str(settings.ordered).lower(),
             PROP_THREADPOOL_CORE_SIZE=str(self.knobs.threads),
             liveKnobs=self.knobs.text,
+            lateResults=str(self.late_results()),
             **({} if self._managed is None else {GENERATIONS_PROPERTY: self._managed.generations()}),
         )
 

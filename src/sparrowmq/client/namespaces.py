@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client.hooks import RpcHook
@@ -36,7 +37,10 @@ _SENDS: Final = frozenset({Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE})
 _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
 """Their topic is the cluster's own."""
 _QUEUES_INSIDE: Final = frozenset(
-    {Code.GET_TOPIC_STATS_INFO, Code.GET_CONSUME_STATS, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ}
+    {
+        *(Code.GET_TOPIC_STATS_INFO, Code.GET_CONSUME_STATS, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ),
+        Code.REPORT_MANAGED_MEMBER,
+    }
 )
 """Requests whose answers have message queues in the body."""
 _QUEUES_ASKED: Final = frozenset({Code.RESET_CONSUMER_CLIENT_OFFSET, Code.GET_CONSUMER_STATUS_FROM_CLIENT})
@@ -68,6 +72,8 @@ class Namespaced(RpcHook):
         """Take the name space out of message queues."""
         if command.code in _QUEUES_INSIDE and answer.body:
             answer.body = _rename_queues(answer.body, f"{self.namespace}%", "")
+        elif command.code == Code.GET_GROUP_POLICIES and answer.body:
+            answer.body = dumps(_policies(loads(answer.body), partial(without_namespace, self.namespace)))
 
     def _wrap(self, name: str) -> str:
         return name if name == INNER_PRODUCER_GROUP else with_namespace(self.namespace, name)
@@ -181,10 +187,43 @@ def _group(body: Any, wrap: Wrap) -> Any:
     return body
 
 
+def _group_of(body: Any, wrap: Wrap) -> Any:
+    body["group"] = wrap(body["group"])
+    return body
+
+
+def _member(body: Any, wrap: Wrap) -> Any:
+    body["group"] = wrap(body["group"])
+    body["topics"] = [wrap(topic) for topic in body.get("topics") or ()]
+    for queue in body.get("released") or ():
+        queue["topic"] = wrap(queue["topic"])
+    return body
+
+
+def _policy(body: Any, wrap: Wrap) -> Any:
+    body["group"] = wrap(body["group"])
+    for place in (*(body.get("queues") or ()), *(body.get("pauses") or ())):
+        if place.get("topic"):
+            place["topic"] = wrap(place["topic"])
+    return body
+
+
+def _policies(body: Any, wrap: Wrap) -> Any:
+    for policy in body.get("policies") or ():
+        _policy(policy, wrap)
+    body["retired"] = {wrap(group): number for group, number in (body.get("retired") or {}).items()}
+    return body
+
+
 _BODIES: Final[dict[int, Callable[[Any, Wrap], Any]]] = {
     Code.HEART_BEAT: _heartbeat,
     Code.LOCK_BATCH_MQ: _locks,
     Code.UNLOCK_BATCH_MQ: _locks,
     Code.CHECK_CLIENT_CONFIG: _check,
+    Code.JOIN_MANAGED_GROUP: _member,
+    Code.REPORT_MANAGED_MEMBER: _member,
+    Code.LEAVE_MANAGED_GROUP: _group_of,
+    Code.STEER_MANAGED_GROUP: _policy,
+    Code.PUT_GROUP_POLICY: _policy,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
 }

@@ -67,7 +67,7 @@ class BrokerOffsetStore(MemoryOffsets):
         """Send the offsets in memory to the brokers, one-way unless `confirmed`; whether all could be sent.
 
         Unchanged ones too, because one-way requests can get lost. What failed is logged and sent again next
-        time.
+        time, but for what another member's generation refuses: that is counted, and settled.
         """
         known = self._known(queues)
         sent = await asyncio.gather(*(self._send(queue, offset, confirmed) for queue, offset in known))
@@ -94,6 +94,10 @@ class BrokerOffsetStore(MemoryOffsets):
         except SparrowError as error:
             if isinstance(error, BrokerError) and error.code == ResponseCode.GENERATION_FENCED:
                 self.refused += 1
+                log.warning(
+                    "offset %d of group %s in %s came too late: %s", offset, self._group, queue, error
+                )
+                return True
             log.warning(
                 "offset %d of group %s in %s is not committed yet: %s", offset, self._group, queue, error
             )

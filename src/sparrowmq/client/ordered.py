@@ -84,7 +84,7 @@ class _Calls:
         """The arguments of the calls to make, as long as more may be made."""
         end = time.monotonic() + _TURN_SECONDS
         for start in range(0, len(messages), self.batch):
-            if start and (self.process_queue.leaving or time.monotonic() >= end):
+            if self.process_queue.leaving or (start and time.monotonic() >= end):
                 return
             piece = list(messages[start : start + self.batch])
             now = time.time_ns() // 1_000_000
@@ -161,7 +161,7 @@ class OrderedService:
         self._occasional = OccasionalLog(log)
         self._closing = False
         self.stream = MessageStream(self._settled)
-        self._offered: dict[int, asyncio.Future[None]] = {}
+        self._offered: dict[int, tuple[ProcessQueue, asyncio.Future[None]]] = {}
         self.done = 0
         self.failed = 0
 
@@ -199,6 +199,7 @@ class OrderedService:
         """Let go of what waits and belongs to queues that were given up."""
         self._ready = deque(queue for queue in self._ready if not queue.leaving)
         self.stream.forget_given_up()
+        self._take_back(lambda process_queue, key: not process_queue.leaving or self.stream.is_held(key))
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
         """Iterated messages in hand longer than `consume_timeout` count as failed; handlers have no limit."""
@@ -214,9 +215,9 @@ class OrderedService:
         self._ready.clear()
         self._held_up.clear()
         self.stream.end(None)
-        self._take_back(self.stream.is_held)
+        self._take_back(lambda _, key: self.stream.is_held(key))
         await self.stream.settled(timeout)
-        self._take_back(lambda _: False)
+        self._take_back(lambda _, key: False)
         running = {task for task in self._active.values() if task is not asyncio.current_task()}
         if running:
             _, running = await asyncio.wait(running, timeout=max(0.0, deadline - self._loop.time()))
@@ -228,10 +229,10 @@ class OrderedService:
             )
         self._threads.close()
 
-    def _take_back(self, is_held: Callable[[int], bool]) -> None:
-        """Offered messages that nobody holds count as never handed out."""
-        for key, offered in self._offered.items():
-            if not offered.done() and not is_held(key):
+    def _take_back(self, stays: Callable[[ProcessQueue, int], bool]) -> None:
+        """Offered messages count as never handed out, but for those that stay offered, or in hand."""
+        for key, (process_queue, offered) in self._offered.items():
+            if not offered.done() and not stays(process_queue, key):
                 offered.set_exception(NotRun())
 
     # Runs
@@ -300,30 +301,37 @@ class OrderedService:
     async def _handle(self, process_queue: ProcessQueue, messages: list[LazyMessage]) -> bool:
         """Have messages handled in order; whether the run goes on."""
         topic = messages[0].topic
-        if self._subscriptions.find(topic) is None:
-            return await self._refuse(process_queue, messages)
         start = self._monotonic()
-        context = self._hooks.before(process_queue.queue, messages) if self._hooks.any else None
         process_queue.began(start)
         try:
+            if self._subscriptions.find(topic) is None:
+                return await self._refuse(process_queue, messages)
+            context = self._hooks.before(process_queue.queue, messages) if self._hooks.any else None
             calls = await self._call(process_queue, messages, self._subscriptions.handler(topic))
+            seconds = self._monotonic() - start
+            if context is not None:
+                self._hooks.after(context, calls.result, calls.error, seconds)
+            return await self._judge(process_queue, messages, calls, seconds)
         finally:
-            process_queue.ended()
-        seconds = self._monotonic() - start
-        if context is not None:
-            self._hooks.after(context, calls.result, calls.error, seconds)
+            process_queue.ended()  # who waits for that finds everything noted, and nothing on its way
+
+    async def _judge(
+        self, process_queue: ProcessQueue, messages: list[LazyMessage], calls: _Calls, seconds: float
+    ) -> bool:
+        """Commit, put back, let rest or bury what was handled; whether the run goes on."""
         if process_queue.dropped:
             return False  # the queue has another owner, who gets the messages again (client:C-53)
+        if isinstance(calls.error, NotRun):
+            process_queue.put_back(messages)
+            return False
         outcome = Outcome(0)
         piece = messages[calls.done : calls.done + calls.batch] if calls.failed else []
         if piece:
             outcome = outcome_of(len(piece), calls.result, calls.error)
         done, failed = calls.done + outcome.done, piece[outcome.done :]
         self.done += done
-        self._statistics.consumed(topic, done, len(failed), seconds)
+        self._statistics.consumed(messages[0].topic, done, len(failed), seconds)
         process_queue.put_back(messages[done + len(failed) :])
-        if isinstance(calls.error, NotRun):
-            return False
         if self._settings.auto_commit:
             if done:
                 self._commit(process_queue, messages[:done])
@@ -449,7 +457,7 @@ class OrderedService:
     async def _offer(self, process_queue: ProcessQueue, message: HandedMessage) -> None:
         """Offer a message to whoever iterates; returns when it is settled."""
         settled: asyncio.Future[None] = self._loop.create_future()
-        self._offered[id(message)] = settled
+        self._offered[id(message)] = process_queue, settled
         try:
             self.stream.put(process_queue, [message])
             await settled
@@ -459,7 +467,7 @@ class OrderedService:
     def _settled(
         self, process_queue: ProcessQueue, message: ReceivedMessage, retry: Retry | None, seconds: float
     ) -> None:
-        settled = self._offered.get(id(message))
+        _, settled = self._offered.get(id(message), (None, None))
         if settled is None or settled.done():
             return
         if retry is None:

@@ -166,16 +166,23 @@ class OwnedQueues:
         process_queue.leave()
         pull.cancel()
 
+    async def settle(self, process_queue: ProcessQueue) -> bool:
+        """Commit what was consumed of a resting queue; False when its broker has to be asked again."""
+        queue = process_queue.queue
+        if self.find(queue) is not process_queue or self._closing:
+            return True
+        return await self._store.persist([queue], confirmed=True)
+
     async def retire(self, process_queue: ProcessQueue) -> None:
-        """Commit what was consumed of a resting queue, and drop it; whether brokers took it or not."""
+        """Drop a resting queue, whose lock others may have now."""
         queue = process_queue.queue
         if self.find(queue) is not process_queue or self._closing:
             return
-        await self._store.persist([queue], confirmed=True)
-        if self.find(queue) is process_queue:
-            process_queue.drop()
-            del self._table[queue]
-            self._store.forget(queue)
+        process_queue.drop()
+        del self._table[queue]
+        self._store.forget(queue)
+        if self._locks is not None:
+            await self._locks.unlock([queue], confirmed=True)
 
     def pull_anew(self, topics: Collection[str]) -> None:
         """Begin anew with pulls of these topics that are under way: they were made under other knobs."""
@@ -220,9 +227,7 @@ class OwnedQueues:
             unowned = self._locks.asked - self._table.keys()
             await self._locks.unlock(unowned & self._unowned, confirmed=True)
             self._unowned = unowned
-            doubtful = [held for held in self.process_queues() if held.doubtful]
-            if doubtful:
-                await self.renew_locks(doubtful)
+            await self.renew_doubtful()
         now = self._monotonic()
         lost = [
             queue for queue, (held, _) in self._table.items() if held.pull_expired(now, self._pull_seconds)
@@ -283,6 +288,12 @@ class OwnedQueues:
                 held.doubtful = False
             else:
                 self._restart(held)
+
+    async def renew_doubtful(self) -> None:
+        """Renew what a lost connection made doubtful, so that commits go on."""
+        doubtful = [held for held in self.process_queues() if held.doubtful]
+        if doubtful:
+            await self.renew_locks(doubtful)
 
     def doubt_locks(self, address: str) -> None:
         """The connection to a broker was lost: no handler begins there until the locks are renewed.

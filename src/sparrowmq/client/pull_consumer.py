@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
 from sparrowmq.client.addresses import resolve_namesrv
 from sparrowmq.client.decoding import decode_messages
+from sparrowmq.client.handed_queues import HandedQueues
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
@@ -88,6 +89,8 @@ class PullConsumer:
         if self.settings.model == "broadcasting" and self.settings.instance_name is None:
             # The file of offsets is found by the client id, which must stay over restarts (client:A-06).
             self.settings = replace(self.settings, instance_name=BROADCASTING_INSTANCE)
+        if self.settings.managed and group is None:
+            raise SettingsError("managed=True needs a group; give one, or leave it out")
         self._life = Lifecycle(f"pull consumer {group!r}" if group else "pull consumer")
         self._plan = PullPlan(SystemClock())
         self._watch = TopicWatch()
@@ -202,6 +205,13 @@ class PullConsumer:
         # After an error the last batch may not have been worked on: it comes again.
         await self._close(commit=error is None)
 
+    @property
+    def late_results(self) -> int:
+        """Commits and returned messages that brokers refused, because the queue had gone on to another member
+        of a managed group. 0 otherwise.
+        """
+        return 0 if self._member is None else self._member.late_results()
+
     # Polling
 
     def subscribe(
@@ -227,9 +237,15 @@ class PullConsumer:
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Poll exactly these queues, whoever else does; replaces an earlier assignment.
 
-        Raises `SettingsError` without queues, `InvalidStateError` after `subscribe` or `register_topic`.
+        Raises `SettingsError` without queues, `InvalidStateError` after `subscribe` or `register_topic`, and
+        for a member of a managed group, which reads what it is granted.
         """
         self._need_group()
+        if self.settings.managed:
+            raise InvalidStateError(
+                f"{self._life.name} is managed: it reads what its coordinator grants; subscribe(topic), or "
+                "leave managed=True out"
+            )
         self._plan.assign(queues)
         self._plan_changed()
 
@@ -330,7 +346,18 @@ class PullConsumer:
         self._running()
         if topic not in self._plan.shared:
             raise ClientError(f"topic {topic!r} is not registered: call register_topic({topic!r}) first")
+        if (handed := self._handed()) is not None:
+            handed.finish(topic=topic)
         return [queue for queue in self.assignment if queue.topic == topic]
+
+    def finish(self, queue: MessageQueue) -> None:
+        """What was pulled of a queue is done and its offset noted; in a managed group the queue may move now.
+
+        The next pull of the queue says the same, and so does asking for the queues of its topic.
+        """
+        self._running()
+        if (handed := self._handed()) is not None:
+            handed.finish(queue)
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
         """Set the next offset to consume, in memory, wherever it was; it is sent every `persist_interval`
@@ -354,14 +381,16 @@ class PullConsumer:
         """
         group, queue = self._need_group(), message.queue
         address = need_address(self._running().routes.master(queue.broker_name), queue, "master")
-        await self._running().brokers.send_back(
-            address,
-            group,
-            message,
-            delay_level=delay_level,
-            max_reconsume_times=self.settings.max_reconsume_times,
-            timeout=_SEND_BACK_TIMEOUT,
-        )
+        with self._late():
+            await self._running().brokers.send_back(
+                address,
+                group,
+                message,
+                delay_level=delay_level,
+                max_reconsume_times=self.settings.max_reconsume_times,
+                generation=self._generation(queue),
+                timeout=_SEND_BACK_TIMEOUT,
+            )
 
     # Queues and messages by offset
 
@@ -498,9 +527,13 @@ class PullConsumer:
         else:
             lite = self._need_lite()
             moved = lite.commit_polled() if queue is None else lite.commit(queue)
-        if persist:
-            known = [(one, at) for one in moved if (at := store.get(one)) is not None]
-            await asyncio.gather(*(self._send_offset(group, one, at) for one, at in known))
+        known = {one: at for one in moved if (at := store.get(one)) is not None}
+        try:
+            if persist:
+                await asyncio.gather(*(self._send_offset(group, one, at) for one, at in known.items()))
+        finally:
+            if self._lite is not None:
+                self._lite.finish(self._lite.all_done(known))
 
     # Inside
 
@@ -535,6 +568,7 @@ class PullConsumer:
         member = PullMember(group, self.settings, self._plan, instance, store, tasks, self._lite)
         instance.register_consumer(group, member)
         self._member = member
+        self._reader.generation_of = member.generation
         return member
 
     def _poller(self) -> LitePull | None:
@@ -581,9 +615,18 @@ class PullConsumer:
         async def send(brokers: BrokerRequests, address: str) -> None:
             if self._member is not None:
                 await self._running().introduce(address)  # a group that is new is made by it
-            await brokers.update_offset(address, group, queue, offset, oneway=False)
+            await brokers.update_offset(
+                address, group, queue, offset, oneway=False, generation=self._generation(queue)
+            )
 
-        await self._reader.ask(queue, send)
+        with self._late():
+            await self._reader.ask(queue, send)
+
+    def _generation(self, queue: MessageQueue) -> int | None:
+        return None if self._member is None else self._member.generation(queue)
+
+    def _late(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._member is None else self._member.noting_late()
 
     def _need_group(self) -> str:
         if self.group is None:
@@ -596,4 +639,12 @@ class PullConsumer:
         wish.check()
         if self._member is not None and self._plan.note_pull(queue.topic):
             self._member.plan_changed()
-        return await self._reader.pull(queue, offset, wish)
+        if not self.settings.managed:
+            return await self._reader.pull(queue, offset, wish)
+        handed = self._handed()
+        if handed is None:
+            raise InvalidStateError(f"{self._life.name} is managed and polls; it cannot pull by offset, too")
+        return await handed.pull(queue, lambda: self._reader.pull(queue, offset, wish))
+
+    def _handed(self) -> HandedQueues | None:
+        return None if self._member is None else self._member.handed

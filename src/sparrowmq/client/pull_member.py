@@ -1,44 +1,38 @@
 """A pull consumer as a member of its group: heartbeats, its share of queues, its offsets (client:E.1, E.3).
 
-Which queues are its own is decided here; what is done with them is not: `QueueUser` reads them (lite pull),
-or nobody does, and the application asks for them and pulls where it likes (classic pull).
+Which queues are its own is decided here, by itself with the other members or by a coordinator (managed); what
+is done with them is not: `LitePull` reads them, or nobody does, and the application asks for them and pulls
+where it likes (classic pull).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from sparrowmq.client import control
 from sparrowmq.client.callables import call
+from sparrowmq.client.handed_queues import HandedQueues
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.lite_pull import LitePull
+from sparrowmq.client.managed import ManagedMember
+from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.offsets import OffsetStore
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
 from sparrowmq.client.rebalance import Rebalancer
 from sparrowmq.client.settings import PullSettings
 from sparrowmq.client.tasks import TaskGroup, run_every
+from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageModel
+from sparrowmq.protocol.codes import ResponseCode
 
 log = logging.getLogger("sparrowmq.client")
-
-
-class QueueUser(Protocol):
-    """What reads the member's queues."""
-
-    def add(self, queue: MessageQueue) -> None:
-        """Begin to read a queue."""
-
-    def remove(self, queue: MessageQueue) -> None:
-        """Stop reading a queue; nothing of it is handed out any more."""
-
-    def process_queues(self) -> list[ProcessQueue]:
-        """What is in hand of the queues that are read."""
 
 
 class PullRebalancer(Rebalancer):
@@ -64,7 +58,7 @@ class PullMember(control.TellingMember):
         instance: ClientInstance,
         store: OffsetStore,
         tasks: TaskGroup,
-        user: QueueUser | None,
+        user: LitePull | None,
     ) -> None:
         self.group = group
         self.store = store
@@ -72,7 +66,7 @@ class PullMember(control.TellingMember):
         self._plan = plan
         self._instance = instance
         self._tasks = tasks
-        self._user = user
+        self._user: LitePull | HandedQueues | None = None
         self._owned: set[MessageQueue] = set()
         self._told: dict[str, list[MessageQueue]] = {}
         self._untold: dict[str, tuple[QueueListener, list[MessageQueue], list[MessageQueue]]] = {}
@@ -90,6 +84,29 @@ class PullMember(control.TellingMember):
         )
         self._rebalancer.on_round = self._round_ended
         self._sharing: asyncio.Task[None] | None = None
+        self.refused = 0
+        """Commits and returned messages of the application that came too late, besides those of the store."""
+        self._managed = self._managed_member() if settings.managed else None
+        if user is not None:
+            self.read_by(user)
+
+    def _managed_member(self) -> ManagedMember:
+        store, instance = self.store, self._instance
+        assert isinstance(store, BrokerOffsetStore), "settings refuse other stores"
+        managed = ManagedMember(
+            self.group,
+            instance,
+            self,
+            self._tasks,
+            topics=lambda: self._plan.shared,
+            late=self.late_results,
+            forget=lambda: None,
+            on_change=self._plan_in_force,
+            announce=self.announce,
+        )
+        store.generation_of = managed.generation
+        self._user = HandedQueues(managed.make_queue, instance.clock.monotonic)
+        return managed
 
     def __repr__(self) -> str:
         return f"<PullMember {self.group!r} queues={len(self._owned)}>"
@@ -104,13 +121,17 @@ class PullMember(control.TellingMember):
         )
         if self._plan.mode is Mode.ASSIGN:
             self.reassign()
+        elif self._managed is not None:
+            self._tasks.start(self._managed.run(), "managed membership")
         elif settings.rebalance:
             self._sharing = self._tasks.start(self._rebalancer.run(), "rebalance")
             self._rebalancer.wake()
 
-    def read_by(self, user: QueueUser) -> None:
+    def read_by(self, user: LitePull) -> None:
         """Have `user` read the queues that come; there was nothing to read before."""
         self._user = user
+        if self._managed is not None:
+            user.make, user.generation_of = self._managed.make_queue, self._managed.generation
 
     def reassign(self) -> None:
         """Read the queues of the plan's assignment, and no others (client:E-23)."""
@@ -127,6 +148,9 @@ class PullMember(control.TellingMember):
 
     def plan_changed(self) -> None:
         """Share anew: topics came or went. Queues of topics that went are dropped at once (client:E-40)."""
+        if self._managed is not None:
+            self._managed.topics_changed()
+            return
         for queue in [queue for queue in self._owned if queue.topic not in self._plan.shared]:
             self._drop(queue)
         for topic in self._told.keys() - set(self._plan.shared):
@@ -137,6 +161,8 @@ class PullMember(control.TellingMember):
     async def close(self) -> None:
         """Commit what is to be committed and tell the brokers (client:E-45). Raises `SparrowError`."""
         self._closing = True
+        if self._managed is not None:
+            self._managed.close()
         queues = list(self._owned)
         for queue in queues:
             if self._user is not None:
@@ -144,6 +170,8 @@ class PullMember(control.TellingMember):
         self._owned.clear()
         await self.store.persist(queues, confirmed=True)
         await self._instance.unregister(consumer=self.group)
+        if self._managed is not None:
+            await self._managed.leave()
 
     # What the instance asks
 
@@ -187,6 +215,7 @@ class PullMember(control.TellingMember):
             self._started_ms,
             messageModel=settings.model.upper(),
             allocateMessageQueueStrategy=settings.allocate.name,
+            lateResults=str(self.late_results()),
         )
         queues = {
             one.queue: control.queue_info(one, self.store.get(one.queue), now, now_ms)
@@ -203,8 +232,10 @@ class PullMember(control.TellingMember):
             self._announced = known
 
     def owned(self) -> Collection[MessageQueue]:
-        """The queues that are this member's now."""
-        return list(self._owned)
+        """The queues that are this member's now; not those that are about to move."""
+        if self._managed is None:
+            return list(self._owned)
+        return [queue for queue in self._owned if (held := self.find(queue)) is not None and not held.leaving]
 
     async def give_up(self, queues: Collection[MessageQueue]) -> None:
         """Stop reading queues, then commit what was to be committed of them (client:C-23)."""
@@ -225,7 +256,65 @@ class PullMember(control.TellingMember):
             self._user.add(queue)
         return True
 
+    # What a coordinator asks for
+
+    def generation(self, queue: MessageQueue) -> int | None:
+        """What requests about a queue carry; None in a group that is not managed."""
+        return None if self._managed is None else self._managed.generation(queue)
+
+    @contextmanager
+    def noting_late(self) -> Iterator[None]:
+        """Count what is refused because the queue has gone on, and raise it."""
+        try:
+            yield
+        except BrokerError as error:
+            self.refused += error.code == ResponseCode.GENERATION_FENCED
+            raise
+
+    def late_results(self) -> int:
+        """Results that brokers refused because the queue had gone on to another member."""
+        store = self.store
+        return self.refused + (store.refused if isinstance(store, BrokerOffsetStore) else 0)
+
+    def find(self, queue: MessageQueue) -> ProcessQueue | None:
+        """What is in hand of a queue of a managed group, if it is read."""
+        assert self._user is not None
+        return self._user.find(queue)
+
+    def rest(self, queue: MessageQueue) -> None:
+        """Hand out no more of a queue; listeners hear of it at once."""
+        assert self._user is not None
+        self._user.rest(queue)
+        self._round_ended()
+
+    async def settle(self, process_queue: ProcessQueue) -> bool:
+        """Commit what was consumed of a resting queue; False when its broker has to be asked again."""
+        assert self._user is not None
+        queue = process_queue.queue
+        if self._closing or self.find(queue) is not process_queue:
+            return True
+        self._user.settle(queue)
+        return await self.store.persist([queue], confirmed=True)
+
+    async def retire(self, process_queue: ProcessQueue) -> None:
+        """Have no more to do with a resting queue."""
+        queue = process_queue.queue
+        if not self._closing and self.find(queue) is process_queue:
+            self._drop(queue)
+            self.store.forget(queue)
+
+    async def renew_doubtful(self) -> None:
+        """There are no locks."""
+
+    @property
+    def handed(self) -> HandedQueues | None:
+        """What the application pulled by offset, in a managed group that is not polled."""
+        return self._user if isinstance(self._user, HandedQueues) else None
+
     # Inside
+
+    async def _plan_in_force(self, topics: Collection[str]) -> None:
+        self._round_ended()
 
     def _drop(self, queue: MessageQueue) -> None:
         self._owned.discard(queue)
@@ -235,7 +324,7 @@ class PullMember(control.TellingMember):
     def _round_ended(self) -> None:
         """Tell the listeners of topics whose own queues changed (client:C-40, C-41, E-46)."""
         for topic in self._plan.shared:
-            mine = sorted(queue for queue in self._owned if queue.topic == topic)
+            mine = sorted(queue for queue in self.owned() if queue.topic == topic)
             if mine == self._told.get(topic, []):
                 continue
             self._told[topic] = mine

@@ -57,7 +57,8 @@ class PullSchedule:
             ...
 
     An `async def` callback runs on the loop, a plain function in one of `threads` threads. One queue's calls
-    never overlap. A queue that leaves the share is called no more; a call that runs is not waited for.
+    never overlap. A queue that leaves the share is called no more; a call that runs is not waited for, but in
+    a managed group, where the queue moves when it has ended.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class PullSchedule:
         self._pool: ThreadPoolExecutor | None = None
         self._callbacks: dict[str, PullCallback] = {}
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._at_work: set[asyncio.Task[None] | None] = set()
 
     def __repr__(self) -> str:
         return f"<PullSchedule {self.consumer.group!r} {self.state.value} queues={len(self._running)}>"
@@ -115,8 +117,9 @@ class PullSchedule:
 
     async def close(self) -> None:
         """Call no more, commit and leave the group. Idempotent."""
-        for task in self._running.values():
-            task.cancel()
+        for task in {*self._running.values(), *self._at_work}:
+            if task is not None:
+                task.cancel()
         self._running.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -134,13 +137,17 @@ class PullSchedule:
     async def _queues_changed(self, topic: str, every: list[MessageQueue], mine: list[MessageQueue]) -> None:
         """End the calls for queues that left, begin those for new ones at once (client:E-19)."""
         for queue in [one for one in self._running if one.topic == topic and one not in mine]:
-            self._running.pop(queue).cancel()
+            task = self._running.pop(queue)
+            if not (self.consumer.settings.managed and task in self._at_work):
+                task.cancel()
         for queue in mine:
             if queue not in self._running and self.state is State.RUNNING:
                 self._running[queue] = asyncio.get_running_loop().create_task(self._run(queue))
 
     async def _run(self, queue: MessageQueue) -> None:
+        me = asyncio.current_task()
         while (callback := self._callbacks.get(queue.topic)) is not None:  # ends by cancellation, too
+            self._at_work.add(me)
             context = PullContext(self.context_consumer)
             try:
                 await call(callback, queue, context, pool=self._pool)
@@ -149,4 +156,10 @@ class PullSchedule:
             except Exception:
                 log.exception("the pull callback of %s failed and is called again in 1 s", queue)
                 context.next_delay = ERROR_DELAY
+            finally:
+                self._at_work.discard(me)
+            if self.state is State.RUNNING:
+                self.consumer.finish(queue)
+            if self._running.get(queue) is not me:
+                return
             await asyncio.sleep(context.next_delay)

@@ -134,6 +134,13 @@ class PushConsumer:
         """Why the last pull failed; None when it worked."""
         return None if self._member is None else self._member.puller.last_error
 
+    @property
+    def late_results(self) -> int:
+        """Results of this member that brokers refused, because the queue had gone on to another member of a
+        managed group: commits, and messages sent back. 0 otherwise.
+        """
+        return 0 if self._member is None else self._member.late_results()
+
     def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
         """Consume `topic`; again replaces expression and handler. May be called before or after the start.
 

@@ -75,6 +75,8 @@ class QueueReader:
         self._group = group or DEFAULT_GROUP
         self._suggested: dict[MessageQueue, int] = {}
         self._silent: set[str] = set()
+        self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
+        """What pulls carry in a managed group."""
 
     async def ask(self, queue: MessageQueue, question: Callable[[BrokerRequests, str], Awaitable[T]]) -> T:
         """What the master of `queue`, whose address `question` is given, answers.
@@ -107,6 +109,7 @@ class QueueReader:
             subscription=parse_expression(queue.topic, wish.expression, 0),
             sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if wish.wait > 0 else 0),
             bulk_bytes=wish.max_bytes,
+            generation=self.generation_of(queue),
         )
         with self._noting_silence(queue):
             answer = decode_pull(await instance.remoting.call(address, request, wish.seconds), address, queue)

@@ -42,6 +42,7 @@ _AT_ONCE: Final = 64
 """Messages on their way back at once."""
 _STORED: Final = frozenset(int(status) for status in SendStatus)
 """Answers to a send that stored the message, flushed and replicated in time or not."""
+FENCED: Final = ResponseCode.GENERATION_FENCED
 _NOT_COPIED: Final = (
     PROPERTY_MIN_OFFSET,
     PROPERTY_MAX_OFFSET,
@@ -74,6 +75,9 @@ class SendBack:
         self._room = asyncio.Semaphore(_AT_ONCE)
         self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
         """What requests carry in a managed group."""
+        self.copies = True
+        """Whether a copy is sent when the broker does not take a message back. Not in a managed group: a copy
+        carries no generation, so who has the queue by then would have the message as well."""
         self.refused = 0
         """Messages that brokers did not take back because their queue had gone on to another member."""
         self._occasional = OccasionalLog(log)
@@ -90,8 +94,11 @@ class SendBack:
                 await self._to_broker(message, level, limit)
                 return True
             except SparrowError as error:
-                if isinstance(error, BrokerError) and error.code == ResponseCode.GENERATION_FENCED:
+                if isinstance(error, BrokerError) and error.code == FENCED:
                     self.refused += 1  # who has the queue now gets the message: no copy
+                    return False
+                if not self.copies:
+                    self._tell(message, error)
                     return False
                 name = message.queue.broker_name
                 log.info("%s did not take a message back, a copy is sent: %s", name, error)
@@ -104,6 +111,7 @@ class SendBack:
             try:
                 await self._to_broker(message, DEAD, RETRIES_DEFAULT)
             except SparrowError as error:
+                self.refused += isinstance(error, BrokerError) and error.code == FENCED
                 self._tell(message, error)
                 return False
         return True
@@ -121,7 +129,12 @@ class SendBack:
         )
 
     async def send_copy(self, message: ReceivedMessage) -> bool:
-        """Send a message with no retries left to the retry topic, whose broker buries it (client:D-64)."""
+        """Send a message with no retries left to the retry topic, whose broker buries it (client:D-64).
+
+        In a managed group the broker that has the message buries it, if the queue is still this member's.
+        """
+        if not self.copies:
+            return await self.bury(message)
         limit = UNLIMITED if self.max_reconsume_times < 0 else self.max_reconsume_times
         async with self._room:
             return await self._copy(message, limit, None)

@@ -387,22 +387,22 @@ class ConsumerSettings(ClientSettings):
         if self.model == "broadcasting" and self.server_assignment:
             raise SettingsError("server_assignment=True does not go with model='broadcasting'; leave it out")
         if self.managed:
-            self._check_managed()
+            _check_managed(
+                ("model='broadcasting'", self.model == "broadcasting"),
+                ("server_assignment=True", self.server_assignment),
+                ("an offset_store of your own", self.offset_store is not None),
+            )
         if self.ordered and self.server_assignment:
             raise SettingsError("server_assignment=True does not go with ordered=True; leave it out")
         if not self.auto_commit and not self.ordered:
             raise SettingsError("auto_commit=False is for ordered consumption; set ordered=True as well")
 
-    def _check_managed(self) -> None:
-        """What does not go with a coordinator's plans."""
-        for name, wrong in (
-            ("model='broadcasting'", self.model == "broadcasting"),
-            ("ordered=True", self.ordered),
-            ("server_assignment=True", self.server_assignment),
-            ("an offset_store of your own", self.offset_store is not None),
-        ):
-            if wrong:
-                raise SettingsError(f"managed=True does not go with {name}; leave one of the two out")
+
+def _check_managed(*settings: tuple[str, bool]) -> None:
+    """What does not go with a coordinator's plans: (setting, whether it is so)."""
+    for name, wrong in settings:
+        if wrong:
+            raise SettingsError(f"managed=True does not go with {name}; leave one of the two out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,6 +452,10 @@ class PullSettings(ClientSettings):
     """Whether brokers are told of the group by heartbeats from the start, as RocketMQ's pull consumer does:
     that makes the group, and other members' strategies count this one. False: only once topics are
     subscribed or registered, or queues assigned; for those who look at a group from outside."""
+    managed: bool = False
+    """Have a coordinator say which queues are shared out to this member, with fences at SparrowMQ's brokers.
+    A queue moves when what it gave is done: when polling goes on, for queues that are read by offset when
+    they are pulled or asked for again."""
     rebalance: bool = True
     """Whether registered and subscribed topics are shared among the members (`enableRebalance`)."""
     rebalance_interval: float = 20.0
@@ -483,6 +487,12 @@ class PullSettings(ClientSettings):
             check_range(name, getattr(self, name), 0.001, 86400, "seconds")
         check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
         check_range("max_reconsume_times", self.max_reconsume_times, 0, 2**31 - 1)
+        if self.managed:
+            _check_managed(
+                ("model='broadcasting'", self.model == "broadcasting"),
+                ("rebalance=False", not self.rebalance),
+                ("an offset_store of your own", self.offset_store is not None),
+            )
 
     @classmethod
     def of(cls, settings: ClientSettings | None) -> PullSettings:

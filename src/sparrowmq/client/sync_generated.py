@@ -375,6 +375,13 @@ class PushConsumer(PushConsumerFacade):
         """Why the last pull failed; None when it worked."""
         return self._call(lambda: self._inner.last_error)
 
+    @property
+    def late_results(self) -> int:
+        """Results of this member that brokers refused, because the queue had gone on to another member of a
+        managed group: commits, and messages sent back. 0 otherwise.
+        """
+        return self._call(lambda: self._inner.late_results)
+
     def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
         """Consume `topic`; again replaces expression and handler. May be called before or after the start.
 
@@ -498,6 +505,13 @@ class PullConsumer(Facade[_PullConsumer]):
         """
         self._run(self._inner.close)
 
+    @property
+    def late_results(self) -> int:
+        """Commits and returned messages that brokers refused, because the queue had gone on to another member
+        of a managed group. 0 otherwise.
+        """
+        return self._call(lambda: self._inner.late_results)
+
     def subscribe(
         self, topic: str, expression: Expression = "*", listener: QueueListener | None = None
     ) -> None:
@@ -518,7 +532,8 @@ class PullConsumer(Facade[_PullConsumer]):
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Poll exactly these queues, whoever else does; replaces an earlier assignment.
 
-        Raises `SettingsError` without queues, `InvalidStateError` after `subscribe` or `register_topic`.
+        Raises `SettingsError` without queues, `InvalidStateError` after `subscribe` or `register_topic`, and
+        for a member of a managed group, which reads what it is granted.
         """
         self._call(lambda: self._inner.assign(queues))
 
@@ -592,6 +607,13 @@ class PullConsumer(Facade[_PullConsumer]):
         registered.
         """
         return self._call(lambda: self._inner.fetch_message_queues_in_balance(topic))
+
+    def finish(self, queue: MessageQueue) -> None:
+        """What was pulled of a queue is done and its offset noted; in a managed group the queue may move now.
+
+        The next pull of the queue says the same, and so does asking for the queues of its topic.
+        """
+        self._call(lambda: self._inner.finish(queue))
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
         """Set the next offset to consume, in memory, wherever it was; it is sent every `persist_interval`
@@ -738,7 +760,8 @@ class PullSchedule(PullScheduleFacade):
             ...
 
     An `async def` callback runs on the loop, a plain function in one of `threads` threads. One queue's calls
-    never overlap. A queue that leaves the share is called no more; a call that runs is not waited for.
+    never overlap. A queue that leaves the share is called no more; a call that runs is not waited for, but in
+    a managed group, where the queue moves when it has ended.
     """
 
     def __init__(
