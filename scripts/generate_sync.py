@@ -35,6 +35,7 @@ PARTS = {
         "admin_holds:HoldAdmin",
         "admin_names:NameServerAdmin",
         "admin_policies:PolicyAdmin",
+        "admin_tables:TableAdmin",
         "admin_trace:TraceAdmin",
     )
 }

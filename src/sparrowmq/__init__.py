@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         AccessGrant,
         AccessUser,
         BrokerStatus,
+        BrokerTopics,
         DeadLetterStatus,
         GroupConnections,
         GroupMemberInfo,
@@ -154,6 +155,7 @@ __all__ = [
     "AveragelyByCircle",
     "BrokerError",
     "BrokerStatus",
+    "BrokerTopics",
     "ByConfig",
     "ByMachineRoom",
     "CheckForbiddenContext",
@@ -254,8 +256,8 @@ _HOMES = {
     "sparrowmq.client.publish": "select_by_hash select_by_random",
     "sparrowmq.client.admin_policies": "GroupPolicies GroupPolicy PauseRule QueueGrant",
     "sparrowmq.client.admin_types": (
-        "AccessGrant AccessUser BrokerStatus DeadLetterStatus GroupConnections GroupMemberInfo HoldStatus "
-        "MemberStatus "
+        "AccessGrant AccessUser BrokerStatus BrokerTopics DeadLetterStatus GroupConnections GroupMemberInfo "
+        "HoldStatus MemberStatus "
         "QueueProgress QueueStatus Rate Rates"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",

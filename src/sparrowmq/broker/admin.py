@@ -162,6 +162,8 @@ class TopicAdmin:
             self._store.delete_topic(name)
             self._offsets.forget_topic(name)
             await self._registration.changed()
+        elif name not in self._topics.configs:
+            self._offsets.forget_topic(name)  # a store of RocketMQ 4.9 keeps those of topics that are gone
         return answer(command)
 
     def config(self, connection: Connection, command: Command) -> Command:

@@ -15,6 +15,7 @@ from sparrowmq.client.admin_groups import GroupAdmin
 from sparrowmq.client.admin_holds import HoldAdmin
 from sparrowmq.client.admin_names import NameServerAdmin
 from sparrowmq.client.admin_policies import PolicyAdmin
+from sparrowmq.client.admin_tables import TableAdmin
 from sparrowmq.client.admin_trace import TraceAdmin
 from sparrowmq.client.admin_types import (
     BrokerStatus,
@@ -62,7 +63,16 @@ _ROUTE_WAIT: Final = 10.0
 """Seconds a new topic may take to show at the name server."""
 
 
-class Admin(AccessAdmin, DeadLetterAdmin, GroupAdmin, HoldAdmin, NameServerAdmin, PolicyAdmin, TraceAdmin):
+class Admin(
+    AccessAdmin,
+    DeadLetterAdmin,
+    GroupAdmin,
+    HoldAdmin,
+    NameServerAdmin,
+    PolicyAdmin,
+    TableAdmin,
+    TraceAdmin,
+):
     """Asks and changes clusters.
 
         async with Admin(namesrv="127.0.0.1:9876") as admin:

@@ -35,6 +35,10 @@ class AdminCalls(ABC):
         """The master's address."""
 
     @abstractmethod
+    async def _broker_address(self, broker: str) -> str:
+        """The address of a broker's master, given its name; an address is taken as it is."""
+
+    @abstractmethod
     async def topic_route(self, topic: str) -> TopicRoute:
         """Queues and brokers of `topic`."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import SubscriptionData
-from sparrowmq.protocol.bodies import ConsumerRunningInfo
+from sparrowmq.protocol.bodies import ConsumerRunningInfo, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,16 @@ class QueueStatus:
     def messages(self) -> int:
         """How many messages are stored."""
         return self.max_offset - self.min_offset
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTopics:
+    """The topics of one broker by name, and those of them that are static: their queues are parts of queues
+    that go over several brokers (RocketMQ 5 alone has them).
+    """
+
+    configs: dict[str, TopicConfig]
+    static: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from sparrowmq.client.admin_types import (
     AccessGrant,
     AccessUser,
     BrokerStatus,
+    BrokerTopics,
     DeadLetterStatus,
     GroupConnections,
     GroupMemberInfo,
@@ -1286,6 +1287,51 @@ class Admin(Facade[_Admin]):
         sender had asked itself. Raises `TransportError` when no broker answers.
         """
         return self._run(self._inner.consume_refusal, fields, body)
+
+    def broker_topics(self, broker: str) -> BrokerTopics:
+        """Every topic of a broker and its configuration (code 21)."""
+        return self._run(self._inner.broker_topics, broker)
+
+    def broker_groups(self, broker: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """Every consumer group of a broker and its settings (code 201)."""
+        return self._run(self._inner.broker_groups, broker)
+
+    def stored_offsets(self, broker: str) -> dict[str, dict[MessageQueue, int]]:
+        """All committed offsets of a broker by group (code 43), of topics it no longer has, too.
+
+        The queues have the broker's name as it was given.
+        """
+        return self._run(self._inner.stored_offsets, broker)
+
+    def listed_topics(self) -> dict[str, set[str]]:
+        """The names of all topics by address of the name server that lists them (code 206).
+
+        A name server that does not answer is left out. Raises `TransportError` when none does.
+        """
+        return self._run(self._inner.listed_topics)
+
+    def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        """The offset of a queue's first message that was stored at that time or later (code 29)."""
+        return self._run(self._inner.offset_at, queue, time_ms)
+
+    def put_topic_config(self, broker: str, config: bodies.TopicConfig) -> None:
+        """Make or change a topic at one broker (code 17). Raises `ClientError` for RocketMQ's own."""
+        self._run(self._inner.put_topic_config, broker, config)
+
+    def put_group_config(self, broker: str, config: bodies.SubscriptionGroupConfig) -> None:
+        """Make or change a consumer group at one broker (code 200)."""
+        self._run(self._inner.put_group_config, broker, config)
+
+    def clear_topic(self, broker: str, topic: str) -> None:
+        """Have one broker forget a topic with messages and offsets, whether it still knows it or not (215).
+
+        RocketMQ 4.9 keeps offsets of topics that it no longer has.
+        """
+        self._run(self._inner.clear_topic, broker, topic)
+
+    def unlist_topic(self, topic: str) -> None:
+        """Have every name server forget a topic (code 216); brokers that have it register it again."""
+        self._run(self._inner.unlist_topic, topic)
 
     def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
         """What is known about the message with this id (its unique id), or with this key, in order of time.

@@ -53,10 +53,12 @@ from sparrowmq.protocol.bodies.stats import (
     TopicStatsTable,
 )
 from sparrowmq.protocol.bodies.tables import (
+    BrokerTopicTable,
     ConsumerList,
     DataVersion,
     GroupList,
     KVTable,
+    OffsetTable,
     RetentionHold,
     RetentionHoldList,
     SubscriptionGroupConfig,
@@ -73,6 +75,7 @@ __all__ = [
     "BrokerConsumeStats",
     "BrokerStatsData",
     "BrokerStatsItem",
+    "BrokerTopicTable",
     "CheckClientBody",
     "ClusterInfo",
     "Connection",
@@ -97,6 +100,7 @@ __all__ = [
     "LockBatchRequestBody",
     "LockBatchResponseBody",
     "MessageModel",
+    "OffsetTable",
     "OffsetWrapper",
     "ProcessQueueInfo",
     "ProducerConnection",

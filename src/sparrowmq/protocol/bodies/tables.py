@@ -47,6 +47,19 @@ class TopicConfigTable(Body, frozen=True):
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
 
 
+class BrokerTopicTable(Body, frozen=True):
+    """The answer to code 21 as tools read it, with the mappings of RocketMQ 5's static topics."""
+
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
+
+
+class OffsetTable(Body, frozen=True):
+    """Committed offsets by queue id of each `topic@group` (43)."""
+
+    offset_table: dict[str, dict[int, Int64]] = field(default_factory=dict)
+
+
 class SubscriptionGroupConfig(Body, frozen=True, kw_only=True):
     """Settings of one consumer group (remoting:4.4)."""
 
