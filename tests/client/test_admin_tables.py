@@ -50,16 +50,19 @@ def test_tables_of_a_broker_are_read_changed_and_cleared() -> None:
 
 def test_a_name_server_that_does_not_answer_is_left_out() -> None:
     async def main() -> None:
-        async with fake_cluster("T") as one, fake_cluster("T") as two:
-            async with Admin(f"{one.namesrv};{two.namesrv}") as admin:
-                code = int(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-                one.on[code] = two.on[code] = lambda conn, c: answer(body=b'{"topicList":["T"]}')
-                assert set(await admin.listed_topics()) == {one.namesrv, two.namesrv}
-                two.on[code] = lambda conn, c: answer(1, remark="broken")
-                assert await admin.listed_topics() == {one.namesrv: {"T"}}
-                one.on[code] = two.on[code]
-                with pytest.raises(BrokerError, match="broken"):
-                    await admin.listed_topics()
+        async with (
+            fake_cluster("T") as one,
+            fake_cluster("T") as two,
+            Admin(f"{one.namesrv};{two.namesrv}") as admin,
+        ):
+            code = int(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            one.on[code] = two.on[code] = lambda conn, c: answer(body=b'{"topicList":["T"]}')
+            assert set(await admin.listed_topics()) == {one.namesrv, two.namesrv}
+            two.on[code] = lambda conn, c: answer(1, remark="broken")
+            assert await admin.listed_topics() == {one.namesrv: {"T"}}
+            one.on[code] = two.on[code]
+            with pytest.raises(BrokerError, match="broken"):
+                await admin.listed_topics()
 
     run(main())
 

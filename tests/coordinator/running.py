@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 
+from tests.coordinator.services.surveyed import MadeUpSurvey
 from tests.coordinator.services.watched import MadeUp
 
 from sparrowmq.coordinator.server import Coordinator, Started
@@ -24,6 +25,7 @@ class Running:
     coordinator: Coordinator
     started: Started
     cluster: MadeUp
+    survey: MadeUpSurvey
     token: str = ""
     passwords: dict[str, str] = field(default_factory=dict)
 
@@ -70,16 +72,16 @@ class Running:
 @contextmanager
 def running(**settings: Any) -> Iterator[Running]:
     """A coordinator on `database_url`, on any free port."""
-    cluster, ready = MadeUp(), threading.Event()
+    cluster, survey, ready = MadeUp(), MadeUpSurvey(), threading.Event()
     found: list[Any] = []
 
     async def main() -> None:
-        coordinator = Coordinator(CoordinatorSettings(listen_port=0, **settings), cluster=cluster)
+        given = CoordinatorSettings(listen_port=0, **settings)
+        coordinator = Coordinator(given, cluster=cluster, survey=survey)
         stop = asyncio.Event()
         try:
-            found.extend(
-                (asyncio.get_running_loop(), stop, Running(coordinator, await coordinator.start(), cluster))
-            )
+            it = Running(coordinator, await coordinator.start(), cluster, survey)
+            found.extend((asyncio.get_running_loop(), stop, it))
             ready.set()
             await stop.wait()
         finally:

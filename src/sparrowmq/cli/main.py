@@ -35,6 +35,7 @@ from sparrowmq.cli import (
     start,
     topics,
     tracing,
+    upkeep,
     watching,
 )
 from sparrowmq.cli.common import complain
@@ -133,7 +134,9 @@ app.add_typer(people.token_app, name="token")
 coordinator.app.add_typer(people.user_app, name="user")
 app.command("audit")(watching.audit)
 app.add_typer(watching.alarm_app, name="alarm")
+watching.service_app.command("findings")(upkeep.findings)
 app.add_typer(watching.service_app, name="service")
+app.add_typer(upkeep.app, name="repair")
 app.add_typer(pipes.app, name="pipe")
 app.command("sql")(sql.sql)
 app.command("demo")(demo.demo)

@@ -29,15 +29,20 @@ from sparrowmq.coordinator.members import Port
 from sparrowmq.coordinator.services import (
     board,
     brokers,
+    capacity,
     cleanup,
+    consistency,
+    governance,
     handlers,
     lag,
     plans,
     rebalance,
+    retention,
     unassigned,
 )
 from sparrowmq.coordinator.services.frame import Service, ServiceRunner
 from sparrowmq.coordinator.services.notices import Notices
+from sparrowmq.coordinator.survey import Survey, SurveyView
 from sparrowmq.coordinator.users import passwords, people
 from sparrowmq.coordinator.users.people import Change
 from sparrowmq.core.clock import Clock, SystemClock
@@ -69,7 +74,9 @@ class _Server(uvicorn.Server):
 
 
 class Coordinator:
-    """A coordinator. `cluster` is what its services look at; by default the cluster of `namesrvAddr`."""
+    """A coordinator. `cluster` and `survey` are what its services look at; by default what `namesrvAddr`
+    names.
+    """
 
     def __init__(
         self,
@@ -77,6 +84,7 @@ class Coordinator:
         *,
         clock: Clock | None = None,
         cluster: ClusterView | None = None,
+        survey: SurveyView | None = None,
     ) -> None:
         """Raises `SettingsError` for an address or lease times that cannot be."""
         self.settings = settings
@@ -86,6 +94,7 @@ class Coordinator:
         self._channels, self._smtp = _channels(settings)
         self._cluster = cluster or Cluster(settings.namesrv_addr)
         self._port = _members_port(settings)
+        self._survey = survey or Survey(settings.namesrv_addr, self._clock)
         self._database: Database | None = None
         self._notices: Notices | None = None
         self._runners: list[ServiceRunner] = []
@@ -131,6 +140,7 @@ class Coordinator:
         if self._notices is not None:
             self._notices.close()
         await self._cluster.close()
+        await self._survey.close()
         database, self._database = self._database, None
         if database is not None:
             await asyncio.to_thread(database.close)
@@ -139,13 +149,17 @@ class Coordinator:
 
     def _services(self) -> Sequence[Service]:
         self._notices = Notices(senders(self._smtp))
-        services = (
+        services: tuple[Service, ...] = (
             rebalance.Rebalance(self._cluster, self._port, self._clock),
             lag.LagAlarm(self._cluster, self._channels, self._clock),
             unassigned.QueueAlarm(self._cluster, self._channels),
             handlers.HandlerAlarm(self._cluster, self._channels, self._clock),
             plans.PlanCheck(self._cluster, self._channels),
             brokers.BrokerCheck(self._cluster, self._channels),
+            capacity.Capacity(self._survey, self._channels),
+            retention.Retention(self._survey, self._channels),
+            consistency.Consistency(self._survey, self._channels),
+            governance.Governance(self._survey, self._channels),
             self._notices,
         )
         names = (*(service.kind.name for service in services), cleanup.KIND.name)
@@ -188,6 +202,7 @@ class Coordinator:
             owner=self.owner,
             times=self.times,
             clock=self._clock,
+            survey=self._survey,
             wake=wake,
         )
         config = uvicorn.Config(

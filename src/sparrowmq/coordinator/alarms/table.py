@@ -51,12 +51,15 @@ class AlarmRow:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check of a rule found. Alarms of `unknown` groups stay as they are: nobody could look."""
+    """What one check of a rule found. Alarms of `unknown` groups stay as they are: nobody could look; those
+    of all when it is `partial`.
+    """
 
     rule: str
     policy: Policy
     conditions: tuple[Condition, ...]
     unknown: Collection[str] = ()
+    partial: bool = False
 
 
 def observe(connection: Connection, check: Check, actor: Actor, channels: Channels) -> dict[str, int]:
@@ -72,7 +75,7 @@ def observe(connection: Connection, check: Check, actor: Actor, channels: Channe
         counts["fired"] += kind == State.FIRING
         _tell(connection, row, before, kind, actor, channels)
     for row in known.values():
-        if row.alarm.state is State.RESOLVED or row.group in check.unknown:
+        if row.alarm.state is State.RESOLVED or check.partial or row.group in check.unknown:
             continue
         after, kind = machine.gone(row.alarm, now)
         counts["resolved"] += kind == State.RESOLVED

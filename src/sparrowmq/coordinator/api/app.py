@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sparrowmq.coordinator.api import brokers, knobs, people, watching
+from sparrowmq.coordinator.api import brokers, knobs, people, upkeep, watching
 from sparrowmq.coordinator.api.shared import PREFIX, Answer, Context, Where
 from sparrowmq.coordinator.database.migrate import newest
 from sparrowmq.core.errors import ClientError, DatabaseError, DatabaseValueError, RefusedError
@@ -33,6 +33,7 @@ def make_app(context: Context) -> FastAPI:
     app.include_router(people.router, prefix=PREFIX)
     app.include_router(watching.router, prefix=PREFIX)
     app.include_router(knobs.router, prefix=PREFIX)
+    app.include_router(upkeep.router, prefix=PREFIX)
     app.add_api_route(f"{PREFIX}/health", health, methods=["GET"], tags=["health"])
     app.add_middleware(BodyLimit)
     app.add_exception_handler(RefusedError, _refused)

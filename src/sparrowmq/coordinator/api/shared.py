@@ -18,6 +18,7 @@ from sparrowmq.coordinator.audit import REASON_CHARS_MAX, Actor
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.services.schedule import Kind
+from sparrowmq.coordinator.survey import SurveyView
 from sparrowmq.coordinator.users import tokens
 from sparrowmq.coordinator.users.people import Person
 from sparrowmq.coordinator.users.roles import Right, need
@@ -42,6 +43,7 @@ class Context:
     owner: Owner
     times: LeaseTimes
     clock: Clock
+    survey: SurveyView
     wake: Callable[[str], None]
     """Tells this process's part of a service that its row has changed; called on any thread."""
     tries: Tries = field(default_factory=Tries)

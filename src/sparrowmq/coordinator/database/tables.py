@@ -376,3 +376,56 @@ secret = Table(
     _name("value", 64, server_default=""),
 )
 """What coordinators keep from everybody: the key of members' proofs."""
+
+log_sample = Table(
+    "log_sample",
+    metadata,
+    _id(),
+    _name("broker"),
+    _time("at"),
+    Column("log_min", BigInteger, nullable=False),
+    Column("log_max", BigInteger, nullable=False),
+    Column("total", BigInteger, nullable=False),
+    Column("free", BigInteger, nullable=False),
+    Index("ix_log_sample_broker", "broker", "at"),
+)
+"""Where a broker's log began and ended, and bytes of its disk; thinned to one an hour after a day."""
+
+finding = Table(
+    "finding",
+    metadata,
+    _id(),
+    _name("service", 64),
+    _name("kind", 64),
+    _name("object_key", 600),
+    _name("group_name", server_default=""),
+    _name("topic", server_default=""),
+    _name("text", 1000),
+    Column("body", long_text(), nullable=False),
+    _time("first_at"),
+    _time("seen_at"),
+    _time("repairing_at"),
+    UniqueConstraint("service", "kind", "object_key", name="uq_finding"),
+)
+"""What a service found at its last look; `body` is JSON: numbers to show, and the repair that is proposed."""
+
+object_use = Table(
+    "object_use",
+    metadata,
+    _name("kind", 16, primary_key=True),
+    _name("object", primary_key=True),
+    _time("first_at"),
+    _time("seen_at"),
+    Column("sent", BigInteger, nullable=False, server_default="0"),
+    Column("consumed", BigInteger, nullable=False, server_default="0"),
+    _time("sent_at"),
+    _time("used_at"),
+    _time("day_at"),
+    Column("day_sent", BigInteger, nullable=False, server_default="0"),
+    Column("day_rate", BigInteger, nullable=False, server_default="-1"),
+    Column("owned", Boolean(create_constraint=False), nullable=False, server_default=false()),
+)
+"""Since when a topic or group is known, when it was last sent to and used, and whether it ever had an owner.
+
+`day_sent` was sent by `day_at`, about a day ago, and `day_rate` on the day before (-1: nobody knows).
+"""

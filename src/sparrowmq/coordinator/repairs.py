@@ -1,0 +1,267 @@
+"""Repairs of what the consistency check found: named actions that people run, each with its audit entries.
+
+A repair is for the state it was proposed for: it looks again first, and refuses when that changed. What it
+does to a broker cannot be in the database's transaction, so there is an entry before it begins and one with
+what came of it. What it does to the database is one transaction with its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from sparrowmq.coordinator import findings
+from sparrowmq.coordinator.audit import Actor, record
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.findings import Repair, Row
+from sparrowmq.coordinator.services import limits
+from sparrowmq.coordinator.survey import SurveyView
+from sparrowmq.coordinator.upkeep.consistency import plain
+from sparrowmq.coordinator.upkeep.landscape import BrokerTables, Landscape
+from sparrowmq.coordinator.users import people
+from sparrowmq.coordinator.users.roles import Right
+from sparrowmq.core.errors import RefusedError, SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from sparrowmq.protocol.bodies.base import convert
+
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One kind of repair: what it does in words, whose right it needs, how to see the state and change it."""
+
+    text: Callable[[Arguments], str]
+    right: Right
+    state: Callable[[Landscape, Arguments], Mapping[str, Any]] | None = None
+    act: Callable[[SurveyView, Arguments], Awaitable[None]] | None = None
+    store: Callable[[Connection, Arguments, Actor], None] | None = None
+
+
+def needs(row: Row) -> tuple[Right, list[tuple[str, str]]]:
+    """The right that a finding's repair needs, and of which objects. Raises `RefusedError` (409) without
+    one.
+    """
+    action = _action(row)[0]
+    finding = row.finding
+    things = [("group", finding.group)] if finding.group else []
+    # Offsets are the group's affair; what a topic has on brokers is that of the topic's owners.
+    things += [("topic", finding.topic)] if finding.topic and not finding.group else []
+    return action.right, things
+
+
+def words(repair: Repair) -> str:
+    """What a repair would do."""
+    return ACTIONS[repair.action].text(repair.arguments)
+
+
+async def run(database: Database, survey: SurveyView, number: int, actor: Actor) -> dict[str, Any]:
+    """Do what is proposed for a finding; gives what was before and after.
+
+    Raises `RefusedError`: 404 for a finding that is gone, 409 when its state changed or somebody else
+    repairs it, 502 with the broker's words when it refused.
+    """
+    row = await database.run(lambda: _read(database, number))
+    action, repair = _action(row)
+    if action.store is not None:
+        store = action.store
+        await database.run(lambda: _stored(database, number, store, repair.arguments, actor))
+        return {"before": dict(repair.arguments), "after": None}
+    assert action.state is not None and action.act is not None
+    before = action.state(await survey.landscape(ends=False), repair.arguments)
+    if dict(before) != dict(repair.before):
+        raise RefusedError(
+            f"finding {number} is not as it was found any more: it was {dict(repair.before)}, it is "
+            f"{dict(before)}; run the consistency check again",
+            status=409,
+        )
+    await database.run(lambda: _begun(database, row, repair, actor))
+    after: Mapping[str, Any] | None = None
+    try:
+        await action.act(survey, repair.arguments)
+        after = action.state(await survey.landscape(ends=False), repair.arguments)
+    except SparrowError as error:
+        why = str(error)
+        await database.run(lambda: _ended(database, row, actor, {"error": why}, done=False))
+        raise RefusedError(f"finding {number} was not repaired: {why}", status=502) from error
+    done = dict(after) != dict(before)
+    await database.run(lambda: _ended(database, row, actor, dict(after), done=done))
+    if not done:
+        text = f"finding {number} is as it was after its repair; the broker does not do that, or undid it"
+        raise RefusedError(text, status=502)
+    return {"before": dict(before), "after": dict(after)}
+
+
+def _action(row: Row) -> tuple[Action, Repair]:
+    repair = row.finding.repair
+    if repair is None or repair.action not in ACTIONS:
+        raise RefusedError(f"finding {row.id} has no repair: {row.finding.text}", status=409)
+    return ACTIONS[repair.action], repair
+
+
+def _read(database: Database, number: int) -> Row:
+    with database.read() as connection:
+        return findings.one(connection, number)
+
+
+def _object(row: Row) -> tuple[str, str]:
+    finding = row.finding
+    return ("group", finding.group) if finding.group else ("topic", finding.topic)
+
+
+def _begun(database: Database, row: Row, repair: Repair, actor: Actor) -> None:
+    with database.write() as connection:
+        findings.begin_repair(connection, row.id)
+        plan = {"action": repair.action, "finding": row.id, **repair.arguments}
+        record(connection, actor, "repair.begin", _object(row), before=repair.before, after=plan)
+
+
+def _ended(database: Database, row: Row, actor: Actor, after: Mapping[str, Any], *, done: bool) -> None:
+    repair = row.finding.repair
+    assert repair is not None
+    with database.write() as connection:
+        findings.end_repair(connection, row.id, done=done)
+        name = "repair.done" if done else "repair.failed"
+        record(connection, actor, name, _object(row), before=repair.before, after=after)
+
+
+def _stored(
+    database: Database,
+    number: int,
+    store: Callable[[Connection, Arguments, Actor], None],
+    arguments: Arguments,
+    actor: Actor,
+) -> None:
+    with database.write() as connection:
+        findings.begin_repair(connection, number)
+        store(connection, arguments, actor)
+        findings.end_repair(connection, number, done=True)
+
+
+# What each action does
+
+
+def _tables(land: Landscape, arguments: Arguments) -> BrokerTables:
+    name = arguments["broker"]
+    for broker in land.brokers:
+        if broker.name == name:
+            return broker
+    raise RefusedError(f"{name} could not be looked at: {land.failed.get(name, 'it is gone')}", status=409)
+
+
+def _topic_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
+    config = _tables(land, arguments).topics.get(arguments["topic"])
+    return {"config": None if config is None else plain(config)}
+
+
+async def _set_topic(survey: SurveyView, arguments: Arguments) -> None:
+    await survey.put_topic(arguments["broker"], convert(arguments["config"], TopicConfig))
+
+
+def _group_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
+    config = _tables(land, arguments).groups.get(arguments["group"])
+    return {"config": None if config is None else plain(config)}
+
+
+async def _set_group(survey: SurveyView, arguments: Arguments) -> None:
+    await survey.put_group(arguments["broker"], convert(arguments["config"], SubscriptionGroupConfig))
+
+
+def _listed_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
+    topic = arguments["topic"]
+    for broker in land.brokers:
+        if topic in broker.topics:
+            raise RefusedError(f"{broker.name} has the topic {topic} now", status=409)
+    return {"listed": sorted(address for address, topics in land.listed.items() if topic in topics)}
+
+
+async def _unlist_topic(survey: SurveyView, arguments: Arguments) -> None:
+    await survey.unlist_topic(arguments["topic"])
+
+
+def _offsets_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
+    tables, topic = _tables(land, arguments), arguments["topic"]
+    if topic in tables.topics:
+        raise RefusedError(f"{tables.name} has the topic {topic} again", status=409)
+    found: dict[str, dict[str, int]] = {}
+    for group, offsets in tables.offsets.items():
+        of_topic = {str(one.queue_id): offset for one, offset in offsets.items() if one.topic == topic}
+        if of_topic:
+            found[group] = of_topic
+    return {"offsets": found}
+
+
+async def _clear_topic(survey: SurveyView, arguments: Arguments) -> None:
+    await survey.clear_topic(arguments["broker"], arguments["topic"])
+
+
+def _queue(arguments: Arguments) -> MessageQueue:
+    return MessageQueue(arguments["topic"], arguments["broker"], arguments["queue_id"])
+
+
+def _offset_state(land: Landscape, arguments: Arguments) -> Mapping[str, Any]:
+    offsets = _tables(land, arguments).offsets.get(arguments["group"], {})
+    return {"offset": offsets.get(_queue(arguments))}
+
+
+async def _set_offset(survey: SurveyView, arguments: Arguments) -> None:
+    await survey.set_offset(arguments["group"], _queue(arguments), arguments["offset"])
+
+
+def _drop_role(connection: Connection, arguments: Arguments, actor: Actor) -> None:
+    people.grant(connection, arguments["person"], (arguments["kind"], arguments["object"]), None, actor)
+
+
+def _drop_limit(connection: Connection, arguments: Arguments, actor: Actor) -> None:
+    limits.remove(connection, arguments["group"], arguments["topic"], actor)
+
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    "set-topic": Action(
+        lambda a: f"give {a['broker']} the topic {a['topic']} as {a['config']}",
+        Right.EDIT,
+        _topic_state,
+        _set_topic,
+    ),
+    "set-group": Action(
+        lambda a: f"give {a['broker']} the group {a['group']} as {a['config']}",
+        Right.EDIT,
+        _group_state,
+        _set_group,
+    ),
+    "unlist-topic": Action(
+        lambda a: f"have the name servers forget the topic {a['topic']}",
+        Right.OPERATE,
+        _listed_state,
+        _unlist_topic,
+    ),
+    "clear-topic": Action(
+        lambda a: f"have {a['broker']} forget all offsets of the topic {a['topic']}",
+        Right.OPERATE,
+        _offsets_state,
+        _clear_topic,
+    ),
+    "set-offset": Action(
+        lambda a: (
+            f"commit {a['offset']} for {a['group']} on queue {a['queue_id']} of {a['topic']} on {a['broker']}"
+        ),
+        Right.EDIT,
+        _offset_state,
+        _set_offset,
+    ),
+    "drop-role": Action(
+        lambda a: f"take the role for the {a['kind']} {a['object']} from {a['person']}",
+        Right.ADMINISTER,
+        store=_drop_role,
+    ),
+    "drop-limit": Action(
+        lambda a: f"take the limit of the group {a['group']} on {a['topic']} away",
+        Right.EDIT,
+        store=_drop_limit,
+    ),
+}
+"""Every repair there is, by the name that findings have."""

@@ -1,0 +1,76 @@
+"""The consistency check: what disagrees between brokers, name servers and the database, with repairs to
+choose from. It repairs nothing by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from sparrowmq.coordinator import findings
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import Policy
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.database.tables import lag_limit, object_role
+from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.survey import SurveyView
+from sparrowmq.coordinator.upkeep import consistency
+from sparrowmq.core.errors import CoordinatorError
+
+RULE: Final = "inconsistent"
+KIND: Final = Kind(
+    "consistency",
+    "What disagrees between brokers, name servers and the database",
+    600_000,
+    60_000,
+    300.0,
+    (
+        Option("checks", 2, 1, 100, "checks running that must see it before it fires"),
+        Option("reminder_seconds", 0, 0, 604_800, "how often a firing alarm is told again; 0: once"),
+    ),
+)
+Rows = set[tuple[str, str, str]]
+
+
+class Consistency:
+    """Looks at all tables and brings findings and alarms up to date."""
+
+    def __init__(self, survey: SurveyView, channels: Channels) -> None:
+        self._survey = survey
+        self._channels = channels
+
+    @property
+    def kind(self) -> Kind:
+        """Name, defaults and bounds."""
+        return KIND
+
+    async def step(self, work: Work) -> Report:
+        """One look. Raises `CoordinatorError` when no broker could be looked at."""
+        land = await self._survey.landscape()
+        if land.failed and not land.brokers:
+            raise CoordinatorError(f"no broker could be looked at: {next(iter(land.failed.values()))}")
+        roles, limits = await work.read(_database)
+        found = consistency.look(land, roles, limits)
+        policy = Policy(work.options["checks"], 0, work.options["reminder_seconds"] * 1000)
+        told = found[: findings.FINDINGS_MAX]
+        conditions = (Condition(f"{one.kind} {one.key}", one.text, one.group, one.topic) for one in told)
+
+        blind = bool(land.failed)
+        check = Check(RULE, policy, tuple(conditions), partial=blind)
+
+        def keep(connection: Connection) -> dict[str, int]:
+            counts = findings.replace(connection, KIND.name, found, partial=blind)
+            seen = table.observe(connection, check, work.actor, self._channels)
+            return counts | {"fired": seen["fired"], "resolved": seen["resolved"]}
+
+        counts = {"brokers": len(land.brokers), "failed": len(land.failed)} | await work.write(keep)
+        return Report(counts, next(iter(land.failed.values()), ""))
+
+
+def _database(connection: Connection) -> tuple[Rows, set[tuple[str, str]]]:
+    roles = connection.execute(select(object_role.c.kind, object_role.c.object, object_role.c.person))
+    limits = connection.execute(select(lag_limit.c.group_name, lag_limit.c.topic))
+    return {(one[0], one[1], one[2]) for one in roles}, {(one[0], one[1]) for one in limits}

@@ -1,0 +1,167 @@
+"""The retention watch: whether brokers cleaned what they should have, whether they do it in quiet hours, and
+which groups are about to lose messages that they have not read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection
+
+from sparrowmq.coordinator import findings, history
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import Policy
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.findings import Finding
+from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.survey import SurveyView
+from sparrowmq.coordinator.upkeep.cleaning import Cut, next_cut, overdue, quiet_faults
+from sparrowmq.coordinator.upkeep.landscape import Loss
+from sparrowmq.coordinator.upkeep.logs import HOUR_MS, Sample, Sight, complete, local_hour
+from sparrowmq.core.errors import CoordinatorError
+
+LOSS: Final = "retention-loss"
+OVERDUE: Final = "retention-overdue"
+QUIET: Final = "retention-quiet"
+KIND: Final = Kind(
+    "retention",
+    "What brokers cleaned, and who is about to lose unread messages",
+    600_000,
+    60_000,
+    120.0,
+    (
+        Option("ahead_hours", 24, 1, 24, "how long before a cleaning unread messages fire the alarm"),
+        Option("quiet_from", 0, 0, 23, "hour in which the quiet hours begin, in which brokers do not clean"),
+        Option("quiet_to", 0, 0, 23, "hour in which they end; the same hour: there are none"),
+        Option("checks", 1, 1, 100, "checks running that must see it before it fires"),
+        Option("reminder_seconds", 14_400, 0, 604_800, "how often a firing alarm is told again; 0: once"),
+    ),
+)
+HourOf = Callable[[int], int]
+
+
+def cuts(
+    sight: Sight,
+    kept: Mapping[str, Sequence[Sample]],
+    ahead_hours: int,
+    hour_of: HourOf = local_hour,
+) -> dict[str, Cut]:
+    """What masters clean next and soon, by name; slaves have what their masters have. Pure."""
+    masters = (log for log in sight.logs if "#" not in log.name)
+    found = {
+        log.name: (log, next_cut(log, complete(log, kept.get(log.name, ())), hour_of)) for log in masters
+    }
+    return {
+        name: cut
+        for name, (log, cut) in found.items()
+        if cut is not None and cut.at <= log.now.at + ahead_hours * HOUR_MS
+    }
+
+
+def overdue_conditions(
+    sight: Sight, kept: Mapping[str, Sequence[Sample]], hour_of: HourOf = local_hour
+) -> list[Condition]:
+    """The brokers that have not cleaned what they should have. Pure."""
+    conditions = []
+    for log in sight.logs:
+        late = overdue(log, complete(log, kept.get(log.name, ())), hour_of)
+        if late is not None:
+            rules = log.rules
+            hours = ";".join(f"{hour:02d}" for hour in sorted(rules.delete_hours))
+            conditions.append(
+                Condition(
+                    log.name,
+                    f"{log.name} keeps {late.bytes} bytes of log that expired "
+                    f"{(log.now.at - late.expired_at) // HOUR_MS} hours ago and should be gone "
+                    f"(fileReservedTime={rules.reserved_hours}, deleteWhen={hours}); look at its disk and "
+                    "its log",
+                )
+            )
+    return conditions
+
+
+def quiet_conditions(
+    sight: Sight,
+    kept: Mapping[str, Sequence[Sample]],
+    quiet: tuple[int, int],
+    hour_of: HourOf = local_hour,
+) -> list[Condition]:
+    """The brokers that clean in quiet hours, or are set to. Pure."""
+    conditions = []
+    for log in sight.logs:
+        faults = quiet_faults(log, complete(log, kept.get(log.name, ())), quiet, hour_of)
+        if faults:
+            conditions.append(Condition(log.name, f"{log.name}: {'; '.join(faults)}"))
+    return conditions
+
+
+def losses(found: Sequence[Loss], cut_of: Mapping[str, Cut], now: int) -> list[Finding]:
+    """Who is about to lose what, by group and topic, with the first cleaning that takes some. Pure."""
+    by_pair: defaultdict[tuple[str, str], list[Loss]] = defaultdict(list)
+    for loss in found:
+        if loss.broker in cut_of:
+            by_pair[loss.group, loss.topic].append(loss)
+    findings_ = []
+    for (group, topic), parts in sorted(by_pair.items()):
+        count = sum(part.messages for part in parts)
+        at = min(cut_of[part.broker].at for part in parts)
+        brokers = sorted(part.broker for part in parts)
+        hours = max(0, at - now) // HOUR_MS
+        when = f"in {hours} hours" if hours else "within the hour"
+        text = (
+            f"the group {group} is about to lose {count} unread messages of the topic {topic} {when}, when "
+            f"{', '.join(brokers)} cleans"
+        )
+        numbers = {"messages": count, "at_ms": at, "brokers": brokers}
+        findings_.append(Finding(LOSS, f"{group} {topic}", text, group, topic, numbers))
+    return findings_
+
+
+class Retention:
+    """Looks at all brokers' logs and groups, and brings the alarms up to date."""
+
+    def __init__(self, survey: SurveyView, channels: Channels) -> None:
+        self._survey = survey
+        self._channels = channels
+
+    @property
+    def kind(self) -> Kind:
+        """Name, defaults and bounds."""
+        return KIND
+
+    async def step(self, work: Work) -> Report:
+        """One look. Raises `CoordinatorError` when no broker could be looked at."""
+        sight = await self._survey.disks()
+        if sight.failed and not sight.logs:
+            raise CoordinatorError(f"no broker could be looked at: {next(iter(sight.failed.values()))}")
+        options, kept = work.options, await work.read(history.read)
+        cut_of = cuts(sight, kept, options["ahead_hours"])
+        lost, unread = await self._survey.losses({name: cut.before_ms for name, cut in cut_of.items()})
+        now = max((log.now.at for log in sight.logs), default=0)
+        found = losses(lost, cut_of, now)
+        policy, blind = Policy(options["checks"], 0, options["reminder_seconds"] * 1000), bool(sight.failed)
+        late = overdue_conditions(sight, kept)
+        quiet = quiet_conditions(sight, kept, (options["quiet_from"], options["quiet_to"]))
+        told = tuple(Condition(one.key, one.text, one.group, one.topic) for one in found)
+        all_ = (
+            Check(LOSS, policy, told, unread, partial=blind),
+            Check(OVERDUE, policy, tuple(late), partial=blind),
+            Check(QUIET, policy, tuple(quiet), partial=blind),
+        )
+
+        def keep(connection: Connection) -> dict[str, int]:
+            findings.replace(connection, KIND.name, found, unknown=unread, partial=blind)
+            counts: dict[str, int] = {}
+            for check in all_:
+                seen = table.observe(connection, check, work.actor, self._channels)
+                counts |= {f"{check.rule} {name}": value for name, value in seen.items()}
+            return counts
+
+        counts = {"brokers": len(sight.logs), "failed": len(sight.failed) + len(unread)}
+        counts["messages"] = sum(loss.messages for loss in lost)
+        why = next(iter((*sight.failed.values(), *unread.values())), "")
+        return Report(counts | await work.write(keep), why)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.coordinator.services.surveyed import MadeUpSurvey
+from tests.coordinator.services.watched import step
+from tests.coordinator.upkeep.lands import broker, group, land, topic
+
+from sparrowmq.coordinator import findings
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import State
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.services import limits
+from sparrowmq.coordinator.services.consistency import RULE, Consistency
+from sparrowmq.coordinator.services.limits import Limit
+from sparrowmq.coordinator.users import people
+from sparrowmq.coordinator.users.people import Change
+from sparrowmq.core.errors import CoordinatorError
+
+GOOD = land(broker("a", [topic("T")], [group("g")]), broker("b", [topic("T")], [group("g")]))
+BAD = land(broker("a", [topic("T")], [group("g")]), broker("b", [topic("T", 2)], [group("g")]))
+
+
+def kinds(database: Database) -> list[str]:
+    with database.read() as connection:
+        return [row.finding.kind for row in findings.search(connection, repairs=True)]
+
+
+def firing(database: Database) -> list[tuple[str, str]]:
+    with database.read() as connection:
+        return [(row.key, row.topic) for row in table.search(connection, [State.FIRING], rule=RULE)]
+
+
+def test_a_finding_is_shown_at_once_and_fires_at_the_second_look(database: Database) -> None:
+    survey = MadeUpSurvey()
+    service = Consistency(survey, Channels())
+    survey.land = GOOD
+    assert step(database, service).counts == {
+        "brokers": 2, "failed": 0, "seen": 0, "new": 0, "gone": 0, "fired": 0, "resolved": 0,
+    }  # fmt: skip
+    survey.land = BAD
+    assert step(database, service).counts["new"] == 1
+    assert (kinds(database), firing(database)) == (["topic-differs"], [])
+    step(database, service)
+    assert firing(database) == [("topic-differs T b", "T")]
+    survey.land = GOOD
+    assert step(database, service).counts["resolved"] == 1
+    assert (kinds(database), firing(database)) == ([], [])
+
+
+def test_while_a_broker_fails_nothing_is_called_mended(database: Database) -> None:
+    survey = MadeUpSurvey()
+    service = Consistency(survey, Channels())
+    survey.land = BAD
+    step(database, service, checks=1)
+    survey.land = replace(BAD, brokers=BAD.brokers[:1], failed={"b": "it is ill"})
+    report = step(database, service, checks=1)
+    assert (report.message, report.counts["failed"]) == ("it is ill", 1)
+    assert (kinds(database), firing(database)) == (["topic-differs"], [("topic-differs T b", "T")])
+    survey.land = land(failed={"a": "it is ill"})
+    with pytest.raises(CoordinatorError, match="no broker could be looked at: it is ill"):
+        step(database, service)
+
+
+def test_the_database_is_compared_too(database: Database) -> None:
+    survey = MadeUpSurvey()
+    survey.land = GOOD
+    with database.write() as connection:
+        people.add(connection, "bob", "x", Change(), Actor("ann"))
+        for name in ("T", "gone"):
+            people.grant(connection, "bob", ("topic", name), "owner", Actor("ann"))
+        limits.put(connection, "left", "*", Limit(1, 1), Actor("ann"))
+    step(database, Consistency(survey, Channels()))
+    assert kinds(database) == ["role-of-nothing", "limit-of-nothing"]
