@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparrowmq import aio
-from sparrowmq.client.admin_types import MemberStatus
+from sparrowmq.aio import MemberStatus
 from sparrowmq.core.errors import NoRouteError, SparrowError
 from sparrowmq.protocol.managed import QueueGrant
 

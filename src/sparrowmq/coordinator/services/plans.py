@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from sparrowmq.client.admin_types import MemberStatus
+from sparrowmq.aio import MemberStatus
 from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
