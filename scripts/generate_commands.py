@@ -26,7 +26,7 @@ Every command of `sparrow`; with `--help` each says the same itself. Made by `sc
 ends with status 1; a wrong option ends with status 2, Ctrl-C with 130. All but `up`, `nameserver`, `broker`,
 `demo` and `test` work against Apache RocketMQ as well. `login`, `logout`, `token`, `service`, `alarm`,
 `audit` and `coordinator user` ask a coordinator (`--coordinator URL`), whatever brokers it watches; so do
-`broker checks`, `drain`, `undrain`, `remove` and `forget`.
+`broker checks`, `drain`, `undrain`, `remove` and `forget`, and `group roster`.
 
 """
 

@@ -61,6 +61,9 @@ def test_handlers_that_hang_or_fail_are_seen_and_what_came_back_is_counted() -> 
                     return bool(failing((await cluster.told()).groups))
 
                 await until(hanging)
+                presence = await cluster.presence()
+                (connected,) = presence.groups["g"].values()
+                assert [one.language for one in connected] == ["PYTHON"]
                 await until(fails)
 
                 async def dead() -> bool:

@@ -29,6 +29,7 @@ from sparrowmq.cli import (
     messages,
     people,
     pipes,
+    rosters,
     sends,
     servers,
     sql,
@@ -118,6 +119,7 @@ app.add_typer(groups.app, name="group")
 groups.app.command("coordinate")(group_coordinator.coordinate)
 groups.app.command("plan")(group_plans.plan)
 groups.app.command("policy")(group_policies.policy)
+groups.app.command("roster")(rosters.roster)
 groups.app.command("pause")(knobs.pause)
 groups.app.command("resume")(knobs.resume)
 app.add_typer(knobs.app, name="knob")

@@ -430,6 +430,29 @@ class Admin(
             )
         return None
 
+    async def group_members(self, group: str) -> dict[str, list[GroupMemberInfo]]:
+        """Who is connected to each master that knows the group, by the master's address; nobody is an empty
+        list.
+
+        Each member should be at all of them.
+        """
+        check_group(group)
+        masters = await self._group_masters(group)
+        return dict(
+            zip(masters, await asyncio.gather(*(self._at(one, group) for one in masters)), strict=True)
+        )
+
+    async def _at(self, address: str, group: str) -> list[GroupMemberInfo]:
+        header = headers.GetConsumerConnectionListRequest(consumer_group=group)
+        try:
+            body = await self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        except BrokerError as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            return []
+        found = bodies.ConsumerConnection.decode(body).connections
+        return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
+
     async def topic_groups(self, topic: str) -> list[str]:
         """Groups with offsets or members on `topic`, sorted."""
         route = await self.topic_route(topic)

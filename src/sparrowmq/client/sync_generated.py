@@ -951,6 +951,14 @@ class Admin(Facade[_Admin]):
         """Members and subscriptions of the group; None when no member is online."""
         return self._run(self._inner.group_connections, group)
 
+    def group_members(self, group: str) -> dict[str, list[GroupMemberInfo]]:
+        """Who is connected to each master that knows the group, by the master's address; nobody is an empty
+        list.
+
+        Each member should be at all of them.
+        """
+        return self._run(self._inner.group_members, group)
+
     def topic_groups(self, topic: str) -> list[str]:
         """Groups with offsets or members on `topic`, sorted."""
         return self._run(self._inner.topic_groups, topic)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparrowmq import aio
-from sparrowmq.aio import MemberStatus
+from sparrowmq.aio import GroupMemberInfo, MemberStatus
 from sparrowmq.core.errors import NoRouteError, SparrowError
 from sparrowmq.protocol.managed import QueueGrant
 
@@ -40,6 +40,16 @@ class Stored:
     failed: Collection[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Who of each group is connected where, by group and master's address; `failed` says why some groups
+    could not be asked for.
+    """
+
+    groups: Mapping[str, Mapping[str, Sequence[GroupMemberInfo]]] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
 def is_broadcasting(members: Sequence[MemberStatus]) -> bool:
     """Whether each member reads every queue, by what they say. Pure."""
     told = (one.info.properties.get(MODEL_PROPERTY) for one in members if one.info is not None)
@@ -51,6 +61,9 @@ class TellingView(Protocol):
 
     async def told(self) -> Told:
         """What every group's members say of themselves."""
+
+    async def presence(self) -> Presence:
+        """Who of every group is connected to which broker."""
 
     async def stored(self, prefix: str) -> Stored:
         """How many messages were ever stored in topics that begin so, by the rest of the name."""
@@ -82,6 +95,23 @@ class Telling(ABC):
 
         await asyncio.gather(*map(ask, await admin.group_list()))
         return Told(groups, failed)
+
+    async def presence(self) -> Presence:
+        """Asks every master of every group."""
+        admin = await self._asker()
+        groups: dict[str, Mapping[str, Sequence[GroupMemberInfo]]] = {}
+        failed: dict[str, str] = {}
+        places = asyncio.Semaphore(ASKED_AT_ONCE)
+
+        async def ask(group: str) -> None:
+            async with places:
+                try:
+                    groups[group] = await admin.group_members(group)
+                except SparrowError as error:
+                    failed[group] = str(error)
+
+        await asyncio.gather(*map(ask, await admin.group_list()))
+        return Presence(groups, failed)
 
     async def stored(self, prefix: str) -> Stored:
         """Sums the queues' ends."""

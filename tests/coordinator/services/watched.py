@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparrowmq.broker.fence import judge
-from sparrowmq.client.admin_types import MemberStatus
+from sparrowmq.client.admin_types import GroupMemberInfo, MemberStatus
 from sparrowmq.coordinator.cluster import Members, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.fleet import Backlog, Broker
@@ -18,7 +18,7 @@ from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.services import board
 from sparrowmq.coordinator.services.frame import Service, Work
 from sparrowmq.coordinator.services.schedule import Report
-from sparrowmq.coordinator.told import Stored, Told
+from sparrowmq.coordinator.told import Presence, Stored, Told
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import BrokerError, ConnectError, NoRouteError, TransportError
 from sparrowmq.core.message import MessageQueue
@@ -158,6 +158,7 @@ class MadeUpTelling:
         super().__init__()
         self.groups: dict[str, list[MemberStatus]] = {}
         self.groups_failed: dict[str, str] = {}
+        self.connected: dict[str, dict[str, list[GroupMemberInfo]]] = {}
         self.ends: dict[str, int] = {}
         """How much is stored, by topic."""
         self.ends_failed: set[str] = set()
@@ -165,6 +166,9 @@ class MadeUpTelling:
 
     async def told(self) -> Told:
         return Told(dict(self.groups), dict(self.groups_failed))
+
+    async def presence(self) -> Presence:
+        return Presence(dict(self.connected), dict(self.groups_failed))
 
     async def stored(self, prefix: str) -> Stored:
         found = {

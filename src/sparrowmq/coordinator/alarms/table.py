@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from sparrowmq.coordinator.alarms import machine
 from sparrowmq.coordinator.alarms.machine import Alarm, Policy, State
@@ -131,6 +131,15 @@ def search(
     if group:
         where &= alarm_table.c.group_name == group
     return _rows(connection, where)
+
+
+def delete_resolved(connection: Connection, at: int, limit: int) -> int:
+    """Delete up to `limit` alarms that were resolved before `at`; gives how many."""
+    old = (alarm_table.c.state == str(State.RESOLVED)) & (alarm_table.c.changed_at < at)
+    ids = list(connection.execute(select(alarm_table.c.id).where(old).limit(limit)).scalars())
+    if ids:
+        connection.execute(delete(alarm_table).where(alarm_table.c.id.in_(ids)))
+    return len(ids)
 
 
 def _one(connection: Connection, alarm_id: int) -> tuple[AlarmRow, int]:

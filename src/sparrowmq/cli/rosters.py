@@ -1,0 +1,36 @@
+"""`sparrow group roster`: members as a coordinator has seen them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparrowmq.cli.common import AsJson, print_json, print_table
+from sparrowmq.cli.remote import Url, call
+from sparrowmq.cli.times import when
+
+
+def roster(
+    group: Annotated[str, typer.Argument(metavar="[GROUP]", help="Only of this group.")] = "",
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print members that the coordinator saw online, since when and when last; those that are gone too."""
+    found = call(coordinator, "GET", "/roster", query={"group": group})
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    rows = [
+        (
+            one["group"],
+            one["client_id"],
+            one["address"],
+            one["language"],
+            when(one["first_seen"]),
+            when(one["last_seen"]),
+        )
+        for one in found
+    ]
+    print_table(("group", "member", "address", "language", "online since", "last seen"), rows)

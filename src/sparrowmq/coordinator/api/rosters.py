@@ -1,0 +1,20 @@
+"""The route of who was seen online."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fastapi import APIRouter
+
+from sparrowmq.coordinator.api.shared import Answer, Who
+from sparrowmq.coordinator.services import roster
+from sparrowmq.coordinator.users.roles import Right
+
+router = APIRouter(tags=["roster"])
+
+
+@router.get("/roster")
+def list_roster(who: Who, group: str = "") -> list[Answer]:
+    """Members of one group or all that were seen online and are not swept, with the times of it."""
+    who.need(Right.READ)
+    return [asdict(one) for one in who.read(lambda connection: roster.read(connection, group))]

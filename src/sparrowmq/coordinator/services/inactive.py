@@ -1,0 +1,199 @@
+"""The inactive sweep: members that are not heard of any more, groups that lost all of theirs, members that
+only some brokers know, fences of members that are gone, and rows that nobody needs (pmq:4).
+
+Whoever is planned is missed by the rebalance itself, with its plan. This is for all groups, Java's too, by
+what brokers say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from sparrowmq.aio import GroupMemberInfo
+from sparrowmq.coordinator.alarms import table
+from sparrowmq.coordinator.alarms.machine import Policy
+from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.database.tables import managed_member
+from sparrowmq.coordinator.services import roster
+from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.plans import client_of
+from sparrowmq.coordinator.services.roster import Seen
+from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.told import Presence, TellingView
+from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.protocol.managed import QueueGrant
+
+GONE: Final = "members-gone"
+HALF: Final = "half-connected-member"
+FENCED: Final = "stale-fence"
+DAY_MS: Final = 24 * 3_600_000
+BATCH: Final = 500
+KIND: Final = Kind(
+    "inactive-sweep",
+    "Members that are not heard of, groups whose members are gone, stale rows",
+    60_000,
+    1_000,
+    120.0,
+    (
+        Option("silent_seconds", 60, 1, 86_400, "not seen for so long, a member is counted out"),
+        Option("gone_seconds", 300, 0, 86_400, "when a group that lost all members fires; 0: never"),
+        Option("forget_hours", 24, 1, 8760, "after so long a group that lost all members is missed no more"),
+        Option("hold_seconds", 300, 0, 86_400, "how long half a connection or a stale fence may last"),
+        Option("keep_alarm_days", 30, 1, 3650, "days an alarm that was resolved is kept"),
+        Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
+    ),
+)
+
+Connected = Mapping[str, Sequence[GroupMemberInfo]]
+
+
+def lost(members: Sequence[Seen], silent_ms: int, now: int) -> tuple[list[Seen], bool]:
+    """Members that are not heard of any more, and whether these are all. Pure."""
+    gone = [one for one in members if now - one.last_seen >= silent_ms]
+    return gone, bool(gone) and len(gone) == len(members)
+
+
+def missed(group: str, members: Sequence[Seen], now: int) -> Condition:
+    """A group all of whose members are gone. Pure."""
+    last = max(members, key=lambda one: (one.last_seen, one.client_id))
+    count = f"all {len(members)} members" if len(members) > 1 else "the only member"
+    text = (
+        f"{count} of group {group} are gone; the last was {last.client_id} at {last.address}, "
+        f"{(now - last.last_seen) // 1000} s ago"
+    )
+    return Condition(group, text if len(members) > 1 else text.replace(" are gone", " is gone"), group)
+
+
+def half(group: str, connected: Connected) -> list[Condition]:
+    """Members that only some of the group's brokers know: others do not count them when queues are divided.
+    Pure.
+    """
+    where: dict[str, set[str]] = {}
+    for address, members in connected.items():
+        for member in members:
+            where.setdefault(member.client_id, set()).add(address)
+    found = []
+    for client_id, addresses in sorted(where.items()):
+        absent = sorted(connected.keys() - addresses)
+        if absent:
+            text = (
+                f"the member {client_id} of group {group} is connected to "
+                f"{', '.join(sorted(addresses)[:5])}, but not to {', '.join(absent[:5])}"
+            )
+            found.append(Condition(f"{group} {client_id}", text, group))
+    return found
+
+
+def stale(
+    group: str, grants: Sequence[QueueGrant], online: Collection[str], planned: Collection[str]
+) -> list[Condition]:
+    """The group when its queues are granted to members that nobody hears or plans any more. Pure."""
+    owners: dict[str, int] = {}
+    for grant in grants:
+        owner = grant.owner
+        if grant.fenced and owner and owner not in planned and client_of(owner, fenced=True) not in online:
+            owners[owner] = owners.get(owner, 0) + 1
+    if not owners:
+        return []
+    named = ", ".join(f"{owner} ({count})" for owner, count in sorted(owners.items())[:5])
+    text = (
+        f"queues of group {group} are fenced for members that are gone: {named}; a managed member takes them "
+        f"over, others can read them after: sparrow group policy {group} --delete"
+    )
+    return [Condition(group, text, group)]
+
+
+class InactiveSweep:
+    """Looks who is connected where, and counts out who is not."""
+
+    def __init__(self, cluster: TellingView, channels: Channels) -> None:
+        self._cluster = cluster
+        self._channels = channels
+
+    @property
+    def kind(self) -> Kind:
+        """Name, defaults and bounds."""
+        return KIND
+
+    async def step(self, work: Work) -> Report:
+        """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
+        presence = await self._cluster.presence()
+        if presence.failed and not presence.groups:
+            raise CoordinatorError(f"no group could be looked at: {next(iter(presence.failed.values()))}")
+        grants = await self._cluster.grants()
+        counts = await work.write(lambda connection: self._write(connection, work, presence, grants))
+        counts["alarms deleted"] = await self._delete_old(work)
+        return Report(counts, next(iter(presence.failed.values()), ""))
+
+    async def _delete_old(self, work: Work) -> int:
+        before = await work.read(roster.time) - work.options["keep_alarm_days"] * DAY_MS
+        total = 0
+        while True:
+            count = await work.write(lambda connection: table.delete_resolved(connection, before, BATCH))
+            total += count
+            if count < BATCH:
+                return total
+
+    def _write(
+        self,
+        connection: Connection,
+        work: Work,
+        presence: Presence,
+        grants: Mapping[str, Sequence[QueueGrant]],
+    ) -> dict[str, int]:
+        now, options = roster.time(connection), work.options
+        everybody = {
+            group: list({one.client_id: one for members in found.values() for one in members}.values())
+            for group, found in presence.groups.items()
+        }
+        seen = roster.note(connection, everybody, now)
+        counts, alone = self._sweep(connection, work, presence, seen, now)
+        planned = set(connection.execute(select(managed_member.c.member)).scalars())
+        halves = [one for group, found in presence.groups.items() for one in half(group, found)]
+        stales = []
+        for group, of_group in grants.items():
+            online = {one.client_id for one in everybody.get(group, ())}
+            stales += stale(group, of_group, online, planned)
+        reminder = options["reminder_seconds"] * 1000
+        hold = Policy(1, options["hold_seconds"] * 1000, reminder)
+        for rule, policy, conditions in (
+            (GONE, Policy(1, 0, reminder), alone),
+            (HALF, hold, halves),
+            (FENCED, hold, stales),
+        ):
+            check = Check(rule, policy, tuple(conditions), presence.failed.keys())
+            found = table.observe(connection, check, work.actor, self._channels)
+            counts |= {f"{rule} {name}": count for name, count in found.items()}
+        return counts | {"groups": len(presence.groups), "failed": len(presence.failed)}
+
+    def _sweep(
+        self,
+        connection: Connection,
+        work: Work,
+        presence: Presence,
+        seen: Mapping[str, Sequence[Seen]],
+        now: int,
+    ) -> tuple[dict[str, int], list[Condition]]:
+        """Count out who is gone; of a group that lost everybody the rows stay until it is missed no more."""
+        options, alone = work.options, []
+        counts = {"online": 0, "gone": 0}
+        forget_ms, gone_ms = options["forget_hours"] * 3_600_000, options["gone_seconds"] * 1000
+        for group, members in sorted(seen.items()):
+            if group in presence.failed:
+                continue
+            gone, everybody = lost(members, options["silent_seconds"] * 1000, now)
+            counts["online"] += len(members) - len(gone)
+            silent_ms = now - max(one.last_seen for one in members)
+            there = group in presence.groups  # a group that was deleted is missed by nobody
+            if everybody and there and gone_ms and silent_ms < max(forget_ms, gone_ms):
+                if silent_ms >= gone_ms:
+                    alone.append(missed(group, members, now))
+                continue
+            if gone:
+                roster.sweep(connection, group, gone, work.actor)
+                counts["gone"] += len(gone)
+        return counts, alone

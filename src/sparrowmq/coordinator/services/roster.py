@@ -1,0 +1,110 @@
+"""Who of every group was seen online, since when and when last. Rows go when their member is gone, those of a
+group with one audit entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from sparrowmq.aio import GroupMemberInfo
+from sparrowmq.coordinator.audit import Actor, record
+from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.tables import member_seen
+
+AT_ONCE: Final = 500
+"""Rows that one statement names at most."""
+NAMED: Final = 20
+"""Members that an audit entry names."""
+PAGE_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A member of a group; times by the database's clock."""
+
+    group: str
+    client_id: str
+    address: str
+    language: str
+    version: int
+    first_seen: int
+    last_seen: int
+
+
+def read(connection: Connection, group: str = "") -> list[Seen]:
+    """Members that were seen and not swept, of one group or all, at most `PAGE_MAX`."""
+    query = select(member_seen).order_by(member_seen.c.group_name, member_seen.c.client_id)
+    if group:
+        query = query.where(member_seen.c.group_name == group)
+    return [Seen(*row) for row in connection.execute(query.limit(PAGE_MAX))]
+
+
+def note(
+    connection: Connection, online: Mapping[str, Iterable[GroupMemberInfo]], now: int
+) -> dict[str, list[Seen]]:
+    """Note who is online of each group; gives everybody who was ever seen of all groups and not swept."""
+    rows: dict[str, dict[str, Seen]] = {}
+    for row in connection.execute(select(member_seen)):
+        seen = Seen(*row)
+        rows.setdefault(seen.group, {})[seen.client_id] = seen
+    for group, members in online.items():
+        known = rows.setdefault(group, {})
+        same: list[str] = []
+        for member in members:
+            before = known.get(member.client_id)
+            seen = Seen(
+                group, member.client_id, member.address[:200], member.language[:32], member.version, now, now
+            )
+            if before is not None:
+                seen = replace(seen, first_seen=before.first_seen)
+            if before is not None and replace(before, last_seen=now) == seen:
+                same.append(member.client_id)
+            else:
+                _put(connection, seen, there=before is not None)
+            known[member.client_id] = seen
+        for start in range(0, len(same), AT_ONCE):
+            mine = member_seen.c.client_id.in_(same[start : start + AT_ONCE])
+            connection.execute(
+                update(member_seen).where(member_seen.c.group_name == group, mine).values(last_seen=now)
+            )
+    return {group: list(known.values()) for group, known in rows.items() if known}
+
+
+def sweep(connection: Connection, group: str, gone: Collection[Seen], actor: Actor) -> None:
+    """Count members of a group out, with one audit entry."""
+    ids = sorted(one.client_id for one in gone)
+    for start in range(0, len(ids), AT_ONCE):
+        mine = member_seen.c.client_id.in_(ids[start : start + AT_ONCE])
+        connection.execute(delete(member_seen).where(member_seen.c.group_name == group, mine))
+    last = max(one.last_seen for one in gone)
+    named = [
+        f"{one.client_id} at {one.address}" for one in sorted(gone, key=lambda one: one.client_id)[:NAMED]
+    ]
+    was = {"members": len(ids), "named": named, "last_seen": last}
+    record(connection, actor, "members.gone", ("group", group), before=was)
+
+
+def time(connection: Connection) -> int:
+    """The database's time."""
+    return int(connection.execute(select(now_ms())).scalar_one())
+
+
+def _put(connection: Connection, seen: Seen, *, there: bool) -> None:
+    values = {
+        "address": seen.address,
+        "language": seen.language,
+        "version": seen.version,
+        "first_seen": seen.first_seen,
+        "last_seen": seen.last_seen,
+    }
+    mine = (member_seen.c.group_name == seen.group) & (member_seen.c.client_id == seen.client_id)
+    if there:
+        connection.execute(update(member_seen).where(mine).values(**values))
+    else:
+        connection.execute(
+            insert(member_seen).values(group_name=seen.group, client_id=seen.client_id, **values)
+        )
