@@ -71,13 +71,15 @@ class Running:
 
 @contextmanager
 def running(**settings: Any) -> Iterator[Running]:
-    """A coordinator on `database_url`, on any free port."""
+    """A coordinator on `database_url`, on any free port; of the cluster at `namesrv_addr`, else a made-up
+    one."""
     cluster, survey, ready = MadeUp(), MadeUpSurvey(), threading.Event()
     found: list[Any] = []
 
     async def main() -> None:
         given = CoordinatorSettings(listen_port=0, **settings)
-        coordinator = Coordinator(given, cluster=cluster, survey=survey)
+        seen = None if "namesrv_addr" in settings else cluster
+        coordinator = Coordinator(given, cluster=seen, survey=survey)
         stop = asyncio.Event()
         try:
             it = Running(coordinator, await coordinator.start(), cluster, survey)

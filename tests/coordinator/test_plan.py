@@ -22,6 +22,7 @@ from sparrowmq.coordinator.plan import (
     explain,
     make_plan,
     observed,
+    renumbered,
 )
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -230,3 +231,20 @@ def test_every_queue_says_why_it_is_where_it_is() -> None:
     assert set(explain(nobody).values()) == {"no member may have queues"}
     assert set(explain(make_plan("g", queues, [], before=nobody)).values()) == {"the group has no members"}
     assert [one.queue for one in nobody.moved] == queues
+
+
+def test_some_queues_can_be_given_a_new_generation_for_the_same_owners() -> None:
+    queues = [MessageQueue("T", "b", number) for number in range(4)]
+    members = [Candidate("one", joined=1), Candidate("two", joined=2)]
+    before = make_plan("g", queues, members)
+    same = make_plan("g", queues, members, before=before)
+    plan = renumbered(same, before, queues[1:3])
+    assert plan.generation == before.generation + 1
+    assert [one.generation - before.generation for one in plan.queues] == [0, 1, 1, 0]
+    assert [one.owner for one in plan.queues] == [one.owner for one in before.queues]
+    assert renumbered(same, before, []) is same
+    moved = make_plan("g", queues, members[:1], before=before)
+    plan = renumbered(moved, before, queues)
+    assert plan.generation == moved.generation
+    assert {one.generation for one in plan.queues} == {moved.generation}, "one number for one plan"
+    assert renumbered(make_plan("g", queues, []), Plan("g"), queues).generation == 1

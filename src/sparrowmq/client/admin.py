@@ -468,13 +468,26 @@ class Admin(
         check_group(group)
         return await self._running().brokers.query_offset(await self._master_of(queue), group, queue)
 
-    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set the next offset the group will read. A member that is online goes on from where it is."""
+    async def commit(
+        self, group: str, queue: MessageQueue, offset: int, *, generation: int | None = None
+    ) -> None:
+        """Set the next offset the group will read. A member that is online goes on from where it is.
+
+        In a managed group `generation` is that of the queue; its broker refuses others, with code 90011.
+        """
         check_group(group)
         check_range("offset", offset, 0, 2**63 - 1)
         await self._running().brokers.update_offset(
-            await self._master_of(queue), group, queue, offset, oneway=False
+            await self._master_of(queue), group, queue, offset, oneway=False, generation=generation
         )
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message that was stored at or after a time, in epoch milliseconds; that of
+        the next message when there is none.
+        """
+        check_range("timestamp_ms", timestamp_ms, 0, 2**63 - 1)
+        address = await self._master_of(queue)
+        return await self._running().brokers.search_offset(address, queue, timestamp_ms)
 
     # Inside
 

@@ -282,7 +282,7 @@ class GroupMember(control.ControlledMember):
             topics.replace_tags(knobs.tags)
         except InvalidExpressionError as error:
             log.warning("group %s keeps the tags it subscribes: %s", self.group, error)
-        self.queues.pull_anew(changed.pulls - changed.tags)
+        self.queues.pull_anew(changed.pulls | changed.tags)
         self._tasks.start(self._begin_anew(changed), "new knobs")
 
     async def _begin_anew(self, changed: Changed) -> None:

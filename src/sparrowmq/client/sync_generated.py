@@ -967,9 +967,18 @@ class Admin(Facade[_Admin]):
         """The group's committed offset in a queue, None when it has none."""
         return self._run(self._inner.committed, group, queue)
 
-    def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set the next offset the group will read. A member that is online goes on from where it is."""
-        self._run(self._inner.commit, group, queue, offset)
+    def commit(self, group: str, queue: MessageQueue, offset: int, *, generation: int | None = None) -> None:
+        """Set the next offset the group will read. A member that is online goes on from where it is.
+
+        In a managed group `generation` is that of the queue; its broker refuses others, with code 90011.
+        """
+        self._run(self._inner.commit, group, queue, offset, generation=generation)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message that was stored at or after a time, in epoch milliseconds; that of
+        the next message when there is none.
+        """
+        return self._run(self._inner.search_offset, queue, timestamp_ms)
 
     def create_user(
         self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None

@@ -32,7 +32,8 @@ from sparrowmq.coordinator.ledger import (
     queue_rows,
     reasons_after,
 )
-from sparrowmq.coordinator.plan import MEMBERS_MAX, Candidate, Plan, Rules, make_plan
+from sparrowmq.coordinator.moves import Moves, Offsets
+from sparrowmq.coordinator.plan import MEMBERS_MAX, Candidate, Plan, Rules, make_plan, renumbered
 from sparrowmq.coordinator.takeover import Start, Terms, begin, members_of
 from sparrowmq.core.errors import (
     BrokerError,
@@ -63,7 +64,7 @@ PLANS_REMEMBERED: Final = 64
 """Of so many of the last plans it is known whether a member has heard of them."""
 
 
-class Cluster(Protocol):
+class Cluster(Offsets, Protocol):
     """What a leader needs of a cluster: the admin client's calls."""
 
     async def topic_route(self, topic: str) -> TopicRoute:
@@ -107,6 +108,8 @@ class GroupLeader:
         """Results of members that brokers refused, because the queue had gone on."""
         self.problem = ""
         """What stands in the way of the plan; empty when nothing does."""
+        self.moves = Moves(group)
+        """Offsets that are to be set."""
         self._cluster = cluster
         self._ledger = ledger
         self._leads = leads
@@ -316,12 +319,14 @@ class GroupLeader:
         queues, rules, members = await self._queues(), self.rules, self._members
         before = self.plan
         plan = make_plan(self.group, queues, members.candidates.values(), rules=rules, before=before)
+        plan = renumbered(plan, before, self.moves.chosen(queues))
         if plan.generation != before.generation:
             await self._keep(plan, plan_row(plan, before, rules != self._planned_rules))
             self.plans += 1
             log.info("group %s: generation %d, %d queues move", self.group, plan.generation, len(plan.moved))
         self.plan, self._planned_rules, self._anew = plan, rules, False
         self._hand.plan(plan, self._monotonic())
+        self.moves.begin(queues, plan.generation)
         if plan.generation != before.generation:
             self._told = [*self._told[1 - PLANS_REMEMBERED :], (self._hand.revision, plan.generation)]
 
@@ -430,6 +435,8 @@ class GroupLeader:
             return
         try:
             await self._cluster.set_group_policy(policy, broker=broker)
+            for fence in wanted:
+                await self.moves.set(self._cluster, fence)
         except BrokerError as error:
             if error.code == ResponseCode.POLICY_OUTDATED:
                 self.deposed = True

@@ -214,12 +214,19 @@ def _cause(plan: Plan, before: Plan, rules_changed: bool) -> str:
     now, then = ({one.client_id for one in one_plan.members} for one_plan in (plan, before))
     had = {one.queue for one in before.queues}
     has = {one.queue for one in plan.queues}
+    again = sum(
+        (known := before.find(one.queue)) is not None
+        and known.owner == one.owner
+        and known.generation != one.generation
+        for one in plan.queues
+    )
     parts = [
         _named("joined", now - then),
         _named("gone", then - now),
         f"{len(has - had)} queues more" if has - had else "",
         f"{len(had - has)} queues fewer" if had - has else "",
         "rules changed" if rules_changed else "",
+        f"{again} queues go on elsewhere" if again else "",
     ]
     return ("; ".join(filter(None, parts)) or "evened out")[:CAUSE_CHARS_MAX]
 

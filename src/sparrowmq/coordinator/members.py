@@ -236,7 +236,10 @@ class MemberServer:
         orders = leader.report(body.member, address, body.report, body.topics, body.late)
         if orders is None:
             return _unknown(body.group, body.member)
-        return _answer(OrdersBody.of(orders).encode())
+        knobs = leader.terms.knobs
+        if knobs is not None and knobs.revision == body.knobs:
+            knobs = None  # it goes by them
+        return _answer(OrdersBody.of(orders, knobs).encode())
 
     def leave(self, connection: Connection, command: Command) -> Command:
         """90213: a member goes; nothing happens when it is not counted in."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -184,6 +184,25 @@ def make_plan(
         _planned(queue, owner, start, generation, known_ids, admitted) for queue, owner in owners.items()
     )
     return Plan(group, generation, tuple(admissions), tuple(planned))
+
+
+def renumbered(plan: Plan, before: Plan, queues: Collection[MessageQueue]) -> Plan:
+    """The plan, with a new generation for some of its queues: their owners stop and begin anew.
+
+    `before` is the plan in force.
+    """
+    chosen = frozenset(queues)
+    found = [one for one in plan.queues if one.queue in chosen and one.generation == _was(before, one)]
+    if not found:
+        return plan
+    generation = max(plan.generation, before.generation + 1)
+    again = {one.queue: replace(one, generation=generation) for one in found}
+    return Plan(plan.group, generation, plan.members, tuple(again.get(one.queue, one) for one in plan.queues))
+
+
+def _was(before: Plan, one: PlannedQueue) -> int:
+    known = before.find(one.queue)
+    return -1 if known is None else known.generation
 
 
 def _planned(

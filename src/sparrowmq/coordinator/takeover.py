@@ -11,7 +11,7 @@ from sparrowmq.coordinator.ledger import Kept, plan_of
 from sparrowmq.coordinator.plan import Candidate, Plan, PlannedQueue, Rules, Why
 from sparrowmq.core.errors import EpochBehindError
 from sparrowmq.core.knobs import Place, Setting
-from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, PauseRule
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, KnobsBody, PauseRule
 
 
 def recovered(group: str, found: Mapping[str, GroupPolicies]) -> tuple[int, State, Plan]:
@@ -63,6 +63,8 @@ class Terms:
     times: Times = field(default_factory=Times)
     rules: Rules = field(default_factory=Rules)
     settings: tuple[Setting, ...] | None = None
+    knobs: KnobsBody | None = None
+    """What members are told of them."""
 
     @classmethod
     def of(cls, settings: Iterable[Setting]) -> Terms:
@@ -75,7 +77,7 @@ class Terms:
             deny=whole.get("deny", ()),  # type: ignore[arg-type]
             maximum=whole.get("maximum", 0),  # type: ignore[arg-type]
         )
-        return cls(Times(lease * MEMBER_SHARE, lease, drain), rules, found)
+        return cls(Times(lease * MEMBER_SHARE, lease, drain), rules, found, KnobsBody.of(found))
 
     def pauses_at(self, broker: str) -> list[PauseRule]:
         """What a broker is to pause."""

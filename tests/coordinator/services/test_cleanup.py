@@ -37,7 +37,7 @@ def test_old_entries_go_by_time_in_batches_despite_holes(
     monkeypatch.setattr(cleanup, "BATCH", 3)
     fill(database, 11, 4)
     assert step(database, Cleanup(("audit-cleanup",))).counts == {
-        "audit": 10, "notices": 0, "tokens": 0, "plans": 0, "runs": 0,
+        "audit": 10, "notices": 0, "tokens": 0, "plans": 0, "resets": 0, "runs": 0,
     }  # fmt: skip
     last, *others = entries(database)
     assert len(others) == 4

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from sparrowmq.coordinator import audit, managed_groups
+from sparrowmq.coordinator import audit, managed_groups, resets
 from sparrowmq.coordinator.alarms import outbox
 from sparrowmq.coordinator.audit import record
 from sparrowmq.coordinator.database.clock import now_ms
@@ -65,6 +65,7 @@ class Cleanup:
             )
             + await _all(work, managed_groups.delete_plans_beyond, now),
         }
+        counts["resets"] = await work.write(resets.delete_old)
         counts["runs"] = 0
         for name in self._services:
             counts["runs"] += await work.write(partial(board.delete_old_runs, name=name))

@@ -25,6 +25,7 @@ from sparrowmq.coordinator.managed_groups import DatabaseLedger, Proofs, proof_k
 from sparrowmq.coordinator.members import Keeper, Port, open_port
 from sparrowmq.coordinator.services.board import Settings
 from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.moving import Mover
 from sparrowmq.coordinator.services.schedule import Kind, Report
 from sparrowmq.coordinator.takeover import Terms
 from sparrowmq.core.clock import Clock
@@ -64,6 +65,7 @@ class _Term:
     ledger: DatabaseLedger
     stack: AsyncExitStack
     set: _Set
+    mover: Mover
     plans: int = 0
 
 
@@ -102,7 +104,7 @@ class Rebalance:
                 await self.resign()
                 term = await self._begin(work, seen.plan.paused)
             term.groups.pause(seen.plan.paused)
-            await _have_in_force(term, seen.now)
+            await term.mover.look(changed=await _have_in_force(term, seen.now))
             if term.groups.epoch_behind:
                 await _lift(work, term.groups.epoch_behind)
         except (DatabaseError, LeaseLostError):
@@ -161,7 +163,9 @@ class Rebalance:
             opened = open_port(keeper, groups, self._port, proofs=Proofs(key), clock=self._clock)
             server = await stack.enter_async_context(opened)
             log.info("members of managed groups are listened to at %s, epoch %d", server.address, work.epoch)
-            self._term = _Term(work, groups, ledger, stack.pop_all(), found)
+            mover = Mover(work, groups, keeper)
+            stack.push_async_callback(mover.close)
+            self._term = _Term(work, groups, ledger, stack.pop_all(), found, mover)
         await _take_over(self._term)
         return self._term
 
@@ -186,13 +190,16 @@ def _revision(connection: Connection) -> int:
     return int(connection.execute(select(func.sum(group_revision.c.revision))).scalar() or 0)
 
 
-async def _have_in_force(term: _Term, now: int) -> None:
-    """Take over what was set since the last look, or has ended. One statement when nothing was."""
+async def _have_in_force(term: _Term, now: int) -> bool:
+    """Take over what was set since the last look, or has ended; whether anything was. One statement when
+    nothing was.
+    """
     revision = await term.work.read(_revision)
     if revision == term.set.revision and not 0 < term.set.ends_at <= now:
-        return
+        return False
     term.set = await term.work.read(_read_set)
     term.groups.adopt(term.set.terms, _USUAL)
+    return True
 
 
 async def _take_over(term: _Term) -> None:
