@@ -352,10 +352,12 @@ def test_the_trace_producer_takes_request_hooks_only_and_off_is_the_default() ->
             pass
 
         rpc, send = Rpc(), Send()
-        settings = ClientSettings(namesrv="127.0.0.1:1", trace=True, hooks=(send, rpc), instance_name="x")
+        given = {"hooks": (send, rpc), "instance_name": "x", "namespace": "ns"}
+        settings = ClientSettings(namesrv="127.0.0.1:1", trace=True, **given)
         traced = Tracing("g", settings, "PRODUCE")
         made = traced._producer_settings()
         assert (made.hooks, made.trace, made.instance_name) == ((rpc,), False, None)
+        assert made.namespace is None, "all name spaces share one trace topic"
         assert (made.send_timeout, made.message_bytes_max) == (5.0, 128_000)
         assert hooks_with(settings, traced) == (send, rpc, traced.hook)
         assert hooks_with(settings, None) == (send, rpc)

@@ -157,7 +157,7 @@ class Tracing:
         shared = {
             name: getattr(given, name)
             for name in ClientSettings.__dataclass_fields__
-            if name not in ("instance_name", "hooks", "trace", "vip_channel")
+            if name not in ("instance_name", "namespace", "hooks", "trace", "vip_channel")
         }
         return replace(
             ProducerSettings(
