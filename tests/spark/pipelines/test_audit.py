@@ -219,6 +219,45 @@ def test_what_cannot_be_judged(
     assert f"{scene.topic} was cut" in "\n".join(cut.lines())
 
 
+def in_space(topics: Topics, space: str, topic: str, traces: str, count: int) -> list[str]:
+    """Traced messages of a name space, all read by its group `g`; their ids."""
+    topics.cluster.create_topic(f"{space}%{topic}", queues=1)
+    shared: dict[str, Any] = {"namesrv": topics.cluster.namesrv, "namespace": space, "trace": True}
+    with mq.Producer("p", settings=mq.ProducerSettings(**shared, trace_topic=traces)) as producer:
+        sent = [producer.send(mq.Message(topic, b"m", keys=[f"k{number}"])) for number in range(count)]
+    pulling = mq.PullSettings(**shared, trace_topic=traces, consume_from="first")
+    with mq.PullConsumer("g", settings=pulling) as consumer:
+        consumer.assign([sent[0].queue])
+        read: list[str] = []
+        while len(read) < count:
+            read += [message.message_id for message in consumer.poll(5.0)]
+    assert read == [result.message_id for result in sent]
+    return read
+
+
+@pytest.mark.proves("client:B-123")
+def test_name_spaces_are_told_apart_though_traces_have_no_word_of_them(
+    spark: SparkSession, scene: Scene
+) -> None:
+    """Two name spaces have a topic and a group of one name; all traces go to one topic."""
+    mine = in_space(scene.topics, "A", scene.topic, scene.traces, 3)
+    other = in_space(scene.topics, "B", scene.topic, scene.traces, 2)
+    settings = scene.settings(topics=(f"A%{scene.topic}",), groups=(AuditedGroup("A%g"),), late_seconds=2.0)
+    verdict = audit(spark, settings, None, later)
+    assert verdict.status is Status.WHOLE and verdict.found == {}, verdict.lines()
+    assert (verdict.sent, verdict.stored, verdict.consumed) == (3, 3, {"A%g": 3})
+    assert verdict.sources["consumed by A%g"].startswith("traces in")
+
+    both = replace(settings, topics=(f"A%{scene.topic}", f"B%{scene.topic}"))
+    verdict = audit(spark, both, None, later)
+    assert (verdict.status, verdict.sent, verdict.consumed) == (Status.WHOLE, 5, {"A%g": 3})
+    scene.trace(scene.sent("GONE"))
+    verdict = audit(spark, settings, None, later)
+    assert named(verdict) == {"undecided": {"GONE"}} and verdict.status is Status.NOT_JUDGED
+    assert "1 traced sends are stored in none of " in "\n".join(verdict.lines())
+    assert len({*mine, *other}) == 5
+
+
 def test_in_an_archive(spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
     ids = [result.message_id for result in scene.send(4)]
     scene.trace(scene.sent(*ids, "GONE"))

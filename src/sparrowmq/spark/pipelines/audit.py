@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.core.errors import NoRouteError, SettingsError
 from sparrowmq.spark.pipelines import findings, homes, stored
+from sparrowmq.spark.pipelines.audit_names import bare, bare_column, within_reach
 from sparrowmq.spark.pipelines.audit_settings import AuditedGroup, AuditSettings
 from sparrowmq.spark.pipelines.audit_sides import Sides
 from sparrowmq.spark.pipelines.queries import plain_errors
@@ -128,7 +129,7 @@ def _judge(sides: Sides, where: Path) -> Verdict:
     consumed: dict[str, int] = {}
     traced = _traced_groups(sides)
     for group in settings.groups:
-        by_trace = names[group.name] = group.name in traced
+        by_trace = names[group.name] = bare(group.name) in traced
         rows = sides.kept(_of_group(sides, group, by_id, by_trace))
         doubts[group.name] = list(sides.trace_doubts) if by_trace else []
         consumed[group.name] = int(rows.where("done").count())
@@ -144,7 +145,7 @@ def _judge(sides: Sides, where: Path) -> Verdict:
     sent = None if sides.sent is None else int(matched.where(window.has(_column("sent_at"))).count())
     ranges = _ranges(sides.stored)
     stored_count = sum(one.messages for one in ranges)
-    sent_doubts = [] if settings.ledger else list(sides.trace_doubts)
+    sent_doubts = [] if settings.ledger else [*sides.trace_doubts, *sides.name_doubts]
     if sent == 0 and stored_count:
         sent_doubts.append(f"{settings.ledger or 'traces'} tell of no message that was sent in that time")
     return Verdict(
@@ -175,10 +176,12 @@ def _of_group(sides: Sides, group: AuditedGroup, by_id: DataFrame, by_trace: boo
     from pyspark.sql import functions as F
 
     dead = sides.dead_letters(group.name)
-    mine = by_id.where(F.col("tags").isin(*sorted(group.tags))) if group.tags else by_id
+    mine = by_id.where(F.col("topic").isin(*within_reach(group.name, sides.settings.topics)))
+    if group.tags:
+        mine = mine.where(F.col("tags").isin(*sorted(group.tags)))
     if by_trace:
         assert sides.consumed is not None
-        calls = sides.consumed.where(F.col("group") == group.name).select("id", "ok", "at")
+        calls = sides.consumed.where(bare_column(F.col("group")) == bare(group.name)).select("id", "ok", "at")
         found = findings.stored_against_consumed(mine, calls, dead, sides.window)
     else:
         found = findings.stored_against_offsets(mine, sides.committed(group.name), dead, sides.window)
@@ -189,7 +192,8 @@ def _traced_groups(sides: Sides) -> set[str]:
     """Groups whose consumption is told by traces."""
     if sides.consumed is None:
         return set()
-    return {row["group"] for row in sides.consumed.select("group").distinct().collect()}
+    found = {row["group"] for row in sides.consumed.select("group").distinct().collect()}
+    return {bare(name) for name in found if name}
 
 
 def _sources(settings: AuditSettings, groups: Mapping[str, bool]) -> dict[str, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from sparrowmq.core.errors import NoRouteError, SettingsError
 from sparrowmq.core.names import dlq_topic
-from sparrowmq.spark.pipelines import stored, trace_records
+from sparrowmq.spark.pipelines import audit_names, findings, stored, trace_records
 from sparrowmq.spark.pipelines.archive import read_archive
 from sparrowmq.spark.pipelines.audit_settings import AuditSettings
 from sparrowmq.spark.pipelines.findings import Window
@@ -45,6 +45,8 @@ class Sides:
         self.window = self._window()
         # Traces before messages: what is traced by then is stored by then.
         self.trace_doubts: list[str] = []
+        self.name_doubts: list[str] = []
+        """Of sends: which of several topics they were for is not known."""
         traces = self._traces() if settings.needs_trace else None
         self.sent = self._sent(traces)
         self.consumed: DataFrame | None = None
@@ -133,15 +135,70 @@ class Sides:
         if settings.ledger:
             found = read_ledger(self.spark, settings)
         elif traces is not None:
-            found = trace_records.sends(traces, by_key=settings.by_key)
+            found = self._attributed(trace_records.sends(traces, by_key=settings.by_key))
         else:
             kinds = "topic string, id string, sent_at bigint, certain boolean"
             found = self.spark.createDataFrame([], kinds)
         from pyspark.sql import functions as F
 
+        return found.where(F.col("topic").isin(*settings.topics) & self._near())
+
+    def _near(self) -> Column:
+        from pyspark.sql import functions as F
+
         at = F.col("sent_at")
-        near = (at >= self.window.since - self.margin) & (at < self.window.until + self.margin)
-        return found.where(F.col("topic").isin(*settings.topics) & near)
+        return (at >= self.window.since - self.margin) & (at < self.window.until + self.margin)
+
+    def _attributed(self, sends: DataFrame) -> DataFrame:
+        """Traced sends with the topics they went to: traces tell names without name spaces.
+
+        Of topics that share a name, a send was for the one that has its message. One whose message is in none
+        of them is not certain.
+        """
+        from pyspark.sql import functions as F
+
+        where = self.settings.stored
+        names = audit_names.namesakes(self.settings.topics, audit_names.known_topics(where))
+        mine = {topic: name for name, topics in names.items() for topic in topics}
+        firsts = {mine[topic]: topic for topic in reversed(self.settings.topics)}
+        pairs = F.create_map(*(F.lit(text) for pair in firsts.items() for text in pair))
+        named = sends.withColumn("name", audit_names.bare_column(F.col("topic")))
+        named = named.withColumn("topic", F.try_element_at(pairs, F.col("name"))).where("topic is not null")
+        shared = audit_names.shared(names)
+        if not shared:
+            return named.drop("name")
+        places = self.kept(self._places(shared, mine))
+        found = self.kept(named.where(self._near()).join(places, ["name", "id"], "left"))
+        lone = F.col("name").isin(*(name for name, topics in names.items() if len(topics) == 1))
+        known = lone | F.col("place").isNotNull()
+        if strays := int(found.where(~known & F.col("certain")).count()):
+            self.name_doubts = [
+                f"{strays:,} traced sends are stored in none of {', '.join(shared)}: traces do not tell for "
+                "which of them they were"
+            ]
+        return found.select(
+            F.coalesce("place", "topic").alias("topic"),
+            "id",
+            "sent_at",
+            (F.col("certain") & known).alias("certain"),
+        )
+
+    def _places(self, topics: Sequence[str], names: Mapping[str, str]) -> DataFrame:
+        """Which of some topics has a message: `name`, `id`, `place`."""
+        from pyspark.sql import functions as F
+
+        since, until = self.window.since - self.margin, self.window.until + self.margin
+        column = "keys" if self.settings.by_key else "msg_id"
+        frames = []
+        for topic in topics:
+            where = self.settings.stored.of(topic)
+            frame = stored.read(self.spark, where, (column,), since, until)
+            frames.append(
+                frame.select(
+                    F.lit(names[topic]).alias("name"), self._id_of().alias("id"), F.lit(topic).alias("place")
+                ).distinct()
+            )
+        return findings.union(frames)
 
     def _stored(self) -> DataFrame:
         """Messages of the window and a margin around it: place, id or keys, tags, `at`, `judged`."""
