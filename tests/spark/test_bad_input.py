@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,7 @@ import sparrowmq as mq
 from sparrowmq.core.message import BODY_BYTES_MAX
 
 QUEUES_MANY = 10_000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_an_empty_topic_makes_an_empty_stream(
@@ -204,6 +208,59 @@ def test_of_two_queries_on_one_checkpoint_one_goes_on(
     finally:
         running.stop()
     assert first.texts + second.texts == numbered(0, 16)
+
+
+@pytest.fixture
+def rival(topics: Topics, topic: str, checkpoint: str) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts another driver, a process of its own, on the checkpoint; it has ended afterwards."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.spark.rival_child", topics.cluster.namesrv, topic, checkpoint]
+        started.append(
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        return started[0]
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_of_two_drivers_on_one_checkpoint_the_later_one_ends_with_an_error(
+    spark: SparkSession,
+    topics: Topics,
+    topic: str,
+    checkpoint: str,
+    rival: Callable[[], subprocess.Popen[str]],
+) -> None:
+    topics.send(topic, 8)
+    mine = Collected()
+    frame = stream(spark, topics.options(topic, startingOffsets="earliest"))
+    running = frame.writeStream.foreachBatch(mine).option("checkpointLocation", checkpoint).start()
+    try:
+        wait_for_rows(mine, 8, running)
+        until_sync((Path(checkpoint) / "commits" / "0").exists, QUERY_SECONDS)
+        other = rival()
+        assert other.stdout is not None and other.stdin is not None
+        assert json.loads(other.stdout.readline()) == {"ready": True}
+        topics.send(topic, 8, first=8)  # both want to write down batch 1
+        said = json.loads(other.stdout.readline())
+        assert "CONCURRENT_STREAM_LOG_UPDATE" in said["error"], said
+        assert other.wait(QUERY_SECONDS) == 0
+        topics.send(topic, 8, first=16)
+        wait_for_rows(mine, 24, running)
+        assert mine.texts == numbered(0, 24)
+    finally:
+        running.stop()
 
 
 @pytest.fixture
