@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +38,39 @@ def archive(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
     read = spark.read.format("rocketmq").options(**topic, subscribe=plan["topic"]).load()
     total = read.selectExpr("count(*)", "sum(cast(cast(body as string) as int))").collect()[0]
     places = spark.range(0, 1, 1, 1).mapInArrow(place, "place string").collect()
-    return {"rows": total[0], "sum": total[1], "places": [row["place"] for row in places]}
+    found = {"rows": total[0], "sum": total[1], "places": [row["place"] for row in places]}
+    return {**found, **pipelines(spark, plan)}
+
+
+def pipelines(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
+    """What mirror, audit and report say of that topic, their tasks being on other machines."""
+    from sparrowmq.spark import AuditSettings, MirrorSettings, ReportSettings, audit, mirror, report
+
+    root, topic = Path(plan["root"]), plan["topic"]
+    mirrored = mirror(
+        spark,
+        MirrorSettings(
+            directory=root / "mirror",
+            source="here",
+            target="there",
+            name_server=plan["namesrv"],
+            target_name_server=plan["target"],
+            topics=(topic,),
+        ),
+    )
+    reader = spark.read.format("rocketmq").option("nameServer", plan["target"])
+    arrived = reader.option("subscribe", topic).load().selectExpr("topic", "msg_id as id")
+    ledger = str(root / "sent.parquet")
+    arrived.selectExpr("*", "current_timestamp() as time").write.parquet(ledger)
+    shared: dict[str, Any] = {"topics": (topic,), "name_server": plan["namesrv"]}
+    verdict = audit(spark, AuditSettings(directory=root / "audit", ledger=ledger, **shared))
+    day = datetime.now(UTC).date()
+    reported = report(spark, ReportSettings(directory=root / "report", day=day, **shared))
+    return {
+        "mirrored": mirrored.rows,
+        "audited": [verdict.status.name, verdict.sent, verdict.stored],
+        "reported": reported.rows,
+    }
 
 
 def without(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:

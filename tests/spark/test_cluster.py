@@ -100,9 +100,15 @@ def test_py_files_reach_the_workers_and_an_executor_may_die(
     assert audit(ledger, read_parquet(published)) == Verdict(ledger.count)
 
 
+@pytest.fixture
+def target() -> Iterator[LocalCluster]:
+    with LocalCluster() as made:
+        yield made
+
+
 @pytest.mark.proves("spark:H-04")
-def test_an_archive_reaches_the_workers(
-    standalone: Standalone, servers: LocalCluster, tmp_path: Path
+def test_an_archive_reaches_the_workers_and_pipelines_run_there(
+    standalone: Standalone, servers: LocalCluster, target: LocalCluster, tmp_path: Path
 ) -> None:
     servers.create_topic("Archive", 2)
     packed = tmp_path / "package.tar.gz"
@@ -114,7 +120,9 @@ def test_an_archive_reaches_the_workers(
             archive.add(spec.submodule_search_locations[0], name)
     plan = {
         "namesrv": servers.namesrv,
+        "target": target.namesrv,
         "topic": "Archive",
+        "root": str(tmp_path),
         "rows": 500,
         "master": standalone.url,
         "conf": {
@@ -127,6 +135,7 @@ def test_an_archive_reaches_the_workers(
     found = answer(said(driver))
     assert (found["rows"], found["sum"]) == (500, sum(range(500)))
     assert all("/package/" in place for place in found["places"])
+    assert (found["mirrored"], found["audited"], found["reported"]) == (500, ["WHOLE", 500, 500], 500)
 
 
 @pytest.mark.proves("spark:H-01", "spark:H-03")
