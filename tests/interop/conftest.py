@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.interop.apache import OLD, PATIENT, ApacheCluster
@@ -11,6 +13,9 @@ from tests.interop.driver import JavaDriver
 from tests.interop.ours import OurClients
 
 from sparrowmq.testing import LocalCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +33,24 @@ def apache() -> Iterator[ApacheCluster]:
     }
     with ApacheCluster(settings=settings) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A small session; one that runs already is used and left alone."""
+    from pyspark.sql import SparkSession
+    from tests.spark.spark_home import quick_environment
+
+    from sparrowmq.spark.session import builder
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    os.environ.update(quick_environment())
+    session = builder("interop").getOrCreate()
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver, Received
-from tests.spark.spark_home import quick_environment
 
 import sparrowmq as mq
 from sparrowmq.core.errors import SettingsError
@@ -25,25 +22,11 @@ from sparrowmq.spark.options import WriteOptions
 from sparrowmq.spark.pipelines.mirror_rows import CHAIN
 from sparrowmq.spark.pipelines.replay import promises
 from sparrowmq.spark.pipelines.replay_home import Place, ReplayHome
-from sparrowmq.spark.session import builder
 from sparrowmq.testing import LocalCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 QUERY_SECONDS_MAX = 60
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A small session that starts quickly; one that runs already is used and left alone."""
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        yield running
-        return
-    os.environ.update(quick_environment())
-    session = builder("interop").getOrCreate()
-    yield session
-    session.stop()
 
 
 def _messages(topic: str, first: int, last: int) -> list[Message]:

@@ -53,6 +53,9 @@ final class Traces {
         client.setNamesrvAddr(request.getString("namesrv"));
         client.setInstanceName("traces-" + request.getString("group"));
         client.setEnableTrace(true);
+        if (request.containsKey("namespace")) {
+            client.setNamespace(request.getString("namespace"));
+        }
         if (request.getBooleanValue("cloud")) {
             client.setAccessChannel(AccessChannel.CLOUD);
         }
