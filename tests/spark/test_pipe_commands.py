@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli import sql
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes import audit, common, history, replay, report, store
+from sparrowmq.cli.pipes import audit, common, history, shared, store
 from sparrowmq.spark import ArchiveSettings, archive
 
 Command = Callable[..., str]
@@ -29,11 +29,11 @@ def command(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
     """Runs `sparrow …` in the tests' session and gives what it printed."""
 
     @contextmanager
-    def shared(*_: Any) -> Iterator[SparkSession]:
+    def tests_own(*_: Any) -> Iterator[SparkSession]:
         yield spark
 
-    for module in (audit, common, history, replay, report, store, sql):
-        monkeypatch.setattr(module, "session", shared)
+    for module in (audit, common, history, shared, store, sql):
+        monkeypatch.setattr(module, "session", tests_own)
 
     def run(*arguments: str, status: int = 0) -> str:
         environment = {"SPARROW_NAMESRV": topics.cluster.namesrv, "COLUMNS": "200"}

@@ -7,27 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
-from sparrowmq.cli.pipes.common import (
-    DEFAULT_MASTER,
-    Conf,
-    DryRun,
-    Master,
-    MetricsAt,
-    Run,
-    Show,
-    ShowAs,
-    ShowPlan,
-    Since,
-    SourceOptions,
-    Until,
-    millis,
-    need_spark,
-    pairs,
-    run_pipeline,
-    session,
-    show_plan,
-)
+from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +47,7 @@ HoldHours = Annotated[
 ]
 
 
+@with_shared
 def archive(
     topics: Topics = None,
     to: To = Path("archive"),
@@ -81,15 +64,8 @@ def archive(
     until: Until = None,
     group: Group = "",
     hold_hours: HoldHours = 0,
-    namesrv: Namesrv = None,
-    master: Master = DEFAULT_MASTER,
-    conf: Conf = None,
-    options: SourceOptions = None,
-    plan: ShowPlan = False,
-    dry_run: DryRun = False,
-    show: ShowAs = Show.BAR,
-    metrics: MetricsAt = None,
-    as_json: AsJson = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Copy topics to Parquet, partitioned by date and topic, every message exactly once for any reader."""
     need_spark()
@@ -101,7 +77,6 @@ def archive(
         directory=to,
         topics=tuple(topics or ()),
         pattern=pattern,
-        name_server=namesrv_or_default(namesrv),
         start=start,
         follow=follow,
         every=every,
@@ -111,20 +86,19 @@ def archive(
         compact_batches=compact_batches,
         group=group,
         hold_hours=hold_hours,
-        options=pairs(options, "--option"),
+        **shared.source,
     )
-    if plan:
-        show_plan(pipeline.plan_archive(settings), as_json)
-        return
-    if dry_run:
-        with session("archive", master, conf or ()) as spark:
-            count = pipeline.dry_run_archive(spark, settings)
-            print(f"{count:,} messages would be archived; nothing is written")
-        return
 
     def work(spark: SparkSession, watch: Watch) -> Progress:
         if backfill:
             return pipeline.backfill(spark, settings, since=millis(since), until=millis(until), watch=watch)
         return pipeline.archive(spark, settings, watch)
 
-    run_pipeline("archive", Run(master, conf or (), show, metrics), work)
+    carry_out(
+        "archive",
+        shared,
+        planned=lambda: pipeline.plan_archive(settings),
+        counted=lambda spark: pipeline.dry_run_archive(spark, settings),
+        would="archived; nothing is written",
+        work=work,
+    )

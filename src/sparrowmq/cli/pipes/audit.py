@@ -8,25 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, UsageError, complain, namesrv_or_default, print_json
-from sparrowmq.cli.pipes.common import (
-    DEFAULT_MASTER,
-    Conf,
-    DryRun,
-    Master,
-    MetricsAt,
-    Run,
-    Show,
-    ShowAs,
-    ShowPlan,
-    SourceOptions,
-    millis,
-    need_spark,
-    pairs,
-    session,
-    show_plan,
-    watching,
-)
+from sparrowmq.cli.common import UsageError, complain, print_json
+from sparrowmq.cli.pipes.common import Show, millis, need_spark, pairs, session, show_plan, watching
+from sparrowmq.cli.pipes.shared import Shared, with_shared
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
@@ -36,6 +20,7 @@ NOT_JUDGED = 2
 Texts = list[str] | None
 
 
+@with_shared
 def audit(
     topics: Annotated[list[str], typer.Argument(help="Topics.")],
     to: Annotated[Path, typer.Option("--to", help="Where verdict.json and the findings go.")] = Path("audit"),
@@ -73,15 +58,8 @@ def audit(
         Texts,
         typer.Option(metavar="KIND=N", help="So many of a kind are no fault, -1: any; may be repeated."),
     ] = None,
-    namesrv: Namesrv = None,
-    master: Master = DEFAULT_MASTER,
-    conf: Conf = None,
-    options: SourceOptions = None,
-    plan: ShowPlan = False,
-    dry_run: DryRun = False,
-    show: ShowAs = Show.BAR,
-    metrics: MetricsAt = None,
-    as_json: AsJson = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Name each lost, doubled, late and failed message: what was sent, stored and consumed is compared.
 
@@ -95,7 +73,6 @@ def audit(
             directory=to,
             topics=tuple(topics),
             groups=tuple(AuditedGroup.parse(text) for text in group or ()),
-            name_server=namesrv_or_default(namesrv),
             since=millis(since),
             until=millis(until),
             spans=spans_from(offsets) if offsets else (),
@@ -109,9 +86,9 @@ def audit(
             late_seconds=late,
             margin_seconds=margin,
             allow=_numbers(allow),
-            options=pairs(options, "--option"),
+            **shared.source,
         )
-        status = _run(settings, Run(master, conf or (), show, metrics), plan, dry_run, as_json)
+        status = _run(settings, shared)
     except SparrowError as error:
         complain(str(error))
         raise typer.Exit(NOT_JUDGED) from error
@@ -128,22 +105,23 @@ def _numbers(texts: Sequence[str] | None) -> dict[str, int]:
     return found
 
 
-def _run(settings: AuditSettings, run: Run, plan: bool, dry_run: bool, as_json: bool) -> int:
+def _run(settings: AuditSettings, shared: Shared) -> int:
     """Do what was asked for; the exit status."""
     from sparrowmq.spark.pipelines import audit as pipeline
 
     planned = pipeline.plan_audit(settings)  # says what is wrong before Spark starts
-    if plan:
-        show_plan(planned, as_json)
+    run = shared.run
+    if shared.plan:
+        show_plan(planned, shared.as_json)
         return 0
-    if dry_run:
+    if shared.dry_run:
         with session("audit", run.master, run.conf) as spark:
             counts = pipeline.dry_run_audit(spark, settings)
         print(", ".join(f"{count:,} {name}" for name, count in counts.items()) + " read; nothing is written")
         return 0
     with watching(run) as watch, session("audit", run.master, run.conf) as spark:
         verdict = pipeline.audit(spark, settings, watch)
-    if as_json:
+    if shared.as_json:
         print_json(verdict.to_json())
     elif run.show is not Show.JSON:
         print("\n".join(verdict.lines()))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.watch import Watch
 
 TIME_FORMAT: Final = "yyyy-MM-dd HH:mm:ss.SSS"
+TOLD_TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers of PySpark that write a line of JSON beside each error that is raised."""
 PLAIN_SECONDS: Final = 5.0
 """Without a terminal there are no bars but a line this often."""
 
@@ -51,16 +53,6 @@ Conf = Annotated[
 SourceOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=VALUE", help="An option of the data source; may be repeated."),
-]
-ShowPlan = Annotated[bool, typer.Option("--plan", help="Print what would be done; start no Spark.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read all that would be read, write nothing.")]
-ShowAs = Annotated[
-    Show,
-    typer.Option("--progress", help="bar; json: a line of JSON for every change, on standard output; none."),
-]
-MetricsAt = Annotated[
-    str | None,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Serve the progress for Prometheus meanwhile."),
 ]
 Since = Annotated[
     str | None,
@@ -208,6 +200,8 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
 
     Workers of a cluster get this package.
     """
+    from pyspark.logger import PySparkLogger
+
     from sparrowmq.spark.pipelines.queries import plain_errors
     from sparrowmq.spark.session import builder, is_local, standard_error_to
     from sparrowmq.spark.shipping import package_zip
@@ -216,6 +210,8 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
     os.close(handle)
     log = Path(path)
     package = log.with_suffix(".zip")
+    for logger in TOLD_TWICE:
+        PySparkLogger.getLogger(logger).disabled = True
     made: Any = builder(f"sparrow pipe {name}", master)
     if not is_local(master):
         made = made.config("spark.submit.pyFiles", str(package_zip(package)))

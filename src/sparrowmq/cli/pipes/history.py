@@ -13,7 +13,6 @@ from sparrowmq.cli.pipes.common import (
     Conf,
     Master,
     OutTo,
-    ShowPlan,
     Since,
     SourceOptions,
     Until,
@@ -26,6 +25,7 @@ from sparrowmq.cli.pipes.common import (
     show_topics,
     write_out,
 )
+from sparrowmq.cli.pipes.shared import ShowPlan
 
 
 def history(

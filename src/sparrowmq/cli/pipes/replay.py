@@ -9,34 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
-from sparrowmq.cli.pipes.common import (
-    DEFAULT_MASTER,
-    Conf,
-    DryRun,
-    Master,
-    MetricsAt,
-    Run,
-    Show,
-    ShowAs,
-    ShowPlan,
-    Since,
-    SourceOptions,
-    Until,
-    millis,
-    need_spark,
-    pairs,
-    run_pipeline,
-    session,
-    show_plan,
-)
+from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark, pairs
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from sparrowmq.spark.offsets import Span
-    from sparrowmq.spark.pipelines.replay import ReplaySettings
-    from sparrowmq.spark.pipelines.watch import Progress, Watch
 
 Topics = Annotated[
     list[str] | None, typer.Argument(help="Topics to read; with --archive and none, all that it has.")
@@ -98,6 +76,7 @@ Tasks = Annotated[int, typer.Option(help="Tasks that send at once; one with --ra
 _RANGE = re.compile(r"(?P<topic>[^/=]+)/(?P<broker>[^/=]+)/(?P<queue>\d+)=(?P<first>\d+)-(?P<end>\d+)")
 
 
+@with_shared
 def replay(
     topics: Topics = None,
     to: To = "",
@@ -107,7 +86,6 @@ def replay(
     ranges: Ranges = None,
     since: Since = None,
     until: Until = None,
-    namesrv: Namesrv = None,
     to_namesrv: ToNamesrv = None,
     tags: Tags = "",
     sql92: Sql92 = "",
@@ -119,15 +97,9 @@ def replay(
     rate: Rate = None,
     batch_rows: BatchRows = 100_000,
     tasks: Tasks = 2,
-    options: SourceOptions = None,
     to_options: ToOptions = None,
-    master: Master = DEFAULT_MASTER,
-    conf: Conf = None,
-    plan: ShowPlan = False,
-    dry_run: DryRun = False,
-    show: ShowAs = Show.BAR,
-    metrics: MetricsAt = None,
-    as_json: AsJson = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Send stored messages to a topic again: filtered, changed, at a rate, none twice when restarted."""
     need_spark()
@@ -142,7 +114,6 @@ def replay(
         ranges=tuple(map(span, ranges or ())),
         since=millis(since),
         until=millis(until),
-        name_server=namesrv_or_default(namesrv),
         to_name_server=to_namesrv or "",
         tags=tags,
         sql92=sql92,
@@ -154,30 +125,21 @@ def replay(
         rate=rate,
         batch_rows=batch_rows,
         tasks=tasks,
-        options=pairs(options, "--option"),
         to_options=pairs(to_options, "--to-option"),
+        **shared.source,
     )
-    if plan:
-        show_plan(pipeline.plan_replay(settings), as_json)
-    else:
-        _send(settings, Run(master, conf or (), show, metrics), dry_run)
-
-
-def _send(settings: ReplaySettings, run: Run, dry_run: bool) -> None:
-    from sparrowmq.spark.pipelines import replay as pipeline
-
-    lines = pipeline.promises(settings)  # says what is wrong before Spark starts
-    if dry_run:
-        with session("replay", run.master, run.conf) as spark:
-            print(f"{pipeline.dry_run_replay(spark, settings):,} messages would be sent; nothing is sent")
-        return
-    for line in lines:
-        print(line, file=sys.stderr)
-
-    def work(spark: SparkSession, watch: Watch) -> Progress:
-        return pipeline.replay(spark, settings, watch)
-
-    run_pipeline("replay", run, work)
+    if not shared.plan:
+        lines = pipeline.promises(settings)  # says what is wrong before Spark starts
+        for line in () if shared.dry_run else lines:
+            print(line, file=sys.stderr)
+    carry_out(
+        "replay",
+        shared,
+        planned=lambda: pipeline.plan_replay(settings),
+        counted=lambda spark: pipeline.dry_run_replay(spark, settings),
+        would="sent; nothing is sent",
+        work=lambda spark, watch: pipeline.replay(spark, settings, watch),
+    )
 
 
 def span(text: str) -> Span:

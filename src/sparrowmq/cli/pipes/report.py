@@ -5,35 +5,16 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, UsageError, namesrv_or_default
-from sparrowmq.cli.pipes.common import (
-    DEFAULT_MASTER,
-    Conf,
-    DryRun,
-    Master,
-    MetricsAt,
-    Run,
-    Show,
-    ShowAs,
-    ShowPlan,
-    SourceOptions,
-    need_spark,
-    pairs,
-    run_pipeline,
-    session,
-    show_plan,
-)
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from sparrowmq.spark.pipelines.watch import Progress, Watch
+from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.pipes.common import need_spark
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
 
 
+@with_shared
 def report(
     topics: Annotated[list[str], typer.Argument(help="Topics.")],
     to: Annotated[Path, typer.Option("--to", help="Where tables, pages and snapshots go.")] = Path("report"),
@@ -57,15 +38,8 @@ def report(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Only note where the groups are now; starts no Spark.")
     ] = False,
-    namesrv: Namesrv = None,
-    master: Master = DEFAULT_MASTER,
-    conf: Conf = None,
-    options: SourceOptions = None,
-    plan: ShowPlan = False,
-    dry_run: DryRun = False,
-    show: ShowAs = Show.BAR,
-    metrics: MetricsAt = None,
-    as_json: AsJson = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Report on whole days: messages, sizes, hours, queues, keys, producers, groups and their lag."""
     need_spark()
@@ -80,29 +54,23 @@ def report(
         day=date_of(day, zone),
         days=days,
         zone=zone,
-        name_server=namesrv_or_default(namesrv),
         archive=archive,
         live=live,
         top=top,
         partial=partial,
-        options=pairs(options, "--option"),
+        **shared.source,
     )
     if snapshot:
         print(progress.take_snapshot(settings, time()))
         return
-    if plan:
-        show_plan(pipeline.plan_report(settings), as_json)
-        return
-    if dry_run:
-        with session("report", master, conf or ()) as spark:
-            count = pipeline.dry_run_report(spark, settings)
-        print(f"{count:,} messages would be reported on; nothing is written")
-        return
-
-    def work(spark: SparkSession, watch: Watch) -> Progress:
-        return pipeline.report(spark, settings, watch)
-
-    run_pipeline("report", Run(master, conf or (), show, metrics), work)
+    carry_out(
+        "report",
+        shared,
+        planned=lambda: pipeline.plan_report(settings),
+        counted=lambda spark: pipeline.dry_run_report(spark, settings),
+        would="reported on; nothing is written",
+        work=lambda spark, watch: pipeline.report(spark, settings, watch),
+    )
 
 
 def date_of(text: str, zone: str) -> date | None:

@@ -1,0 +1,103 @@
+"""Options that commands share: they are the command's own, and reach it as one value."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sparrowmq.cli.main import app
+from sparrowmq.cli.pipes import shared as module
+from sparrowmq.cli.pipes.common import Run, Show
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def made(seen: list[tuple[list[str], int, Shared]]) -> typer.Typer:
+    small = typer.Typer()
+
+    @small.command()
+    @with_shared
+    def work(
+        topics: Annotated[list[str], typer.Argument(help="Topics.")],
+        many: Annotated[int, typer.Option(help="How many.")] = 3,
+        *,
+        shared: Shared,
+    ) -> None:
+        """Does it."""
+        seen.append((topics, many, shared))
+
+    return small
+
+
+def test_a_command_gets_them_all_as_one() -> None:
+    seen: list[tuple[list[str], int, Shared]] = []
+    assert CliRunner().invoke(made(seen), ["A", "B"]).exit_code == 0
+    given = [
+        "A",
+        "--many",
+        "4",
+        "--namesrv",
+        "h:1",
+        "--master",
+        "local[3]",
+        "--conf",
+        "a=b",
+        "--option",
+        "x=y",
+    ]
+    given += ["--plan", "--dry-run", "--progress", "json", "--metrics", "h:2", "--json"]
+    assert CliRunner().invoke(made(seen), given).exit_code == 0
+    assert seen[0] == (["A", "B"], 3, Shared())
+    topics, many, shared = seen[1]
+    assert (topics, many, shared.plan, shared.dry_run, shared.as_json) == (["A"], 4, True, True, True)
+    assert shared.source == {"name_server": "h:1", "options": {"x": "y"}}
+    assert shared.run == Run("local[3]", ["a=b"], Show.JSON, "h:2")
+
+
+def test_wrong_and_missing_ones_are_told() -> None:
+    seen: list[tuple[list[str], int, Shared]] = []
+    wrong = CliRunner().invoke(made(seen), ["A", "--progress", "loud"])
+    assert wrong.exit_code == 2 and "'loud'" in wrong.output
+    assert CliRunner().invoke(made(seen), []).exit_code == 2
+    assert not seen
+
+
+@pytest.mark.parametrize("name", ["archive", "audit", "mirror", "replay", "report"])
+def test_every_pipeline_has_them(name: str) -> None:
+    group: Any = typer.main.get_command(app)
+    command = group.commands["pipe"].commands[name]
+    names = [one.name for one in command.params]
+    assert names[-len(fields(Shared)) :] == [one.name for one in fields(Shared)]
+    assert "shared" not in names
+    assert command.help and inspect.cleandoc(command.help)
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    found: list[Any] = []
+    monkeypatch.setattr(module, "show_plan", lambda plan, as_json: found.append(("plan", plan, as_json)))
+    monkeypatch.setattr(module, "run_pipeline", lambda name, run, work: found.append(("run", name, work())))
+    yield found
+
+
+def test_what_is_asked_for_is_done(done: list[Any]) -> None:
+    def ask(shared: Shared) -> None:
+        carry_out(
+            "it",
+            shared,
+            planned=lambda: "P",  # type: ignore[arg-type,return-value]
+            counted=lambda spark: 0,
+            would="sent",
+            work=lambda: "W",  # type: ignore[arg-type,misc,return-value]
+        )
+
+    ask(Shared())
+    ask(Shared(plan=True, dry_run=True, as_json=True))
+    assert done == [("run", "it", "W"), ("plan", "P", True)]
