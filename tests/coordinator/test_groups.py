@@ -10,7 +10,7 @@ from tests.support import run, until
 from sparrowmq.coordinator.groups import GroupLeader, Groups
 from sparrowmq.coordinator.handover import Phase, Times
 from sparrowmq.coordinator.takeover import Terms, recovered
-from sparrowmq.core.errors import BrokerError, ConnectError, InvalidStateError, NoRouteError
+from sparrowmq.core.errors import BrokerError, ConnectError, InvalidStateError, NoFencesError, NoRouteError
 from sparrowmq.core.grants import Report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
@@ -207,3 +207,61 @@ def test_groups_are_taken_over_once_forgotten_when_empty_and_limited() -> None:
         await groups.close()
 
     run(main())
+
+
+class WithApache(FakeCluster):
+    """Broker `b` is not SparrowMQ's."""
+
+    async def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
+        found = await super().group_policies(group)
+        return {name: one for name, one in found.items() if name != "b"}
+
+    async def set_group_policy(
+        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        if broker == "b":
+            raise NoFencesError("it is not SparrowMQ's")
+        await super().set_group_policy(policy, cluster=cluster, broker=broker)
+
+
+def test_brokers_that_fence_nothing_are_lease_only_and_wait_for_leases_of_earlier_leaders() -> None:
+    cluster = WithApache()
+    leader = lead(cluster)
+    p = leader.join("p", "10.0.0.1", ["T"], 1)
+
+    def granted(number: int) -> set[MessageQueue]:
+        orders = leader.report(p, "10.0.0.1", Report(number, 0), ["T"], 0)
+        assert orders is not None
+        return set(orders.granted)
+
+    step(leader)
+    assert (granted(1), leader.lease_only) == ({A}, {"b"}), "others may have B for a lease"
+    cluster.now = TIMES.lease - 0.1
+    step(leader)
+    assert granted(2) == {A}
+    cluster.now = TIMES.lease
+    step(leader)
+    assert granted(3) == {A, B}
+    q = leader.join("q", "10.0.0.2", ["T"], 2)
+    step(leader)
+    orders = leader.report(p, "10.0.0.1", Report(4, 0), ["T"], 0)
+    assert orders is not None and orders.revoked == {B: 1}
+    leader.report(p, "10.0.0.1", Report(5, orders.revision, {B: 1}), ["T"], 0)
+    step(leader)
+    got = leader.report(q, "10.0.0.2", Report(1, 0), ["T"], 0)
+    assert got is not None and got.granted == {B: 2}, "from then on at once"
+    leader.leave(p)
+    step(leader)
+    assert leader.settled
+
+
+def test_a_broker_that_becomes_one_of_sparrowmq_s_fences_from_then_on() -> None:
+    cluster = WithApache()
+    leader = lead(cluster)
+    leader.join("p", "10.0.0.1", ["T"], 1)
+    step(leader)
+    assert leader.lease_only == {"b"}
+    leader._cluster = later = FakeCluster()
+    step(leader)
+    assert leader.lease_only == set()
+    assert later.grants("b")[B][1] == 1

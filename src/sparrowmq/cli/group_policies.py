@@ -86,7 +86,7 @@ def policy(
 
     change = maximum is not None or member or everybody or pauses or resumed
 
-    async def work() -> dict[str, GroupPolicies]:
+    async def work() -> tuple[dict[str, GroupPolicies], list[str]]:
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
@@ -94,9 +94,12 @@ def policy(
                 await admin.delete_group_policy(group)
             elif change:
                 await change_it(admin)
-            return await admin.group_policies(group)
+            found = await admin.group_policies(group)
+            masters = [name for name, one in (await admin.cluster_info()).brokers.items() if one.master]
+            return found, sorted(set(masters) - found.keys())
 
-    _show(group, run(work()), as_json)
+    tables, lease_only = run(work())
+    _show(group, tables, lease_only, as_json)
 
 
 async def _newest(admin: aio.Admin, group: str) -> GroupPolicy:
@@ -166,12 +169,16 @@ def _value(broker: str, found: GroupPolicy) -> dict[str, Any]:
     }
 
 
-def _show(group: str, tables: dict[str, GroupPolicies], as_json: bool) -> None:
+def _show(group: str, tables: dict[str, GroupPolicies], lease_only: list[str], as_json: bool) -> None:
     found = [_value(name, one) for name, table in sorted(tables.items()) for one in table.policies]
     if as_json:
         for one in found:
             print_json(one)
+        for name in lease_only:
+            print_json({"broker": name, "group": group, "lease_only": True})
         return
+    for name in lease_only:
+        print(f"{name}: not SparrowMQ's, enforces nothing; a managed group has leases alone there")
     if not found:
         print(f"no broker enforces anything for group {group}")
         return

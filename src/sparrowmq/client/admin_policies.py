@@ -8,7 +8,7 @@ from typing import Final
 
 from sparrowmq.client.admin_calls import AdminCalls
 from sparrowmq.client.requests import check, command
-from sparrowmq.core.errors import BrokerError, ClientError, TransportError
+from sparrowmq.core.errors import BrokerError, ClientError, NoFencesError, TransportError
 from sparrowmq.core.names import check_group
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -138,7 +138,7 @@ class PolicyAdmin(AdminCalls):
         told = await asyncio.gather(*(tell(at) for at in masters.values()), return_exceptions=True)
         for name, error in zip(masters, told, strict=True):
             if isinstance(error, BrokerError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise ClientError(
+                raise NoFencesError(
                     f"the broker {name!r} is not SparrowMQ's and enforces no policies of groups; name a "
                     "cluster whose brokers are"
                 ) from error

@@ -161,6 +161,8 @@ class ManagedMember:
         self._proof = ""
         self.member: str | None = None
         """Who the coordinator says this is; None while it is not counted in."""
+        self.on_start: Callable[[MessageQueue, int], None] = lambda queue, offset: None
+        """Told where a queue is begun."""
         self.resting = False
         """Whether no queue is begun, because offsets are being reset."""
 
@@ -170,6 +172,8 @@ class ManagedMember:
     def make_queue(self, queue: MessageQueue, offset: int, limits: Limits, *, now: float) -> ProcessQueue:
         """A process queue that heeds the lease."""
         made = LeasedQueue(self._lease, queue, offset, limits, now=now)
+        if offset >= 0:
+            self.on_start(queue, offset)
         before = [life for life in self._lives.get(queue, ()) if life.running]
         self._lives[queue] = [*before, made]
         return made

@@ -162,6 +162,7 @@ class GroupMember(control.ControlledMember):
         self.puller.generation_of = managed.generation
         if self._locks is not None:
             self._locks.generation_of = managed.generation
+        managed.on_start = store.started.__setitem__
         back.copies = False
         self.service.stream.counts = True
         self.queues.make = managed.make_queue

@@ -46,8 +46,10 @@ class BrokerOffsetStore(MemoryOffsets):
         self._group = group
         self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
         """What commits carry in a managed group."""
+        self.started: dict[MessageQueue, int] = {}
+        """Where queues were begun, or what brokers confirmed: with no more than that nothing is late."""
         self.refused = 0
-        """Commits that brokers refused because the queue had gone on to another member."""
+        """Commits of results that brokers refused because the queue had gone on to another member."""
 
     def __repr__(self) -> str:
         return f"<BrokerOffsetStore {self._group!r} queues={len(self._offsets)}>"
@@ -61,7 +63,13 @@ class BrokerOffsetStore(MemoryOffsets):
         offset = await self._instance.brokers.query_offset(address, self._group, queue)
         if offset is not None:
             self.set(queue, offset)
+            self.started[queue] = offset
         return offset
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop the offset in memory."""
+        super().forget(queue)
+        self.started.pop(queue, None)
 
     async def persist(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> bool:
         """Send the offsets in memory to the brokers, one-way unless `confirmed`; whether all could be sent.
@@ -93,15 +101,17 @@ class BrokerOffsetStore(MemoryOffsets):
             )
         except SparrowError as error:
             if isinstance(error, BrokerError) and error.code == ResponseCode.GENERATION_FENCED:
-                self.refused += 1
-                log.warning(
-                    "offset %d of group %s in %s came too late: %s", offset, self._group, queue, error
-                )
+                if offset != self.started.get(queue):
+                    self.refused += 1
+                    text = "offset %d of group %s in %s came too late: %s"
+                    log.warning(text, offset, self._group, queue, error)
                 return True
             log.warning(
                 "offset %d of group %s in %s is not committed yet: %s", offset, self._group, queue, error
             )
             return False
+        if confirmed:
+            self.started[queue] = offset
         return True
 
     async def _address(self, queue: MessageQueue) -> str:

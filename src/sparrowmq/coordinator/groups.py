@@ -7,6 +7,10 @@ what an older leader still sends. A ledger remembers what brokers do not know. A
 anybody is told of it: who cannot write there, because the database is gone or somebody else leads, makes no
 plans, and its groups stay as they are.
 
+Brokers that are not SparrowMQ's keep no policies: there only leases keep members apart ("lease only"). Their
+queues are granted without a fence; and since nobody says who has them, a leader that takes over waits until
+the leases that were given before it are over.
+
 Each group has a leader object and a task of its own: what fails for one delays no other.
 """
 
@@ -42,6 +46,7 @@ from sparrowmq.core.errors import (
     EpochBehindError,
     InvalidStateError,
     LeaseLostError,
+    NoFencesError,
     NoRouteError,
     SparrowError,
 )
@@ -106,6 +111,8 @@ class GroupLeader:
         """Whether brokers, or the ledger, said that another leads."""
         self.late = 0
         """Results of members that brokers refused, because the queue had gone on."""
+        self.lease_only: set[str] = set()
+        """Brokers that enforce nothing, because they are not SparrowMQ's."""
         self.problem = ""
         """What stands in the way of the plan; empty when nothing does."""
         self.moves = Moves(group)
@@ -135,6 +142,9 @@ class GroupLeader:
         self._reasons = granted_rows(start.kept.queues)
         self._noted: object = None
         self._unclaimed = {one.queue.broker_name for one in start.plan.queues}
+        is_new = ledger is not None and start.plan.generation == 0
+        self._others_until = 0.0 if is_new else monotonic() + self._hand.longest_lease(monotonic())
+        """Until when members that an earlier leader knew may be at work, whatever brokers say."""
         self._idle_since = monotonic()
         self._occasional = OccasionalLog(log)
 
@@ -443,9 +453,25 @@ class GroupLeader:
                 log.warning("group %s has another leader: %s", self.group, error)
             else:
                 self._complain(broker, error)
+        except NoFencesError:
+            self._grant_unfenced(broker, wanted)
         except SparrowError as error:
             self._complain(broker, error)
         else:
+            self.lease_only.discard(broker)
+            self._hand.fenced(wanted)
+
+    def _grant_unfenced(self, broker: str, wanted: list[Fenced]) -> None:
+        """Let members have queues of a broker that enforces nothing, once no others may have them."""
+        if broker not in self.lease_only:
+            self.lease_only.add(broker)
+            log.warning(
+                "group %s: broker %s is not SparrowMQ's and fences nothing; there only leases keep members "
+                "apart, pauses are not enforced, and late results count",
+                self.group,
+                broker,
+            )
+        if self._monotonic() >= self._others_until:
             self._hand.fenced(wanted)
 
     def _complain(self, broker: str, error: SparrowError) -> None:

@@ -4,7 +4,7 @@ SparrowError
 ├── ClientError           the caller or the local client is at fault, or gave up waiting
 │   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError,
 │   │   GroupTakenError
-│   ├── NoRouteError, NoNameServerError, AllocationError
+│   ├── NoRouteError, NoNameServerError, NoFencesError, AllocationError
 │   └── TooManyRequestsError, ReplyTimeoutError
 ├── TransportError        bytes could not be exchanged; `retryable`
 │   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
@@ -37,6 +37,10 @@ class ClientError(SparrowError):
     def __init__(self, message: str, *, code: int = -1) -> None:
         super().__init__(message)
         self.code = code
+
+
+class NoFencesError(ClientError):
+    """A broker that is not SparrowMQ's keeps no policies of groups: it cannot refuse who lost a queue."""
 
 
 class InvalidMessageError(ClientError):
