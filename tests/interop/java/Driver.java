@@ -4,6 +4,7 @@ import com.alibaba.fastjson2.JSONObject;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
@@ -20,6 +21,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.ClientConfig;
@@ -31,10 +33,13 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.common.ServiceState;
+import org.apache.rocketmq.common.ServiceThread;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -59,6 +64,8 @@ public final class Driver {
     }
 
     private static final long SEND_SECONDS_MAX = 30;
+    private static final long PERSIST_MILLIS = 500;
+    private static final long END_MILLIS = 50;
     private static final Map<String, Op> OPS = new HashMap<>();
     private static final Map<String, DefaultMQProducer> PRODUCERS = new ConcurrentHashMap<>();
     private static final Map<String, Consumer> CONSUMERS = new ConcurrentHashMap<>();
@@ -290,6 +297,11 @@ public final class Driver {
         client.setConsumeThreadMin(4);
         client.setConsumeThreadMax(4);
         client.setAwaitTerminationMillisWhenShutdown(2000);
+        if (request.getBooleanValue("broadcasting")) {
+            // The model is of another package in 4.9.
+            Class<?> model = client.getMessageModel().getClass();
+            client.getClass().getMethod("setMessageModel", model).invoke(client, model.getField("BROADCASTING").get(null));
+        }
         if (request.getBooleanValue("asks_broker")) {
             // 4.9 has no such method.
             client.getClass().getMethod("setClientRebalance", boolean.class).invoke(client, false);
@@ -305,12 +317,60 @@ public final class Driver {
         return client.getInstanceName();
     }
 
+    /** Consumers tell their offsets often, as ours do in these tests; by themselves they would begin after ten seconds. */
+    private static void persistOffsets() {
+        for (Consumer consumer : CONSUMERS.values()) {
+            DefaultMQPushConsumerImpl inner = consumer.client.getDefaultMQPushConsumerImpl();
+            if (inner.getServiceState() == ServiceState.RUNNING) {
+                inner.persistConsumerOffset();
+            }
+        }
+    }
+
+    /** A client that shuts down waits up to three seconds for a thread that polls for events: wake it. */
+    private static void endEventThreads() {
+        Thread[] found = new Thread[2 * Thread.activeCount()];
+        for (int i = Thread.enumerate(found) - 1; i >= 0; i--) {
+            if (found[i].getName().equals("NettyEventExecutor") && isStopped(found[i])) {
+                found[i].interrupt();
+            }
+        }
+    }
+
+    /** Whether the service that a thread runs was told to stop; false where this Java does not say what it runs. */
+    private static boolean isStopped(Thread thread) {
+        try {
+            boolean isOld = Runtime.version().feature() < 19;
+            Object owner = isOld ? thread : field(Thread.class, "holder").get(thread);
+            Object run = isOld ? field(Thread.class, "target").get(owner) : field(owner.getClass(), "task").get(owner);
+            return run instanceof ServiceThread && ((ServiceThread) run).isStopped();
+        } catch (ReflectiveOperationException | RuntimeException unknown) {
+            return false;
+        }
+    }
+
+    private static Field field(Class<?> type, String name) throws ReflectiveOperationException {
+        Field found = type.getDeclaredField(name);
+        found.setAccessible(true);
+        return found;
+    }
+
     private static Object stopConsumer(JSONObject request) {
         DefaultMQPushConsumer client = known(CONSUMERS, request).client;
         // Apache's broker may lose one of two first commits at once; those of the shutdown are the second ones then.
         client.getDefaultMQPushConsumerImpl().persistConsumerOffset();
         client.shutdown();
         return known(CONSUMERS, request).since(0).size();
+    }
+
+    private static Object paused(JSONObject request, boolean paused) {
+        DefaultMQPushConsumer client = known(CONSUMERS, request).client;
+        if (paused) {
+            client.suspend();
+        } else {
+            client.resume();
+        }
+        return paused;
     }
 
     /** The queues that this member of the group holds now; retry topics are left out. */
@@ -403,6 +463,8 @@ public final class Driver {
         OPS.put("producer.queues", request -> queues(known(PRODUCERS, request).fetchPublishMessageQueues(request.getString("topic"))));
         OPS.put("consumer.start", Driver::startConsumer);
         OPS.put("consumer.stop", Driver::stopConsumer);
+        OPS.put("consumer.pause", request -> paused(request, true));
+        OPS.put("consumer.resume", request -> paused(request, false));
         OPS.put("consumer.await", request -> known(CONSUMERS, request).await(request.getIntValue("count"), request.getDoubleValue("within")));
         OPS.put("consumer.received", request -> known(CONSUMERS, request).since(request.getIntValue("since")));
         OPS.put("consumer.assigned", Driver::assigned);
@@ -471,6 +533,9 @@ public final class Driver {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         System.setOut(System.err);
         ExecutorService threads = Executors.newCachedThreadPool();
+        ScheduledExecutorService timer = Executors.newScheduledThreadPool(2);
+        timer.scheduleWithFixedDelay(Driver::persistOffsets, PERSIST_MILLIS, PERSIST_MILLIS, TimeUnit.MILLISECONDS);
+        timer.scheduleWithFixedDelay(Driver::endEventThreads, END_MILLIS, END_MILLIS, TimeUnit.MILLISECONDS);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         synchronized (out) {
             out.println("{\"ready\":true}");
