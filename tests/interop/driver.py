@@ -112,15 +112,20 @@ class JavaDriver(Child):
         return JavaProducer(self, self.call("producer.start", namesrv=namesrv, group=group))
 
     def consumer(
-        self, namesrv: str, group: str, subscriptions: Mapping[str, str], *, asks_broker: bool = False
+        self,
+        namesrv: str,
+        group: str,
+        subscriptions: Mapping[str, str],
+        *,
+        asks_broker: bool = False,
+        broadcasting: bool = False,
     ) -> JavaConsumer:
-        """A started push consumer in clustering mode that begins with the first message.
+        """A started push consumer that begins with the first message.
 
         `asks_broker` has it ask which queues to read (5.x).
         """
-        arguments = {"namesrv": namesrv, "group": group, "subscriptions": dict(subscriptions)}
-        if asks_broker:
-            arguments["asks_broker"] = True
+        arguments: dict[str, Any] = {"namesrv": namesrv, "group": group, "subscriptions": dict(subscriptions)}
+        arguments |= {"asks_broker": asks_broker, "broadcasting": broadcasting}
         return JavaConsumer(self, self.call("consumer.start", **arguments))
 
     def admin(self, namesrv: str) -> JavaAdmin:
@@ -198,6 +203,14 @@ class JavaConsumer(_Handle):
     def received(self) -> list[Received]:
         """All messages so far, in order of arrival."""
         return _received(self._call("received", since=0))
+
+    def pause(self) -> None:
+        """Pull no more; a pull that waits at the broker may still bring something."""
+        self._call("pause")
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._call("resume")
 
     def assigned(self) -> list[MessageQueue]:
         """The queues it holds now, retry topics left out."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -75,9 +77,15 @@ class OurClients:
         settings = ProducerSettings(namesrv=namesrv, send_timeout=10.0, compat=self._compat)
         return OurProducer(self, aio.Producer(group, settings=settings))
 
-    def consumer(self, namesrv: str, group: str, subscriptions: Mapping[str, str]) -> OurConsumer:
-        """A started push consumer that begins with the first message."""
-        return OurConsumer(self, aio.PushConsumer(group, namesrv=namesrv, settings=CONSUMER), subscriptions)
+    def consumer(
+        self, namesrv: str, group: str, subscriptions: Mapping[str, str], *, offset_dir: Path | None = None
+    ) -> OurConsumer:
+        """A started push consumer that begins with the first message; broadcasting with an `offset_dir`."""
+        settings = CONSUMER
+        if offset_dir is not None:
+            own = {"offset_dir": offset_dir, "instance_name": offset_dir.name}
+            settings = replace(CONSUMER, model="broadcasting", **own)
+        return OurConsumer(self, aio.PushConsumer(group, namesrv=namesrv, settings=settings), subscriptions)
 
     def close(self) -> None:
         """End the loop."""
@@ -165,6 +173,17 @@ class OurConsumer(_Client):
     def received(self) -> list[Received]:
         """All messages so far, in order of arrival."""
         return list(self._messages)
+
+    def pause(self) -> None:
+        """Pull no more."""
+        self._clients.run(self._set_paused(True))
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._clients.run(self._set_paused(False))
+
+    async def _set_paused(self, paused: bool) -> None:
+        (self._client.pause if paused else self._client.resume)()
 
     def assigned(self) -> list[MessageQueue]:
         """The queues it holds now, retry topics left out."""
