@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cli.test_messages import read
-from tests.support import run
+from tests.support import run, until_sync
 
 from sparrowmq.cli import sends
 from sparrowmq.client.sending import system_properties
@@ -136,6 +136,20 @@ def test_a_request_is_answered(sparrow: Sparrow, program: tuple[str, ...], reply
         try:
             assert sparrow("request", topic, "ping", "--timeout", "20").out == reply + "\n"
             assert server.communicate(timeout=30)[0] == "1 answered\n"
+        finally:
+            server.kill()
+
+
+def test_a_program_that_takes_too_long_is_ended_and_said_so(sparrow: Sparrow, tmp_path: Path) -> None:
+    sparrow("topic", "create", "Slow", "--queues", "1")
+    sparrow("send", "Slow", "ping")
+    command = [sys.executable, "-m", "sparrowmq.cli.main", "serve", "Slow", "--namesrv", sparrow.namesrv]
+    said = tmp_path / "said"
+    with said.open("wb") as stderr, subprocess.Popen(
+        [*command, "--program-timeout", "0.1", "--", "sleep", "20"], stdout=subprocess.PIPE, stderr=stderr
+    ) as server:  # fmt: skip
+        try:
+            until_sync(lambda: "sleep did not end within 0.1 s" in said.read_text(), 60)
         finally:
             server.kill()
 
