@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from tests.conftest import LONG
 
 from sparrowmq.coordinator import audit
 from sparrowmq.coordinator.audit import Actor, Search, record, search
 from sparrowmq.coordinator.database.connect import Database
+
+BURST = 10_000 if LONG else 300
 
 
 def add(database: Database, actor: Actor, action: str = "x", name: str = "s") -> None:
@@ -62,10 +67,14 @@ def test_pages_go_backwards_and_are_bounded(database: Database) -> None:
 
 
 def test_a_burst_is_stored_whole(database: Database) -> None:
-    with database.write() as connection:
-        for number in range(300):
-            record(connection, Actor("ann"), "x", ("service", str(number)))
-    assert {one.object for one in find(database, Search(count=500))} == {str(number) for number in range(300)}
+    """Many people at once, a transaction for each entry."""
+    names = {str(number) for number in range(BURST)}
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: add(database, Actor("ann"), name=name), sorted(names)))
+    found: list[audit.Entry] = []
+    while page := find(database, Search(count=500, before_id=found[-1].id if found else None)):
+        found += page
+    assert (len(found), {one.object for one in found}) == (BURST, names)
 
 
 def test_texts_that_are_too_long_are_cut(database: Database) -> None:
