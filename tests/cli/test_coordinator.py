@@ -92,6 +92,10 @@ def test_people_and_their_roles(sparrow: Call) -> None:
     listed = {one["name"]: one for one in sparrow("coordinator", "user", "list", "--json").values}
     assert (listed["ann"]["enabled"], listed["ann"]["email"]) == (False, "ann@x.org")
     assert "owner of group billing" in sparrow("coordinator", "user", "list").out
+    (owner,) = sparrow("coordinator", "user", "of", "group", "billing", "--json").values
+    assert owner == {"name": "bob", "role": "owner", "enabled": True}
+    assert "bob" in sparrow("coordinator", "user", "of", "group", "billing").out
+    assert sparrow("coordinator", "user", "of", "topic", "billing", "--json").out == ""
     sparrow("coordinator", "user", "grant", "bob", "group", "billing", "--role", "none")
     sparrow("coordinator", "user", "delete", "ann")
     assert "there is no person 'ann'" in sparrow("coordinator", "user", "delete", "ann", status=1).err

@@ -135,6 +135,23 @@ def grant(
     print(f"{name} is {given or 'nothing more'} of the {kind} {object_}")
 
 
+@user_app.command("of")
+def people_of(
+    kind: Annotated[str, typer.Argument(help="topic or group.")],
+    object_: Annotated[str, typer.Argument(metavar="OBJECT", help="Name of the topic or group.")],
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print who has a role for one topic or group: its owners and others."""
+    found = call(coordinator, "GET", "/grants", query={"kind": kind, "object": object_})
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    rows = [(one["name"], one["role"], "yes" if one["enabled"] else "no") for one in found]
+    print_table(("name", "role", "enabled"), rows)
+
+
 @token_app.command("list")
 def list_tokens(
     person: Annotated[str | None, typer.Option(help="Of somebody else; for admins.")] = None,

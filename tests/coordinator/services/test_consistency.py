@@ -45,7 +45,7 @@ def test_a_finding_is_shown_at_once_and_fires_at_the_second_look(database: Datab
     assert step(database, service).counts["new"] == 1
     assert (kinds(database), firing(database)) == (["topic-differs"], [])
     step(database, service)
-    assert firing(database) == [("topic-differs T b", "T")]
+    assert firing(database) == [("topic-differs T", "T")]
     survey.land = GOOD
     assert step(database, service).counts["resolved"] == 1
     assert (kinds(database), firing(database)) == ([], [])
@@ -59,10 +59,27 @@ def test_while_a_broker_fails_nothing_is_called_mended(database: Database) -> No
     survey.land = replace(BAD, brokers=BAD.brokers[:1], failed={"b": "it is ill"})
     report = step(database, service, checks=1)
     assert (report.message, report.counts["failed"]) == ("it is ill", 1)
-    assert (kinds(database), firing(database)) == (["topic-differs"], [("topic-differs T b", "T")])
+    assert (kinds(database), firing(database)) == (["topic-differs"], [("topic-differs T", "T")])
     survey.land = land(failed={"a": "it is ill"})
     with pytest.raises(CoordinatorError, match="no broker could be looked at: it is ill"):
         step(database, service)
+
+
+def test_many_queues_of_a_group_are_one_alarm_or_none(database: Database) -> None:
+    survey = MadeUpSurvey()
+    service = Consistency(survey, Channels())
+    survey.land = land(
+        broker("a", [topic("T")], [group("g")], {("g", "T", number): 1 for number in range(8)}),
+        ends={("T", "a", number): (5, 9) for number in range(8)},
+    )
+    assert step(database, service, checks=1, alarms=0).counts["new"] == 8
+    assert firing(database) == []
+    assert step(database, service, checks=1).counts["fired"] == 1
+    with database.read() as connection:
+        (row,) = table.search(connection, [State.FIRING])
+    assert (row.key, row.group) == ("offset-below g T", "g")
+    assert row.text.startswith("g on queue 0 of T on a: 4 messages were deleted")
+    assert row.text.endswith("; and 7 more")
 
 
 def test_the_database_is_compared_too(database: Database) -> None:

@@ -56,6 +56,9 @@ def test_a_topic_becomes_a_zombie_and_comes_back_to_life(database: Database) -> 
     age(database, 3)
     assert step(database, service).counts["zombie-topic"] == 1
     assert found(database) == [("zombie-topic", "topic T")]
+    assert step(database, service, alarms=0).counts["zombie-topic"] == 1
+    with database.read() as connection:
+        assert table.search(connection, [State.FIRING]) == []
     survey.used = use("T", "busy", progress={"T": 1})
     step(database, service)
     assert found(database) == []

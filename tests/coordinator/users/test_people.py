@@ -54,7 +54,7 @@ def test_a_person_is_made_changed_and_deleted_with_entries(database: Database) -
     assert told == [
         ("person.add", None, {"role": "viewer", "email": "ann@x.org"}),
         ("person.edit", {"role": "viewer"}, {"role": "operator", "password": "changed"}),
-        ("person.delete", {"role": "operator", "email": "ann@x.org"}, None),
+        ("person.delete", {"role": "operator", "email": "ann@x.org", "objects": []}, None),
     ]
     assert "h2" not in repr(told)
 
@@ -104,6 +104,30 @@ def test_roles_for_single_objects(database: Database) -> None:
     ]
     with pytest.raises(InvalidNameError):
         do(database, people.grant, "ann", ("topic", "no topic!"), "owner")
+
+
+def test_who_has_a_role_for_an_object_and_what_is_lost_with_a_person(database: Database) -> None:
+    for name in ("bob", "ann", "eve"):
+        do(database, people.add, name, "h", Change())
+    do(database, people.grant, "bob", ("group", "g"), "viewer")
+    do(database, people.grant, "ann", ("group", "g"), "owner")
+    do(database, people.grant, "ann", ("topic", "g"), "operator")
+    do(database, people.edit, "ann", Change(enabled=False))
+    with database.read() as connection:
+        found = people.having(connection, ("group", "g"))
+        assert [(one.name, one.enabled, role) for one, role in found] == [
+            ("ann", False, Role.OWNER),
+            ("bob", True, Role.VIEWER),
+        ]
+        assert people.having(connection, ("topic", "other")) == []
+        with pytest.raises(InvalidNameError):
+            people.having(connection, ("group", "no group!"))
+    do(database, people.remove, "ann")
+    deleted = entries(database, "ann")[-1]
+    assert (deleted[0], deleted[1]["objects"]) == (
+        "person.delete",
+        ["owner of group g", "operator of topic g"],
+    )
 
 
 @pytest.mark.proves("pmq:P1")

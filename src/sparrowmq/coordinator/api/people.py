@@ -143,6 +143,14 @@ def delete_person(name: str, who: Who, reason: str = "") -> Answer:
     return {}
 
 
+@router.get("/grants")
+def list_grants(kind: str, object: str, who: Who) -> list[Answer]:
+    """Who has a role for one topic or group: its owners, and those who may look after it or see it."""
+    who.need(Right.READ)
+    found = who.read(lambda connection: people.having(connection, (kind, object)))
+    return [{"name": one.name, "role": str(role), "enabled": one.enabled} for one, role in found]
+
+
 @router.post("/grants")
 def grant(body: Grant, who: Who) -> Answer:
     """Give a person a role for one topic or group, or take it away."""

@@ -4,6 +4,8 @@ choose from. It repairs nothing by itself.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Connection, select
@@ -14,6 +16,7 @@ from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.database.tables import lag_limit, object_role
+from sparrowmq.coordinator.findings import Finding
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
 from sparrowmq.coordinator.survey import SurveyView
@@ -28,11 +31,28 @@ KIND: Final = Kind(
     60_000,
     300.0,
     (
+        Option("alarms", 1, 0, 1, "0: findings are listed and fire no alarms"),
         Option("checks", 2, 1, 100, "checks running that must see it before it fires"),
         Option("reminder_seconds", 0, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )
 Rows = set[tuple[str, str, str]]
+
+
+def conditions(found: Sequence[Finding]) -> list[Condition]:
+    """One condition for each kind of finding of a group on a topic, however many queues it is about. Pure."""
+    by_thing: defaultdict[tuple[str, str, str], list[Finding]] = defaultdict(list)
+    for one in found[: findings.FINDINGS_MAX]:
+        by_thing[one.kind, one.group, one.topic].append(one)
+    return [
+        Condition(
+            " ".join(filter(None, thing)),
+            these[0].text + (f"; and {len(these) - 1} more" if len(these) > 1 else ""),
+            these[0].group,
+            these[0].topic,
+        )
+        for thing, these in by_thing.items()
+    ]
 
 
 class Consistency:
@@ -55,11 +75,10 @@ class Consistency:
         roles, limits = await work.read(_database)
         found = consistency.look(land, roles, limits)
         policy = Policy(work.options["checks"], 0, work.options["reminder_seconds"] * 1000)
-        told = found[: findings.FINDINGS_MAX]
-        conditions = (Condition(f"{one.kind} {one.key}", one.text, one.group, one.topic) for one in told)
+        told = conditions(found) if work.options["alarms"] else ()
 
         blind = bool(land.failed)
-        check = Check(RULE, policy, tuple(conditions), partial=blind)
+        check = Check(RULE, policy, tuple(told), partial=blind)
 
         def keep(connection: Connection) -> dict[str, int]:
             counts = findings.replace(connection, KIND.name, found, partial=blind)

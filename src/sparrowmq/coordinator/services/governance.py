@@ -44,6 +44,7 @@ KIND: Final = Kind(
         Option("queues_min", 8, 1, 10_000, "queues that are never too many"),
         Option("over_factor", 4, 2, 1000, "how many times the queues it needs are too many for a topic"),
         Option("need_owner", 0, 0, 1, "1: topics and groups that never had an owner are told, too"),
+        Option("alarms", 1, 0, 1, "0: verdicts are listed and fire no alarms"),
         Option("reminder_seconds", 0, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )
@@ -82,8 +83,9 @@ class Governance:
             counts = {}
             for rule in KINDS:
                 mine = [one for one in found if one.kind == rule]
-                told = tuple(Condition(one.key, one.text, one.group, one.topic) for one in mine)
-                check = Check(rule, policy, told, partial=bool(use.failed))
+                told = mine if options["alarms"] else ()
+                conditions = tuple(Condition(one.key, one.text, one.group, one.topic) for one in told)
+                check = Check(rule, policy, conditions, partial=bool(use.failed))
                 table.observe(connection, check, work.actor, self._channels)
                 counts[rule] = len(mine)
             return counts

@@ -128,7 +128,8 @@ def remove(connection: Connection, name: str, actor: Actor) -> None:
     ):
         connection.execute(delete(table).where(column == name))
     _need_admin(connection)
-    was = {"role": str(before.role), "email": before.email}
+    objects = [f"{role} of {kind} {object_}" for (kind, object_), role in before.objects.items()]
+    was = {"role": str(before.role), "email": before.email, "objects": objects}
     record(connection, actor, "person.delete", ("person", name), before=was)
 
 
@@ -151,6 +152,17 @@ def grant(connection: Connection, name: str, thing: tuple[str, str], role: str |
         connection.execute(insert(object_role).values(kind=kind, object=object_, **after))
     was = {"person": name, "role": str(before[thing])} if thing in before else None
     record(connection, actor, "grant" if role else "revoke", thing, before=was, after=after)
+
+
+def having(connection: Connection, thing: tuple[str, str]) -> list[tuple[Person, Role]]:
+    """People with a role for one topic or group, by name. Raises `RefusedError` or for its name."""
+    kind, object_ = thing
+    _check_object(kind, object_)
+    query = select(person).join(object_role, object_role.c.person == person.c.name)
+    mine = (object_role.c.kind == kind) & (object_role.c.object == object_)
+    rows = connection.execute(query.where(mine).order_by(person.c.name).limit(PEOPLE_MAX)).mappings().all()
+    found = [_person(row, _objects(connection, row["name"])) for row in rows]
+    return [(one, one.objects[thing]) for one in found]
 
 
 def _check_object(kind: str, name: str) -> None:
