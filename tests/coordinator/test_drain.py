@@ -8,41 +8,22 @@ from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.coordinator.services.watched import step
+from tests.coordinator.services.watched import Once, step
 from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.audit import Actor
-from sparrowmq.coordinator.cluster import Cluster
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.services import drains
-from sparrowmq.coordinator.services.brokers import KIND, BrokerCheck
+from sparrowmq.coordinator.services.brokers import BrokerCheck
 from sparrowmq.coordinator.services.drains import State
-from sparrowmq.coordinator.services.frame import Work
-from sparrowmq.coordinator.services.schedule import Report
 from sparrowmq.core.settings import BrokerSettings
 from sparrowmq.runtime.servers import Servers
 from sparrowmq.testing import LocalCluster
 
 ANN = Actor("ann", "new disks")
 REFRESH = 0.1
-
-
-class Once:
-    """The broker check on a cluster that is let go of after the step."""
-
-    kind = KIND
-
-    def __init__(self, namesrv: str) -> None:
-        self._namesrv = namesrv
-
-    async def step(self, work: Work) -> Report:
-        cluster = Cluster(self._namesrv)
-        try:
-            return await BrokerCheck(cluster, Channels()).step(work)
-        finally:
-            await cluster.close()
 
 
 @pytest.fixture
@@ -75,7 +56,8 @@ def pair(tmp_path: Path) -> Iterator[LocalCluster]:
 
 def check_once(database: Database, namesrv: str) -> State | None:
     """One step; where the drain of broker-a is then."""
-    step(database, Once(namesrv), checks=1, settle_seconds=0)
+    service = Once(namesrv, lambda cluster: BrokerCheck(cluster, Channels()))
+    step(database, service, checks=1, settle_seconds=0)
     with database.read() as connection:
         found = drains.all_drains(connection).get("broker-a")
     return None if found is None else found.state

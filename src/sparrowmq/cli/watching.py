@@ -178,6 +178,36 @@ def wake(number: Number, reason: Why = "", coordinator: Url = None) -> None:
     print(f"alarm {number} is awake")
 
 
+@alarm_app.command("notices")
+def notices(
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only those that a receiver did not take, and why.")
+    ] = False,
+    count: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what alarms told whom, the newest first."""
+    query = {"failed": "true" if failed else None, "count": count}
+    found = call(coordinator, "GET", "/notices", query=query)
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    rows = [
+        (
+            one["id"],
+            when(one["created_at"]),
+            f"{one['kind']} of {one['alarm']}",
+            " ".join(filter(None, (one["channel"], one["target"]))),
+            one["attempts"],
+            _sending(one),
+        )
+        for one in found
+    ]
+    print_table(("id", "since", "notice", "to", "tries", "outcome"), rows, right=("id", "tries"))
+
+
 @alarm_app.command("limits")
 def limits(coordinator: Url = None, as_json: AsJson = False) -> None:
     """Print the limits of groups that were set."""
@@ -274,6 +304,14 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 def _outcome(run: dict[str, Any]) -> str:
     counts = ", ".join(f"{name} {value}" for name, value in run["counts"].items() if value)
     return ": ".join(filter(None, (run["outcome"], counts or run["message"])))
+
+
+def _sending(one: dict[str, Any]) -> str:
+    if one["sent_at"]:
+        return f"sent {when(one['sent_at'])}"
+    if one["given_up_at"]:
+        return f"given up: {one['error']}"
+    return f"next try {when(one['next_try_at'])}" + (f": {one['error']}" if one["error"] else "")
 
 
 def _change(entry: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.coordinator.services.watched import MadeUp, member, queue, step
+from tests.coordinator.services.watched import MadeUp, Ticking, member, queue, step
 
 from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import State
@@ -12,19 +12,6 @@ from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.services.handlers import HandlerAlarm, Heads, failing, head, many, slow_on_average
 from sparrowmq.core.errors import CoordinatorError
 from sparrowmq.protocol.bodies import ConsumeStatus, ProcessQueueInfo
-
-
-class Ticking:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
 
 
 def held(first: int, count: int = 1, **more: Any) -> ProcessQueueInfo:

@@ -60,6 +60,40 @@ def test_a_failure_is_noted_and_holds_up_nobody(database: Database) -> None:
     assert send(database, webhook=refuse) == {"sent": 0, "failed": 0}
 
 
+def test_a_run_says_which_receiver_failed_and_keeps_its_secret(database: Database) -> None:
+    def refuse(one: Notice) -> None:
+        raise OSError("status 500")
+
+    post(database, 1, Channels("https://hooks.example.org:8443/services/secret?key=secret"))
+    service = Notices({"webhook": refuse, "log": lambda one: None})
+    try:
+        report = step(database, service)
+    finally:
+        service.close()
+    assert report.message == "webhook to https://hooks.example.org:8443/…: OSError: status 500"
+    with database.read() as connection:
+        (found,) = outbox.search(connection, failed=True, count=10)
+        assert len(outbox.search(connection, failed=False, count=10)) == 2
+    assert (found.channel, found.target, found.attempts) == ("webhook", "https://hooks.example.org:8443/…", 1)
+    assert (found.sent_at, found.given_up_at, found.error) == (0, 0, "OSError: status 500")
+    assert found.next_try_at > found.created_at
+
+
+def test_what_was_sent_and_what_was_given_up(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "ATTEMPTS_MAX", 1)
+    post(database, 1, Channels("http://h/x"))
+
+    def refuse(one: Notice) -> None:
+        raise OSError("no")
+
+    send(database, log=lambda one: None, webhook=refuse)
+    with database.read() as connection:
+        given_up, sent = outbox.search(connection, failed=False, count=10)
+    assert given_up.given_up_at > 0 == given_up.sent_at
+    assert sent.sent_at > 0 == sent.given_up_at
+    assert given_up.next_try_at == sent.next_try_at == 0
+
+
 def test_a_receiver_that_hangs_is_given_up(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEND_SECONDS", 0.02)
     end = threading.Event()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sparrowmq.broker.fence import judge
 from sparrowmq.client.admin_types import GroupMemberInfo, MemberStatus
-from sparrowmq.coordinator.cluster import Members, Place, Seen
+from sparrowmq.coordinator.cluster import Cluster, Members, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.fleet import Backlog, Broker
 from sparrowmq.coordinator.leases import rules
@@ -17,7 +17,7 @@ from sparrowmq.coordinator.leases.holder import LeaseHolder
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.services import board
 from sparrowmq.coordinator.services.frame import Service, Work
-from sparrowmq.coordinator.services.schedule import Report
+from sparrowmq.coordinator.services.schedule import Kind, Report
 from sparrowmq.coordinator.told import Presence, Stored, Told
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import BrokerError, ConnectError, NoRouteError, TransportError
@@ -218,3 +218,35 @@ def step(database: Database, service: Service, **options: int) -> Report:
         return await service.step(work)
 
     return asyncio.run(main())
+
+
+class Ticking:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class Once:
+    """A service of a real cluster, which is let go of after each step."""
+
+    def __init__(self, namesrv: str, make: Callable[[Cluster], Service]) -> None:
+        self._namesrv = namesrv
+        self._make = make
+
+    @property
+    def kind(self) -> Kind:
+        return self._make(Cluster(self._namesrv)).kind
+
+    async def step(self, work: Work) -> Report:
+        cluster = Cluster(self._namesrv)
+        try:
+            return await self._make(cluster).step(work)
+        finally:
+            await cluster.close()

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
@@ -24,6 +25,7 @@ ATTEMPTS_MAX: Final = 8
 RETRY_MS: Final = 5_000
 RETRY_MS_MAX: Final = 600_000
 BATCH: Final = 50
+PAGE_MAX: Final = 500
 RECEIVERS_MAX: Final = 50
 ERROR_CHARS: Final = 500
 
@@ -75,6 +77,57 @@ def post(
                 next_try_at=now,
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What became of a notice. `sent_at` and `given_up_at` are 0 while it waits for `next_try_at`."""
+
+    id: int
+    alarm: int
+    kind: str
+    channel: str
+    target: str
+    created_at: int
+    attempts: int
+    next_try_at: int
+    sent_at: int
+    given_up_at: int
+    error: str
+
+
+def search(connection: Connection, *, failed: bool, count: int) -> list[Sending]:
+    """Notices, the newest first; only those that could not be sent (yet) when asked for them."""
+    query = select(notice).order_by(notice.c.id.desc()).limit(max(1, min(count, PAGE_MAX)))
+    if failed:
+        query = query.where(notice.c.error != "")
+    return [_sending(row) for row in connection.execute(query).mappings()]
+
+
+def _sending(row: Any) -> Sending:
+    ended, failed = row["ended_at"], bool(row["error"])
+    return Sending(
+        row["id"],
+        row["alarm_id"],
+        row["kind"],
+        row["channel"],
+        shown(row["channel"], row["target"]),
+        row["created_at"],
+        row["attempts"],
+        0 if ended else row["next_try_at"],
+        0 if failed else ended,
+        ended if failed else 0,
+        row["error"],
+    )
+
+
+def shown(channel: str, target: str) -> str:
+    """A target as people may see it: what follows a webhook's host is often a secret. Pure."""
+    if channel != WEBHOOK:
+        return target
+    url = urlsplit(target)
+    host = (url.hostname or "") + (f":{url.port}" if url.port else "")
+    return f"{url.scheme}://{host}/…"
 
 
 def due(connection: Connection) -> list[Notice]:

@@ -10,6 +10,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from sparrowmq.coordinator import audit
+from sparrowmq.coordinator.alarms import outbox
 from sparrowmq.coordinator.alarms import table as alarms
 from sparrowmq.coordinator.alarms.machine import State
 from sparrowmq.coordinator.alarms.table import AlarmRow
@@ -161,6 +162,15 @@ def wake_alarm(number: int, body: Reason, who: Who) -> Answer:
     return alarm_view(
         who.change(body.reason, lambda connection, actor: alarms.wake(connection, number, actor, channels))
     )
+
+
+@router.get("/notices")
+def list_notices(
+    who: Who, failed: bool = False, count: Annotated[int, Query(ge=1, le=outbox.PAGE_MAX)] = 100
+) -> list[Answer]:
+    """What alarms told whom, the newest first; `failed`: only what a receiver did not take (yet), and why."""
+    who.need(Right.OPERATE)
+    return [asdict(one) for one in who.read(lambda found: outbox.search(found, failed=failed, count=count))]
 
 
 @router.get("/limits")

@@ -45,7 +45,7 @@ class Notices:
 
     async def step(self, work: Work) -> Report:
         """Send everything that is due."""
-        counts = {"sent": 0, "failed": 0}
+        counts, first = {"sent": 0, "failed": 0}, ""
         while work.leads and (batch := await work.read(outbox.due)):
             for notice in batch:
                 if not work.leads:
@@ -53,7 +53,9 @@ class Notices:
                 error = await self._send(notice)
                 await work.write(partial(outbox.settle, sent=notice, error=error))
                 counts["failed" if error else "sent"] += 1
-        return Report(counts)
+                if error and not first:
+                    first = f"{notice.channel} to {outbox.shown(notice.channel, notice.target)}: {error}"
+        return Report(counts, first)
 
     async def _send(self, notice: Notice) -> str | None:
         """None when it was sent, else why not."""
