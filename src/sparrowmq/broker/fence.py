@@ -28,9 +28,13 @@ NOBODY: Final = "sparrowmq-nobody"
 
 
 class ManagedGroup:
-    """One group's policy, looked up fast. `broker_name` is the broker whose queues are guarded."""
+    """One group's policy, looked up fast. `broker_name` is the broker whose queues are guarded.
 
-    __slots__ = ("_broker", "_grants", "_pauses", "policy")
+    `generations` has those of granted queues: a request with the same one is not refused, which costs a pull
+    next to nothing. `may_rest`: whether there are pauses.
+    """
+
+    __slots__ = ("_broker", "_grants", "_pauses", "generations", "may_rest", "policy")
 
     def __init__(self, policy: GroupPolicy, broker_name: str) -> None:
         self.policy = policy
@@ -41,6 +45,8 @@ class ManagedGroup:
             if grant.broker_name == broker_name
         }
         self._pauses = {(rule.topic, rule.queue_id): rule for rule in policy.pauses}
+        self.generations = {place: grant.generation for place, grant in self._grants.items()}
+        self.may_rest = bool(self._pauses)
 
     def refusal(self, topic: str, queue_id: int, generation: int | None) -> str:
         """Why a request about a queue is refused; empty when it is not."""

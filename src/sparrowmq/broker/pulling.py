@@ -135,8 +135,11 @@ class PullPath:
                     f"{UNSENT_BYTES_MAX}; read them before pulling more",
                 )
             queue, wanted = self._check(fields)
-            if self._managed and fields.consumer_group in self._managed:
-                self._check_fence(fields)
+            managed = self._managed.get(fields.consumer_group) if self._managed else None
+            if managed is not None:
+                granted = managed.generations.get((fields.topic, fields.queue_id))
+                if granted != fields.generation:
+                    self._check_fence(fields)
         except Refused as refused:
             _refuse(connection, frame, refused)
             if refused.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
@@ -146,7 +149,7 @@ class PullPath:
             return
         if fields.sys_flag & COMMIT and fields.commit_offset >= 0:
             self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
-        if self._managed and self._rests(fields):
+        if managed is not None and managed.may_rest and self._rests(fields):
             self._rest(connection, frame, queue, wanted)
             return
         self._answer(connection, frame, queue, wanted, may_hold=bool(fields.sys_flag & SUSPEND))
