@@ -1,25 +1,29 @@
-"""Managed groups: plans, how long a change takes, what stops without need, what is handled twice.
+"""Managed groups: plans, how long a change takes, what stops without need, what is handled twice, the cost.
 
-The coordinator is a process of its own (`sparrow group coordinate`), and so is the member that is killed.
-Compared is what managed consumers and plain ones handle twice while members come and go.
+The coordinator is a process of its own, and so are the members that are killed, all of them at once:
+each has a consumer in each of several groups. Compared is what managed consumers, plain ones and Java's
+handle twice while members come and go.
 """
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
+import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Final
 
+from benchmarks import churn, fencing, members
+from benchmarks.churn import read_by
+from benchmarks.coordinator import coordinator
 from benchmarks.load import LoadError
 from benchmarks.options import Options
 from benchmarks.peers import OURS, Peer, create_topic, running
 from benchmarks.report import MOST, Floor, Report
-from sparrowmq import ConsumerSettings, Message, MessageQueue, aio
+from sparrowmq import ConsumerSettings, MessageQueue, aio
 from sparrowmq.coordinator.plan import Candidate, explain, make_plan
 
 MEMBERS: Final = 1000
@@ -27,49 +31,51 @@ QUEUES: Final = 10_000
 TOPIC: Final = "BenchCoordination"
 GROUP_QUEUES: Final = 16
 STAYING: Final = 3
+CHANGES: Final = (3, 40)
+"""Joins, and as many leaves: quick and full."""
+KILLS: Final = ((1, 4), (3, 10))
+"""Processes that are killed one after the other, and groups each has a member in."""
 SESSION_SECONDS: Final = 10.0
 FORCE_SECONDS_MAX: Final = 60.0
-CHURNS: Final = 3
-RATE: Final = 500
 PLAN: Final = f"plan of {MEMBERS:,} members and {QUEUES:,} queues, explained: CPU"
 JOIN: Final = "a member joins until the plan is in force"
 LEAVE: Final = "a member leaves until the plan is in force"
 KILL: Final = "a member is killed until the plan is in force"
+P50: Final = "{}: p50"
+P99: Final = "{}: p99"
 STOPPED: Final = "queues that stopped without need"
-TWICE: Final = "handled twice under churn, {}"
 FLOORS: Final = [
     Floor(PLAN, MOST, 1.0, absolute=True),
-    Floor(JOIN, MOST, 3.0, absolute=True),
-    Floor(LEAVE, MOST, 3.0, absolute=True),
-    Floor(KILL, MOST, SESSION_SECONDS + 3.0, absolute=True),
+    Floor(P99.format(JOIN), MOST, 3.0, absolute=True),
+    Floor(P99.format(LEAVE), MOST, 3.0, absolute=True),
+    Floor(P99.format(KILL), MOST, SESSION_SECONDS + 3.0, absolute=True),
     Floor(STOPPED, MOST, 0.0, absolute=True),
-    Floor(TWICE.format("managed"), MOST, 0.0, absolute=True),
+    *churn.FLOORS,
+    *fencing.FLOORS,
+    *members.FLOORS,
 ]
 CHILD: Final = """
 import asyncio, sys
+from contextlib import AsyncExitStack
 from sparrowmq import aio
 
 async def main():
-    consumer = aio.PushConsumer(sys.argv[2], namesrv=sys.argv[1], settings=aio.ConsumerSettings(managed=True))
-    consumer.subscribe(sys.argv[3], handler=lambda message: None)
-    async with consumer:
+    async with AsyncExitStack() as stack:
+        for group in sys.argv[3:]:
+            settings = aio.ConsumerSettings(managed=True, namesrv=sys.argv[1])
+            consumer = aio.PushConsumer(group, settings=settings)
+            consumer.subscribe(sys.argv[2], handler=lambda message: None)
+            await stack.enter_async_context(consumer)
         await asyncio.Event().wait()
 
 asyncio.run(main())
 """
 
 
-@contextmanager
-def _coordinator(peer: Peer) -> Iterator[None]:
-    command = [sys.executable, "-m", "sparrowmq.cli.main", "group", "coordinate", "--port", "0"]
-    with subprocess.Popen([*command, "--namesrv", peer.namesrv], stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            if not process.stdout.readline():
-                raise LoadError("the coordinator did not start")
-            yield
-        finally:
-            process.terminate()
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share of all does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def _plan() -> float:
@@ -93,13 +99,13 @@ async def _owners(admin: aio.Admin, group: str) -> dict[int, tuple[str, int]]:
     }
 
 
-def _read(consumers: list[aio.PushConsumer]) -> int:
+def _read(consumers: Sequence[aio.PushConsumer]) -> int:
     """How many queues the consumers read."""
-    return sum(queue.topic == TOPIC for consumer in consumers for queue in consumer.assignment)
+    return sum(read_by(consumer, TOPIC) for consumer in consumers)
 
 
 async def _in_force(
-    admin: aio.Admin, group: str, members: int, started: float, consumers: list[aio.PushConsumer]
+    admin: aio.Admin, group: str, members: int, started: float, consumers: Sequence[aio.PushConsumer]
 ) -> float:
     """Seconds since `started` until so many members have equal shares, and `consumers` read theirs."""
     least = GROUP_QUEUES // members * len(consumers)
@@ -119,108 +125,84 @@ def _needless(before: dict[int, tuple[str, int]], after: dict[int, tuple[str, in
     return sum(after[queue][0] == before[queue][0] and after[queue] != before[queue] for queue in before)
 
 
-async def _changes(peer: Peer, group: str, report: Report) -> None:
-    """A member joins and leaves, another one is killed, beside three that stay."""
-    settings = ConsumerSettings(managed=True)
+def _consumer(peer: Peer, group: str) -> aio.PushConsumer:
+    made = aio.PushConsumer(group, settings=ConsumerSettings(managed=True, namesrv=peer.namesrv))
+    made.subscribe(TOPIC, handler=lambda message: None)
+    return made
 
-    def consumer() -> aio.PushConsumer:
-        made = aio.PushConsumer(group, namesrv=peer.namesrv, settings=settings)
-        made.subscribe(TOPIC, handler=lambda message: None)
-        return made
 
+async def _joins(peer: Peer, count: int, times: dict[str, list[float]]) -> int:
+    """A member joins and leaves, again and again, beside three that stay; queues that stopped for nothing."""
+    group, stopped = f"bench_joins_{time.time_ns()}", 0
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(aio.Admin(namesrv=peer.namesrv))
-        staying = [await stack.enter_async_context(consumer()) for _ in range(STAYING)]
+        staying = [await stack.enter_async_context(_consumer(peer, group)) for _ in range(STAYING)]
         await _in_force(admin, group, STAYING, time.perf_counter(), staying)
-        stopped = 0
         before = await _owners(admin, group)
-        guest, started = consumer(), time.perf_counter()
-        await guest.start()
-        report.add(JOIN, "s", OURS, await _in_force(admin, group, STAYING + 1, started, [*staying, guest]))
-        after = await _owners(admin, group)
-        stopped += _needless(before, after)
-        started = time.perf_counter()
-        await guest.close()
-        report.add(LEAVE, "s", OURS, await _in_force(admin, group, STAYING, started, staying))
-        before = await _owners(admin, group)
-        stopped += _needless(after, before)
-        child = await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD, peer.namesrv, group, TOPIC)
-        try:
-            await _in_force(admin, group, STAYING + 1, time.perf_counter(), staying)
-        finally:
-            child.kill()
-            started = time.perf_counter()
-            await child.wait()
-        report.add(KILL, "s", OURS, await _in_force(admin, group, STAYING, started, staying))
-        report.add(STOPPED, "queues", OURS, float(stopped))
+        for _ in range(count):
+            guest, started = _consumer(peer, group), time.perf_counter()
+            await guest.start()
+            try:
+                took = await _in_force(admin, group, STAYING + 1, started, [*staying, guest])
+                after = await _owners(admin, group)
+                started = time.perf_counter()
+            finally:
+                await guest.close()
+            times[JOIN].append(took)
+            times[LEAVE].append(await _in_force(admin, group, STAYING, started, staying))
+            stopped += _needless(before, after)
+            before = await _owners(admin, group)
+            stopped += _needless(after, before)
+    return stopped
 
 
-async def _reads(consumer: aio.PushConsumer, count: int) -> None:
-    """Wait until a consumer reads so many queues."""
-    deadline = time.perf_counter() + FORCE_SECONDS_MAX
-    while _read([consumer]) < count:
-        if time.perf_counter() > deadline:
-            raise LoadError(f"{consumer} has fewer than {count} queues")
-        await asyncio.sleep(0.05)
-
-
-async def _twice(peer: Peer, group: str, *, managed: bool) -> float:
-    """Messages that were handled more than once while a member comes and goes; all must be handled."""
-    handled: Counter[bytes] = Counter()
-
-    def consumer() -> aio.PushConsumer:
-        settings = ConsumerSettings(managed=managed, consume_from="last")
-        made = aio.PushConsumer(group, namesrv=peer.namesrv, settings=settings)
-
-        async def handle(message: aio.ReceivedMessage) -> None:
-            await asyncio.sleep(0.01)
-            handled[message.body] += 1
-
-        made.subscribe(TOPIC, handler=handle)
-        return made
-
-    sent, ended = 0, asyncio.Event()
-    run = f"{group}-{time.time_ns()}-".encode()
-
-    async def produce() -> None:
-        nonlocal sent
-        async with aio.Producer(f"{group}_p", namesrv=peer.namesrv) as producer:
-            while not ended.is_set():
-                await producer.send(Message(TOPIC, run + b"%d" % sent))
-                sent += 1
-                await asyncio.sleep(1 / RATE)
-
-    def done() -> int:
-        return sum(body.startswith(run) for body in handled)
-
+async def _kills(peer: Peer, processes: int, groups: int, times: dict[str, list[float]]) -> int:
+    """A process with a member in each of several groups is killed; queues that stopped for nothing."""
+    names, stopped = [f"bench_kills_{time.time_ns()}_{number}" for number in range(groups)], 0
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(consumer())
-        await _reads(first, GROUP_QUEUES)
-        producing = asyncio.create_task(produce())
-        for _ in range(CHURNS):
-            async with consumer() as guest:
-                await _reads(guest, GROUP_QUEUES // 2)
-                await asyncio.sleep(1.0)
-        ended.set()
-        await producing
-        deadline = time.perf_counter() + FORCE_SECONDS_MAX
-        while done() < sent:
-            if time.perf_counter() > deadline:
-                raise LoadError(f"{group}: {done()} of {sent} messages were handled")
-            await asyncio.sleep(0.05)
-    return float(sum(count - 1 for body, count in handled.items() if body.startswith(run)))
+        admin = await stack.enter_async_context(aio.Admin(namesrv=peer.namesrv))
+        staying = {name: await stack.enter_async_context(_consumer(peer, name)) for name in names}
+
+        async def in_force(members: int, started: float) -> list[float]:
+            waits = (_in_force(admin, name, members, started, [one]) for name, one in staying.items())
+            return list(await asyncio.gather(*waits))
+
+        for _ in range(processes):
+            command = (sys.executable, "-c", CHILD, peer.namesrv, TOPIC, *names)
+            child = await asyncio.create_subprocess_exec(*command)
+            try:
+                await in_force(2, time.perf_counter())
+                before = {name: await _owners(admin, name) for name in names}
+            finally:
+                child.kill()
+                started = time.perf_counter()
+                await child.wait()
+            times[KILL] += await in_force(1, started)
+            stopped += sum([_needless(before[name], await _owners(admin, name)) for name in names])
+    return stopped
+
+
+def _changes(options: Options, peer: Peer, report: Report) -> None:
+    """Joins, leaves and kills, with their quantiles."""
+    whole = options.rounds > 1
+    times: dict[str, list[float]] = {JOIN: [], LEAVE: [], KILL: []}
+    stopped = asyncio.run(_joins(peer, CHANGES[whole], times))
+    stopped += asyncio.run(_kills(peer, *KILLS[whole], times))
+    for what, found in times.items():
+        report.add(P50.format(what), "s", OURS, quantile(found, 0.5))
+        report.add(P99.format(what), "s", OURS, quantile(found, 0.99))
+    report.add(STOPPED, "queues", OURS, float(stopped))
 
 
 def main(options: Options, report: Report) -> None:
-    """Plans, then changes and churn on a cluster of ours."""
+    """Plans and fences; then changes, churn and load on a cluster of ours."""
     for _ in range(options.rounds):
         report.add(PLAN, "s", OURS, _plan())
-    with running([OURS]) as (peer,), _coordinator(peer):
+    fencing.measure(options, report)
+    with running([OURS]) as (peer,), coordinator(peer.namesrv) as counted:
         create_topic(peer, TOPIC, GROUP_QUEUES)
-        for number in range(options.rounds):
-            asyncio.run(_changes(peer, f"bench_changes_{number}", report))
-            for kind in ("managed", "not managed"):
-                managed = kind == "managed"
-                group = f"bench_twice_{number}_{managed}"
-                twice = asyncio.run(_twice(peer, group, managed=managed))
-                report.add(TWICE.format(kind), "messages", OURS, twice)
+        create_topic(peer, churn.TOPIC, churn.QUEUES)
+        create_topic(peer, members.TOPIC, members.QUEUES)
+        _changes(options, peer, report)
+        churn.measure(options, report, peer)
+        members.measure(options, report, peer, counted)

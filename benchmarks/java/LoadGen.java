@@ -8,6 +8,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -457,6 +459,99 @@ public final class LoadGen {
         }
     }
 
+    // ---- members that come and go -------------------------------------------------------------------------------
+
+    private static DefaultMQPushConsumer member(JSONObject request, Map<String, LongAdder> handled) throws Exception {
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.getString("group")), request);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        consumer.subscribe(request.getString("topic"), "*");
+        long rest = request.getLongValue("handler_ms");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            try {
+                Thread.sleep(rest);
+            } catch (InterruptedException stopped) {
+                Thread.currentThread().interrupt();
+            }
+            for (MessageExt message : messages) {
+                LongAdder count = handled.get(new String(message.getBody(), StandardCharsets.UTF_8));
+                if (count != null) {
+                    count.increment();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        return consumer;
+    }
+
+    private static void reads(DefaultMQPushConsumer consumer, String topic, long count, long deadline) throws Exception {
+        while (consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
+                .filter(queue -> queue.getTopic().equals(topic)).count() < count) {
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("a member has fewer than " + count + " queues");
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    /** One member stays while others come and go, one after the other; how many messages were handled twice. */
+    private static JSONObject churn(JSONObject request) throws Exception {
+        String topic = request.getString("topic");
+        long queues = request.getLongValue("queues");
+        long patience = TimeUnit.SECONDS.toNanos(request.getLongValue("seconds_max"));
+        Map<String, LongAdder> handled = new ConcurrentHashMap<>();
+        String run = request.getString("group") + "-" + System.nanoTime() + "-";
+        AtomicBoolean stop = new AtomicBoolean();
+        AtomicLong failed = new AtomicLong();
+        DefaultMQProducer producer = producer(request);
+        DefaultMQPushConsumer first = member(request, handled);
+        Thread sender = new Thread(() -> {
+            long step = 1_000_000_000L / request.getIntValue("rate");
+            for (long number = 0; !stop.get(); number++) {
+                String text = run + number;
+                handled.put(text, new LongAdder());
+                try {
+                    producer.send(new Message(topic, text.getBytes(StandardCharsets.UTF_8)));
+                } catch (Exception failure) {
+                    handled.remove(text);
+                    failed.incrementAndGet();
+                }
+                LockSupport.parkNanos(step);
+            }
+        });
+        try {
+            reads(first, topic, queues, System.nanoTime() + patience);
+            event("begin");
+            long start = System.nanoTime();
+            sender.start();
+            for (int i = 0; i < request.getIntValue("guests"); i++) {
+                DefaultMQPushConsumer guest = member(request, handled);
+                try {
+                    reads(guest, topic, queues / 2, System.nanoTime() + patience);
+                    Thread.sleep(request.getLongValue("stay_ms"));
+                } finally {
+                    guest.shutdown();
+                }
+            }
+            stop.set(true);
+            sender.join();
+            double seconds = (System.nanoTime() - start) / 1e9;
+            long deadline = System.nanoTime() + patience;
+            while (handled.values().stream().anyMatch(count -> count.sum() == 0) && System.nanoTime() < deadline) {
+                Thread.sleep(20);
+            }
+            event("end");
+            long got = handled.values().stream().filter(count -> count.sum() > 0).count();
+            long all = handled.values().stream().mapToLong(LongAdder::sum).sum();
+            return JSONObject.of("messages", handled.size(), "seconds", seconds, "acknowledged", handled.size(),
+                    "failed", failed.get(), "handled", got).fluentPut("twice", all - got);
+        } finally {
+            stop.set(true);
+            first.shutdown();
+            producer.shutdown();
+        }
+    }
+
     private static JSONObject run(JSONObject request) throws Exception {
         switch (request.getString("op")) {
             case "send":
@@ -467,6 +562,8 @@ public final class LoadGen {
                 return requests(request);
             case "e2e":
                 return endToEnd(request);
+            case "churn":
+                return churn(request);
             default:
                 throw new IllegalArgumentException("unknown op: " + request.getString("op"));
         }
