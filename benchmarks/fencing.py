@@ -119,14 +119,20 @@ async def _pairs(free: Rig, fenced: Rig, count: int) -> float:
     return (statistics.median(found) - 1) * 100
 
 
-async def _measure(options: Options, report: Report, home: Path) -> None:
+@asynccontextmanager
+async def two_rigs(home: Path) -> AsyncIterator[tuple[Rig, Rig]]:
+    """Two brokers of which the second enforces a policy for all queues."""
     async with AsyncExitStack() as stack:
         free = await stack.enter_async_context(_rig(home / "free"))
         fenced = await stack.enter_async_context(_rig(home / "fenced"))
         name = fenced.broker.settings.broker_name
         queues = [QueueGrant(TOPIC, name, number, GENERATION, "somebody") for number in range(QUEUES)]
-        policy = GroupPolicy(GROUP, 1, 1, queues=queues).encode()
-        await fenced.ask(frame(PUT_POLICY, {}, 2, policy))
+        await fenced.ask(frame(PUT_POLICY, {}, 2, GroupPolicy(GROUP, 1, 1, queues=queues).encode()))
+        yield free, fenced
+
+
+async def _measure(options: Options, report: Report, home: Path) -> None:
+    async with two_rigs(home) as (free, fenced):
         await _pairs(free, fenced, PAIRS)
         gc.collect()
         gc.disable()

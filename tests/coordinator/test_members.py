@@ -11,6 +11,7 @@ from tests.coordinator.managed_world import GROUP, SHORT, World, flow, queues, r
 from tests.support import until
 
 from sparrowmq import aio
+from sparrowmq.coordinator.handover import Times
 from sparrowmq.coordinator.plan import Rules
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.protocol.codes import ResponseCode
@@ -243,6 +244,23 @@ def test_a_managed_group_is_paused_and_limited_while_it_runs_and_a_new_coordinat
                 await world.admin.steer_group(GROUP, maximum=-1)
             with pytest.raises(aio.BrokerError, match="has no members that this coordinator plans"):
                 await world.admin.steer_group("nobody", maximum=1)
+
+    flow(test)
+
+
+def test_members_that_start_together_share_at_once_though_the_first_was_granted_all() -> None:
+    """What was granted and taken back before its member heard of it is waited for by nobody: `drain` is
+    longer than this test waits.
+    """
+
+    async def test(world: World) -> None:
+        long = Times(member_lease=30.0, lease=40.0, drain=600.0)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator(long))
+            first = await stack.enter_async_context(world.member("first"))
+            others = [await stack.enter_async_context(world.member(str(number))) for number in range(3)]
+            await until(lambda: [len(queues(one)) for one in (first, *others)] == [1, 1, 1, 1])
+            assert len({owner for owner, _ in (await world.owners()).values()}) == 4
 
     flow(test)
 
