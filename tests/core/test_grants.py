@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.grants import Changes, Grants, Orders, Report
@@ -102,3 +106,92 @@ def test_a_member_that_goes_stops_all_and_releases_it() -> None:
     grants.released(A)
     assert grants.obey(Orders(10, 8.0, {A: 3, B: 3}), sent=110.0) == Changes({A: 3})
     assert not grants.may_start(B, 3, 111.0), "what leaves has to be released first"
+
+
+QUEUES = st.sampled_from([MessageQueue("T", "b", number) for number in range(3)])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("grant"), QUEUES),
+        st.tuples(st.just("revoke"), QUEUES),
+        st.tuples(st.just("lost answer"), st.booleans()),
+        st.tuples(st.just("late answer"), st.integers(0, 5)),
+        st.tuples(st.just("release"), QUEUES),
+        st.tuples(st.just("wait"), st.floats(0.1, 10.0)),
+    ),
+    max_size=40,
+)
+
+
+class Leader:
+    """Who has which queue under which generation, by the rules of the leader alone."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self.generation = 0
+        self.granted: dict[MessageQueue, int] = {}
+        self.revoked: dict[MessageQueue, int] = {}
+
+    def change(self, what: str, queue: MessageQueue) -> None:
+        if what == "grant" and queue not in self.granted and queue not in self.revoked:
+            self.generation += 1
+            self.granted[queue] = self.generation
+            self.revision += 1
+        elif what == "revoke" and queue in self.granted:
+            self.revoked[queue] = self.granted.pop(queue)
+            self.revision += 1
+
+    def hear(self, released: Mapping[MessageQueue, int], revision: int) -> None:
+        for queue, number in released.items():
+            if self.revoked.get(queue) == number:
+                del self.revoked[queue]
+                self.revision += 1
+
+    def orders(self) -> Orders:
+        return Orders(self.revision, 4.0, dict(self.granted), dict(self.revoked))
+
+
+@given(STEPS)
+def test_whatever_order_answers_come_in_nothing_is_held_that_was_not_granted(steps: list[object]) -> None:
+    """Answers get lost and come late. What is revoked is released in the end; nothing starts without a lease,
+    nor under a generation that the leader has taken back and been told to be released.
+    """
+    leader, grants, now = Leader(), Grants(), 0.0
+    answers: list[tuple[Orders, float]] = []
+    ended: dict[MessageQueue, int] = {}
+
+    def exchange(*, arrives: bool = True) -> None:
+        report = grants.report()
+        before = dict(leader.revoked)
+        leader.hear(report.released, report.revision)
+        ended.update({queue: number for queue, number in before.items() if queue not in leader.revoked})
+        answers.append((leader.orders(), now))
+        if arrives:
+            grants.obey(*answers[-1])
+
+    for step in steps:
+        what, value = step  # type: ignore[misc]
+        if what in ("grant", "revoke"):
+            leader.change(what, value)
+        elif what == "lost answer":
+            exchange(arrives=value)
+        elif what == "late answer" and value < len(answers):
+            grants.obey(*answers[-1 - value])
+        elif what == "release" and value not in grants.held() and grants.generation(value) is not None:
+            grants.released(value)
+        elif what == "wait":
+            now += value
+        for queue in grants.held():
+            number = grants.generation(queue)
+            assert number is not None
+            assert number > ended.get(queue, 0), "it said that it had released this"
+            assert not grants.may_start(queue, number, grants.lease_end)
+            assert not grants.may_start(queue, number - 1, now)
+    for _ in range(4):  # whoever goes on talking comes to an end
+        exchange()
+        for number in range(3):
+            queue = MessageQueue("T", "b", number)
+            if queue not in grants.held() and grants.generation(queue) is not None:
+                grants.released(queue)
+    exchange()
+    assert leader.revoked == {}
+    assert {queue: grants.generation(queue) for queue in grants.held()} == leader.granted
