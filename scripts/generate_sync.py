@@ -37,7 +37,8 @@ PARTS = {
         "admin_policies:PolicyAdmin",
         "admin_tables:TableAdmin",
         "admin_trace:TraceAdmin",
-    )
+    ),
+    "PullConsumer": ("queue_lookups:QueueLookups",),
 }
 """Bases with further public methods."""
 SKIPPED = {

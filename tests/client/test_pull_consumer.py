@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster, never
+from tests.client.fake import FakeCluster, answer, fake_cluster, never
 from tests.support import run, until
 
 from sparrowmq.client.lifecycle import State
@@ -16,7 +16,6 @@ from sparrowmq.core.errors import (
     InvalidExpressionError,
     InvalidStateError,
     NoNameServerError,
-    NoRouteError,
     RequestTimeoutError,
     SettingsError,
 )
@@ -44,17 +43,6 @@ def flow(
             await test(cluster, consumer)
 
     run(main())
-
-
-def test_queues_come_sorted_and_fresh() -> None:
-    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
-        assert await consumer.queues("T") == [QUEUE, MessageQueue("T", "broker-a", 1)]
-        cluster.add_topic("T", 3)
-        assert len(await consumer.queues("T")) == 3
-        with pytest.raises(NoRouteError, match="sparrow topic create Nowhere"):
-            await consumer.queues("Nowhere")
-
-    flow(test)
 
 
 def test_raw_batches_are_the_records_as_sent() -> None:
@@ -123,15 +111,8 @@ def test_pulled_messages_are_decoded_and_filtered() -> None:
     flow(test)
 
 
-def test_offsets() -> None:
+def test_offsets_of_a_group() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
-        assert await consumer.min_offset(QUEUE) == 0
-        assert await consumer.max_offset(QUEUE) == 50
-        assert await consumer.search_offset(QUEUE, 123) == 25
-        assert await consumer.earliest_time(QUEUE) == NOW_MS
-        earliest = int(RequestCode.GET_EARLIEST_MSG_STORETIME)
-        cluster.broker.on[earliest] = lambda conn, c: answer(ext={"timestamp": "-1"})
-        assert await consumer.earliest_time(QUEUE) is None
         assert await consumer.committed(QUEUE) is None
         await consumer.commit(QUEUE, 17)
         assert await consumer.committed(QUEUE) == 17

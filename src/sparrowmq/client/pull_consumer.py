@@ -3,8 +3,8 @@
 `fetch_raw` is the bulk path: stored records as bytes. Our brokers answer with up to 8 MiB; Apache's give 32
 messages at most (broker:5.2), so a fast reader keeps several pulls in flight. Calls may overlap freely.
 
-This is the shell: `QueueReader` asks brokers about single queues, `LitePull` reads ahead for `poll`,
-`PullMember` is the membership, `PullPlan` what was asked for.
+This is the shell: `QueueLookups` has the queues of topics and their ends, `QueueReader` asks brokers about
+single queues, `LitePull` reads ahead for `poll`, `PullMember` is the membership, `PullPlan` what was asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.addresses import resolve_namesrv
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.handed_queues import HandedQueues
 from sparrowmq.client.instance import ClientInstance
@@ -29,15 +28,16 @@ from sparrowmq.client.offset_store import OffsetStore, store_of
 from sparrowmq.client.pull_hooks import PullHooks
 from sparrowmq.client.pull_member import PullMember
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
+from sparrowmq.client.queue_lookups import QueueLookups
 from sparrowmq.client.queue_reader import MESSAGES_MAX, PullWish, QueueReader
 from sparrowmq.client.requests import BrokerRequests, PullAnswer, need_address
 from sparrowmq.client.settings import ClientSettings, PullSettings, check_range
 from sparrowmq.client.tasks import TaskGroup, run_every
-from sparrowmq.client.topic_watch import CHECK_FIRST_SECONDS, TopicListener, TopicWatch
+from sparrowmq.client.topic_watch import CHECK_FIRST_SECONDS, TopicWatch
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import ClientError, InvalidStateError, NoRouteError, SettingsError
+from sparrowmq.core.errors import ClientError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
-from sparrowmq.core.names import check_group, check_topic
+from sparrowmq.core.names import check_group
 from sparrowmq.core.results import PullResult, PullStatus, RawBatch, ReadFrom
 from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol.filter import parse_expression
@@ -49,7 +49,7 @@ BROADCASTING_INSTANCE: Final = "DEFAULT"
 _SEND_BACK_TIMEOUT: Final = 3.0
 
 
-class PullConsumer:
+class PullConsumer(QueueLookups):
     """Reads messages when it is asked to. There are three ways, of which one consumer goes one.
 
     By offset, with nothing to share:
@@ -318,14 +318,6 @@ class PullConsumer:
         """The queues that are paused, sorted."""
         return [] if self._lite is None else self._lite.paused
 
-    def watch_topic(self, topic: str, listener: TopicListener) -> None:
-        """Have `listener` told (topic, queues) when the topic's queues become more or fewer.
-
-        It is looked at every `topic_check_interval` seconds. May be called before or after the start.
-        """
-        check_topic(topic)
-        self._watch.add(topic, listener)
-
     # Sharing without polling
 
     def register_topic(self, topic: str, listener: QueueListener | None = None) -> None:
@@ -392,29 +384,7 @@ class PullConsumer:
                 timeout=_SEND_BACK_TIMEOUT,
             )
 
-    # Queues and messages by offset
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
-        instance = self._running()
-        check_topic(topic)
-        route = await instance.update_route(topic)
-        if route is None:
-            raise NoRouteError(
-                f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or "
-                "check the name"
-            )
-        return route.subscribe_queues(topic)
-
-    async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `topic` one may send to. Otherwise as `queues`."""
-        await self.queues(topic)
-        route = self._running().routes.get(topic)
-        return [] if route is None else route.publish_queues(topic)
-
-    def update_name_servers(self, namesrv: str) -> None:
-        """Use these name servers from now on: `host:port`, several separated by `;`."""
-        self._running().name_servers.replace(resolve_namesrv(namesrv))
+    # Messages by offset
 
     async def fetch_raw(
         self,
@@ -472,25 +442,6 @@ class PullConsumer:
             messages = self._hooks.filtered(queue, messages)
             self._hooks.taken(queue, messages)
         return PullResult(answer.status, messages, answer.next_offset, answer.min_offset, answer.max_offset)
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The smallest offset that is stored."""
-        return await self._reader.ask(queue, lambda brokers, at: brokers.min_offset(at, queue))
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the next message will get."""
-        return await self._reader.ask(queue, lambda brokers, at: brokers.max_offset(at, queue))
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
-        return await self._reader.ask(
-            queue, lambda brokers, at: brokers.search_offset(at, queue, timestamp_ms)
-        )
-
-    async def earliest_time(self, queue: MessageQueue) -> int | None:
-        """Epoch milliseconds of the oldest stored message; None when there is none."""
-        found = await self._reader.ask(queue, lambda brokers, at: brokers.earliest_store_time(at, queue))
-        return None if found < 0 else found
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, None when it has none; for a queue in `assignment` the one that is
@@ -593,9 +544,6 @@ class PullConsumer:
             self._member.reassign()
         else:
             self._member.plan_changed()
-
-    async def _look(self) -> None:
-        await self._watch.look(self._running())
 
     def _task_died(self, name: str, error: BaseException) -> None:
         """A background task ended with an error: the consumer cannot go on, and says so."""

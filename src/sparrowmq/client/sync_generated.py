@@ -587,13 +587,6 @@ class PullConsumer(Facade[_PullConsumer]):
         """The queues that are paused, sorted."""
         return self._call(lambda: self._inner.paused)
 
-    def watch_topic(self, topic: str, listener: TopicListener) -> None:
-        """Have `listener` told (topic, queues) when the topic's queues become more or fewer.
-
-        It is looked at every `topic_check_interval` seconds. May be called before or after the start.
-        """
-        self._call(lambda: self._inner.watch_topic(topic, listener))
-
     def register_topic(self, topic: str, listener: QueueListener | None = None) -> None:
         """Take part in the sharing of `topic`, reading nothing: see `fetch_message_queues_in_balance`.
 
@@ -634,18 +627,6 @@ class PullConsumer(Facade[_PullConsumer]):
         Level 0 lets the broker choose the delay by the number of retries; -1 makes a dead letter at once.
         """
         self._run(self._inner.send_back, message, delay_level)
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
-        return self._run(self._inner.queues, topic)
-
-    def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `topic` one may send to. Otherwise as `queues`."""
-        return self._run(self._inner.publish_queues, topic)
-
-    def update_name_servers(self, namesrv: str) -> None:
-        """Use these name servers from now on: `host:port`, several separated by `;`."""
-        self._call(lambda: self._inner.update_name_servers(namesrv))
 
     def fetch_raw(
         self,
@@ -707,22 +688,6 @@ class PullConsumer(Facade[_PullConsumer]):
             timeout=timeout,
         )
 
-    def min_offset(self, queue: MessageQueue) -> int:
-        """The smallest offset that is stored."""
-        return self._run(self._inner.min_offset, queue)
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the next message will get."""
-        return self._run(self._inner.max_offset, queue)
-
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
-        return self._run(self._inner.search_offset, queue, timestamp_ms)
-
-    def earliest_time(self, queue: MessageQueue) -> int | None:
-        """Epoch milliseconds of the oldest stored message; None when there is none."""
-        return self._run(self._inner.earliest_time, queue)
-
     def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, None when it has none; for a queue in `assignment` the one that is
         about to be sent, if there is one. Needs a `group`.
@@ -744,6 +709,41 @@ class PullConsumer(Facade[_PullConsumer]):
         `persist_interval` seconds if the queue is in `assignment`.
         """
         self._run(self._inner.commit, queue, offset, persist=persist)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
+        return self._run(self._inner.queues, topic)
+
+    def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` one may send to. Otherwise as `queues`."""
+        return self._run(self._inner.publish_queues, topic)
+
+    def update_name_servers(self, namesrv: str) -> None:
+        """Use these name servers from now on: `host:port`, several separated by `;`."""
+        self._call(lambda: self._inner.update_name_servers(namesrv))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The smallest offset that is stored."""
+        return self._run(self._inner.min_offset, queue)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message will get."""
+        return self._run(self._inner.max_offset, queue)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
+        return self._run(self._inner.search_offset, queue, timestamp_ms)
+
+    def earliest_time(self, queue: MessageQueue) -> int | None:
+        """Epoch milliseconds of the oldest stored message; None when there is none."""
+        return self._run(self._inner.earliest_time, queue)
+
+    def watch_topic(self, topic: str, listener: TopicListener) -> None:
+        """Have `listener` told (topic, queues) when the topic's queues become more or fewer.
+
+        It is looked at every `topic_check_interval` seconds. May be called before or after the start.
+        """
+        self._call(lambda: self._inner.watch_topic(topic, listener))
 
 
 class PullSchedule(PullScheduleFacade):
