@@ -368,6 +368,36 @@ def test_waiting_messages_survive_a_restart(tmp_path: Path) -> None:
     second.close()
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_messages_that_wait_are_counted(tmp_path: Path, clean: bool) -> None:
+    first = Clockwork(tmp_path / "store")
+    assert first.service.waiting == 0
+    first.send(b"soon", TIMER_DELAY_SEC=1)
+    answer = first.send(b"mistake", key="AAAA", TIMER_DELAY_SEC=5)
+    first.send(b"late", key="BBBB", TIMER_DELAY_SEC=5)
+    first.send(b"last", key="CCCC", TIMER_DELAY_SEC=9)
+    first.settle()
+    assert first.service.waiting == 4
+    first.recall(answer.ext["recallHandle"])
+    first.settle()
+    assert first.service.waiting == 3
+    first.at(T0 + 2000)
+    assert first.service.waiting == 2
+    first.save()
+    if clean:
+        first.close()
+    else:
+        first.kill()
+    second = Clockwork(tmp_path / "store", now=T0 + 2000)
+    second.settle()
+    assert second.service.waiting == 2
+    assert second.at(T0 + 7000) == [b"soon", b"late"]
+    assert second.service.waiting == 1
+    assert second.at(T0 + 11_000)[-1] == b"last"
+    assert second.service.waiting == 0
+    second.close()
+
+
 @pytest.mark.proves("broker:8.2")
 @pytest.mark.parametrize("saved", [True, False])
 @pytest.mark.parametrize("planned", [True, False])

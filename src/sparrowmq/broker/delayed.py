@@ -81,6 +81,7 @@ class DelayedMessages:
         }
         if self.timer is not None:
             found["timerReadBehind"] = str(self.timer.behind_ms // 1000)
+            found["timerCongestNum"] = str(self.timer.waiting)
         return found
 
     def handlers(self) -> dict[int, Any]:

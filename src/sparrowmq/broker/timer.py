@@ -256,6 +256,11 @@ class TimerService:
         """How old the oldest slot is that is not worked off, beyond the current second; 0 in time."""
         return max(0, self._clock.now_ms() - self._timers.read_time - PRECISION_MS)
 
+    @property
+    def waiting(self) -> int:
+        """Messages that are planned and not delivered."""
+        return max(0, self._timers.waiting)
+
     # Planning
 
     def enqueue(self) -> bool:
@@ -328,6 +333,7 @@ class TimerService:
         if loaded is not None and not loaded.is_empty:
             return False
         self._loaded.pop(current, None)
+        timers.worked_off(current)
         timers.read_time = self._next_time(current + PRECISION_MS, now)
         return True
 

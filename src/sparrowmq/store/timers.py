@@ -45,6 +45,8 @@ class Timers:
         self.read_time = 0
         self.queue_offset = 0
         self.replay_until = 0
+        self.waiting = 0
+        """Messages in slots that are not worked off; those that were taken back do not count."""
 
     @classmethod
     def open(cls, root: Path, file_bytes: int, clock: Clock, *, clean: bool) -> Timers:
@@ -78,6 +80,7 @@ class Timers:
             if not clean and self._points_too_far():
                 self._rebuild()
 
+        self.waiting = sum(slot.messages for time, slot in self.wheel.slots() if time >= self.read_time)
         begun = self.unsaved()
         if begun is not None:
             self.write(begun)  # from now on slots that pass while nobody runs are known to be missed
@@ -119,11 +122,17 @@ class Timers:
         slot = self.slot(slot_ms)
         position = self.log.append(unit._replace(previous=NONE if slot is None else slot.last))
         step = -1 if unit.magic & MAGIC_DELETE else 1
+        self.waiting += step
         if slot is None:
             self._pending[slot_ms] = Slot(position, position, step)
         else:
             self._pending[slot_ms] = Slot(slot.first, position, slot.messages + step)
         return position
+
+    def worked_off(self, time_ms: int) -> None:
+        """Nothing of a slot waits any more; to be said before `read_time` passes it."""
+        slot = self.slot(time_ms)
+        self.waiting -= 0 if slot is None else slot.messages
 
     def commit(self) -> None:
         """Write what was added, the log first. Raises `StoreError`; a later `commit` tries again."""
