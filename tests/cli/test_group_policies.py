@@ -39,6 +39,6 @@ def test_what_is_wrong_is_refused_and_changes_nothing(sparrow: Sparrow, cluster:
     with mq.Admin(cluster.namesrv) as admin:
         grant = mq.QueueGrant("Orders", "broker-a", 0, 7, "p")
         admin.set_group_policy(mq.GroupPolicy("strict", epoch=3, queues=[grant]))
-    assert "knows no coordinator" in sparrow(*policy, "--maximum", "1", status=1).err
-    assert "its coordinator says who" in sparrow(*policy, "--member", "p", status=1).err
+    for option, value in (("--maximum", "1"), ("--member", "p"), ("--pause", "all")):
+        assert "sparrow knob set strict maximum N" in sparrow(*policy, option, value, status=1).err
     assert "fenced" in sparrow(*policy).out

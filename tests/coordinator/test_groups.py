@@ -10,7 +10,14 @@ from tests.support import run, until
 from sparrowmq.coordinator.groups import GroupLeader, Groups
 from sparrowmq.coordinator.handover import Phase, Times
 from sparrowmq.coordinator.takeover import Terms, recovered
-from sparrowmq.core.errors import BrokerError, ConnectError, InvalidStateError, NoFencesError, NoRouteError
+from sparrowmq.core.errors import (
+    BrokerError,
+    ConnectError,
+    CoordinatorError,
+    InvalidStateError,
+    NoFencesError,
+    NoRouteError,
+)
 from sparrowmq.core.grants import Report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
@@ -185,6 +192,21 @@ def test_a_group_that_fails_delays_no_other() -> None:
         assert orders.granted == {A: 1, B: 1}
         assert groups.find("broken") is broken
         await groups.close()
+
+    run(main())
+
+
+def test_a_coordinator_that_ends_takes_nothing_over_any_more() -> None:
+    """A report that comes while it ends must not begin another epoch."""
+
+    async def main() -> None:
+        cluster = FakeCluster()
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now)
+        await groups.lead("g")
+        await groups.close()
+        assert groups.leaders == []
+        with pytest.raises(CoordinatorError, match="does not lead any more; ask the name server"):
+            await groups.lead("g")
 
     run(main())
 

@@ -13,7 +13,9 @@ from tests.support import until
 from sparrowmq import aio
 from sparrowmq.coordinator.handover import Times
 from sparrowmq.coordinator.plan import Rules
+from sparrowmq.coordinator.takeover import Terms
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.knobs import Place, Setting
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.managed import COORDINATOR_KEY, COORDINATOR_NAMESPACE
 
@@ -224,26 +226,23 @@ def test_a_managed_group_is_paused_and_limited_while_it_runs_and_a_new_coordinat
     async def test(world: World) -> None:
         async with AsyncExitStack() as stack:
             first = await stack.enter_async_context(AsyncExitStack())
-            await first.enter_async_context(world.coordinator())
+            server = await first.enter_async_context(world.coordinator())
             one = await stack.enter_async_context(world.member("one"))
             two = await stack.enter_async_context(world.member("two"))
             await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
             rest = aio.PauseRule("Orders", reason="repair")
-            await world.admin.steer_group(GROUP, maximum=1, pauses=[rest])
+            pause = Setting("pause", Place("Orders"), True, reason="repair")
+            server.groups.adopt({GROUP: Terms(rules=Rules(maximum=1), settings=(pause,))})
             await until(lambda: sorted((len(queues(one)), len(queues(two)))) == [0, 4])
             await first.aclose()
-            await stack.enter_async_context(world.coordinator())
+            server = await stack.enter_async_context(world.coordinator())
             await until(lambda: epoch_is(world, 2))
             await world.send(0, 8)
             (policy,) = (await world.admin.group_policies(GROUP))["broker-a"].policies
             assert (policy.pauses, policy.maximum, world.handled) == ([rest], 1, {})
-            await world.admin.steer_group(GROUP, maximum=0, pauses=[])
+            server.groups.adopt({GROUP: Terms(settings=())})
             await until(lambda: len(world.handled) == 8)
             await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
-            with pytest.raises(aio.BrokerError, match="maximum=-1 is out of range"):
-                await world.admin.steer_group(GROUP, maximum=-1)
-            with pytest.raises(aio.BrokerError, match="has no members that this coordinator plans"):
-                await world.admin.steer_group("nobody", maximum=1)
 
     flow(test)
 

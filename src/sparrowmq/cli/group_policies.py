@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,9 +19,6 @@ from sparrowmq.cli.common import (
 
 if TYPE_CHECKING:
     from sparrowmq import GroupPolicies, GroupPolicy, PauseRule, aio
-
-STEER_TRIES: Final = 50
-STEER_SECONDS: Final = 0.2
 
 
 def policy(
@@ -78,11 +74,11 @@ def policy(
         wanted = changed(found)
         if not found.epoch:
             await admin.set_group_policy(wanted)
-        elif member or everybody:
-            raise UsageError(f"group {group!r} is managed: its coordinator says who its members are")
         else:
-            await admin.steer_group(group, maximum=maximum, pauses=wanted.pauses)
-            await _enforced(admin, wanted)
+            raise UsageError(
+                f"group {group!r} is managed: a coordinator sets its policies. Change the maximum with "
+                f"`sparrow knob set {group} maximum N`, rest with `sparrow group pause {group}`"
+            )
 
     change = maximum is not None or member or everybody or pauses or resumed
 
@@ -108,17 +104,6 @@ async def _newest(admin: aio.Admin, group: str) -> GroupPolicy:
 
     found = [one for table in (await admin.group_policies(group)).values() for one in table.policies]
     return max(found, key=lambda one: (one.epoch, one.revision), default=GroupPolicy(group=group, revision=0))
-
-
-async def _enforced(admin: aio.Admin, wanted: GroupPolicy) -> None:
-    """Wait until brokers enforce what the coordinator was asked for."""
-    for _ in range(STEER_TRIES):
-        tables = (await admin.group_policies(wanted.group)).values()
-        found = [one for table in tables for one in table.policies if one.epoch]
-        if all((one.maximum, one.pauses) == (wanted.maximum, wanted.pauses) for one in found):
-            return
-        await asyncio.sleep(STEER_SECONDS)
-    raise UsageError("the coordinator took it, but not every broker enforces it yet; look again in a while")
 
 
 def _rule(text: str, minutes: int, reason: str) -> PauseRule:

@@ -18,13 +18,13 @@ from sparrowmq.cli import (
     demo,
     dlq,
     drains,
-    group_coordinator,
     group_plans,
     group_policies,
     groups,
     holds,
     identity,
     knobs,
+    managed_groups,
     message_query,
     messages,
     people,
@@ -116,7 +116,9 @@ app.add_typer(message_query.app, name="message")
 app.add_typer(topics.app, name="topic")
 app.add_typer(clusters.cluster_app, name="cluster")
 app.add_typer(groups.app, name="group")
-groups.app.command("coordinate")(group_coordinator.coordinate)
+groups.app.command("show")(managed_groups.show)
+groups.app.command("members")(managed_groups.members)
+groups.app.command("plans")(managed_groups.plans)
 groups.app.command("plan")(group_plans.plan)
 groups.app.command("policy")(group_policies.policy)
 groups.app.command("roster")(rosters.roster)

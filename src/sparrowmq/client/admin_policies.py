@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.client.admin_calls import AdminCalls
@@ -14,18 +14,16 @@ from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command, encode
 from sparrowmq.protocol.managed import (
-    COORDINATOR_KEY,
-    COORDINATOR_NAMESPACE,
     GroupPolicies,
     GroupPolicy,
     GroupPolicyRequest,
     PauseRule,
     QueueGrant,
-    SteerBody,
 )
 
 __all__ = ["GroupPolicies", "GroupPolicy", "PauseRule", "PolicyAdmin", "QueueGrant"]
 
+ACL_REFUSAL: Final = "AclException"
 POLICY_SECONDS: Final = 10.0
 """For a broker to have a policy on disk."""
 
@@ -44,30 +42,6 @@ class PolicyAdmin(AdminCalls):
         """
         check_group(policy.group)
         await self._tell_policy(cluster, RequestCode.PUT_GROUP_POLICY, body=policy.encode(), broker=broker)
-
-    async def steer_group(
-        self, group: str, *, maximum: int | None = None, pauses: Sequence[PauseRule] | None = None
-    ) -> None:
-        """Have the coordinator of a managed group let so many members have queues (0: all), or pause this and
-        nothing else. In force within a second or two, and kept by the brokers.
-
-        Raises `ClientError` when name servers know no coordinator, `BrokerError` when it refuses.
-        """
-        check_group(group)
-        header = headers.GetKVConfigRequest(namespace=COORDINATOR_NAMESPACE, key=COORDINATOR_KEY)
-        names = self._running().name_servers
-        answer = await names.call(command(RequestCode.GET_KV_CONFIG, header), POLICY_SECONDS)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            raise ClientError(
-                f"group {group!r} is managed, but the name server knows no coordinator; start one with "
-                "`sparrow group coordinate`"
-            )
-        check(answer, names.current, RequestCode.GET_KV_CONFIG)
-        address = headers.from_ext(headers.GetKVConfigResponse, answer.ext).value or ""
-        body = SteerBody(group, maximum, None if pauses is None else list(pauses)).encode()
-        code = RequestCode.STEER_MANAGED_GROUP
-        told = await self._running().remoting.call(address, command(code, body=body), POLICY_SECONDS)
-        check(told, address, code)
 
     async def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
         """Have brokers manage a group no more; nothing happens where they do not."""
@@ -103,8 +77,10 @@ class PolicyAdmin(AdminCalls):
             except TransportError as failed:
                 error = failed
                 continue
-            is_refused = answer.code == ResponseCode.NO_PERMISSION
-            return answer.remark or "the broker refuses it" if is_refused else ""
+            text = answer.remark or ""
+            # RocketMQ 5.x has a code for it, 4.x only words.
+            is_refused = answer.code == ResponseCode.NO_PERMISSION or ACL_REFUSAL in text
+            return (text or "the broker refuses it") if is_refused else ""
         raise error or ClientError("no broker is registered that could say who may consume")
 
     async def _policies_at(self, address: str, header: GroupPolicyRequest) -> GroupPolicies | None:

@@ -223,7 +223,6 @@ _BODIES: Final[dict[int, Callable[[Any, Wrap], Any]]] = {
     Code.JOIN_MANAGED_GROUP: _member,
     Code.REPORT_MANAGED_MEMBER: _member,
     Code.LEAVE_MANAGED_GROUP: _group_of,
-    Code.STEER_MANAGED_GROUP: _policy,
     Code.PUT_GROUP_POLICY: _policy,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
 }

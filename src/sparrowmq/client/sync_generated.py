@@ -46,7 +46,7 @@ from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
-from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, PauseRule
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 from sparrowmq.protocol.trace import TRACE_TOPIC, Trace
 
 __all__ = ["Admin", "Producer", "PullConsumer", "PullSchedule", "PushConsumer"]
@@ -1277,16 +1277,6 @@ class Admin(Facade[_Admin]):
         is Apache's, which can enforce nothing. Brokers that took it keep it then.
         """
         self._run(self._inner.set_group_policy, policy, cluster=cluster, broker=broker)
-
-    def steer_group(
-        self, group: str, *, maximum: int | None = None, pauses: Sequence[PauseRule] | None = None
-    ) -> None:
-        """Have the coordinator of a managed group let so many members have queues (0: all), or pause this and
-        nothing else. In force within a second or two, and kept by the brokers.
-
-        Raises `ClientError` when name servers know no coordinator, `BrokerError` when it refuses.
-        """
-        self._run(self._inner.steer_group, group, maximum=maximum, pauses=pauses)
 
     def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
         """Have brokers manage a group no more; nothing happens where they do not."""

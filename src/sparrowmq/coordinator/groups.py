@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from sparrowmq.coordinator.handover import Fenced, HandOver, Phase, Times
+from sparrowmq.coordinator.handover import Fenced, HandOver, Times
 from sparrowmq.coordinator.ledger import (
     GroupRow,
     Kept,
@@ -55,7 +55,7 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, PauseRule, QueueGrant
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, QueueGrant
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.coordinator")
@@ -135,9 +135,10 @@ class GroupLeader:
         self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
         self._wake = asyncio.Event()
         self._anew = False
-        self._planned_rules = terms.rules
+        self._planned = start.plan, terms.rules
         self._told: list[tuple[int, int]] = [(self._hand.revision, start.plan.generation)]
         self._kept = start.kept
+        self._is_kept_known = True
         self._base = start.kept.group
         self._reasons = granted_rows(start.kept.queues)
         self._noted: object = None
@@ -218,19 +219,6 @@ class GroupLeader:
         """Look at the queues again and plan with the next step, paused or not."""
         self._routes.clear()
         self._anew = True
-        self._wake.set()
-
-    def steer(self, maximum: int | None, pauses: list[PauseRule] | None) -> None:
-        """Change how many members have queues, and what rests; in force with the next step.
-
-        Kept by the brokers, as all of a policy. Raises `SettingsError` for a maximum out of range.
-        """
-        if maximum is not None:
-            rules = replace(self.rules, maximum=Rules.parse(maximum=maximum).maximum)
-            self.terms = replace(self.terms, rules=rules)
-        if pauses is not None:
-            self.pauses = pauses
-        self._unclaimed |= {one.queue.broker_name for one in self.plan.queues}
         self._wake.set()
 
     # Members
@@ -331,10 +319,11 @@ class GroupLeader:
         plan = make_plan(self.group, queues, members.candidates.values(), rules=rules, before=before)
         plan = renumbered(plan, before, self.moves.chosen(queues))
         if plan.generation != before.generation:
-            await self._keep(plan, plan_row(plan, before, rules != self._planned_rules))
+            await self._keep(plan, plan_row(plan, self._planned[0], rules != self._planned[1]))
+            self._planned = plan, rules
             self.plans += 1
             log.info("group %s: generation %d, %d queues move", self.group, plan.generation, len(plan.moved))
-        self.plan, self._planned_rules, self._anew = plan, rules, False
+        self.plan, self._anew = plan, False
         self._hand.plan(plan, self._monotonic())
         self.moves.begin(queues, plan.generation)
         if plan.generation != before.generation:
@@ -389,11 +378,16 @@ class GroupLeader:
     async def _write(self, after: Kept, made: PlanRow | None = None) -> None:
         assert self._ledger is not None, "whoever keeps no ledger does not come here"
         try:
-            await self._ledger.save(self.group, self._kept, after, made)
+            if self._is_kept_known:
+                before = self._kept
+            else:  # the last write may have been kept though its answer was lost
+                before = await self._ledger.load(self.group)
+            self._is_kept_known = False
+            await self._ledger.save(self.group, before, after, made)
         except LeaseLostError:
             self.deposed = True
             raise
-        self._kept = after
+        self._kept, self._is_kept_known = after, True
 
     async def _queues(self) -> list[MessageQueue]:
         """Queues of all subscribed topics. A topic nobody serves (yet) has none."""
@@ -423,22 +417,15 @@ class GroupLeader:
             return
         self._revision += 1
         self._unclaimed = set()
-        grants = self._grants()
+        grants = self._hand.grants()
         await asyncio.gather(
             *(self._tell(name, self._policy(name, grants), wanted) for name, wanted in by_broker.items())
         )
 
     def _policy(self, broker: str, grants: list[QueueGrant]) -> GroupPolicy:
         pauses = self.pauses if self.terms.settings is None else self.terms.pauses_at(broker)
-        return GroupPolicy(
-            self.group,
-            self.epoch,
-            self._revision,
-            members=[],
-            maximum=self.rules.maximum,
-            queues=grants,
-            pauses=pauses,
-        )
+        age, maximum = (self.epoch, self._revision), self.rules.maximum
+        return GroupPolicy(self.group, *age, members=[], maximum=maximum, queues=grants, pauses=pauses)
 
     async def _tell(self, broker: str, policy: GroupPolicy, wanted: list[Fenced]) -> None:
         if not self._leads():
@@ -480,19 +467,6 @@ class GroupLeader:
         self._unclaimed.add(broker)
         self._occasional.write(logging.WARNING, f"fence {broker}", text)
 
-    def _grants(self) -> list[QueueGrant]:
-        found = []
-        for one in self._hand.state().queues:
-            owner, generation = one.holder, one.generation
-            if one.phase is Phase.FENCING:
-                owner, generation = one.target, one.target_generation
-            if generation:
-                queue = one.queue
-                found.append(
-                    QueueGrant(queue.topic, queue.broker_name, queue.queue_id, generation, owner or "")
-                )
-        return found
-
 
 class Groups:
     """The groups of one coordinator, each led from its first member on.
@@ -521,7 +495,7 @@ class Groups:
         self._epoch = epoch
         self._ledger = ledger
         self.leads = leads
-        self._paused = False
+        self._paused = self._closed = False
         self._leaders: dict[str, GroupLeader] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._taking: dict[str, asyncio.Task[GroupLeader]] = {}
@@ -561,7 +535,7 @@ class Groups:
 
         Raises `InvalidStateError` at the limit of groups, `SparrowError` when brokers do not answer.
         """
-        if not self.leads():
+        if self._closed or not self.leads():
             raise CoordinatorError("this coordinator does not lead any more; ask the name server for another")
         found = self._leaders.get(group)
         if found is not None and not found.deposed:
@@ -616,7 +590,10 @@ class Groups:
 
     async def close(self) -> None:
         """Lead no more; groups stay as they are until their members' leases end."""
+        self._closed = True
         tasks = [*self._tasks.values(), *self._taking.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._leaders.clear()
+        self._tasks.clear()

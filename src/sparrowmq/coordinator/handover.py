@@ -25,6 +25,7 @@ from sparrowmq.coordinator.plan import Plan
 from sparrowmq.core.errors import InvalidStateError, SettingsError
 from sparrowmq.core.grants import Orders, Report
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.managed import QueueGrant
 
 EPOCH_BITS: Final = 32
 """Revisions of one leader are above all of the leaders before it."""
@@ -352,6 +353,19 @@ class HandOver:
             Fenced(queue, self._queues[queue].target, self._queues[queue].target_generation)
             for queue in sorted(self._in[Phase.FENCING])
         ]
+
+    def grants(self) -> list[QueueGrant]:
+        """All that a policy says of queues: who has them, or is to have what waits for its broker."""
+        found = []
+        for queue in sorted(self._queues):
+            one = self._queues[queue]
+            owner, generation = one.holder, one.generation
+            if one.phase is Phase.FENCING:
+                owner, generation = one.target, one.target_generation
+            if generation:
+                place = queue.topic, queue.broker_name, queue.queue_id
+                found.append(QueueGrant(*place, generation, owner or ""))
+        return found
 
     def fenced(self, done: Iterable[Fenced]) -> None:
         """Brokers enforce this now, durably. What is planned otherwise meanwhile waits for its own."""

@@ -1,4 +1,4 @@
-"""Where members of managed groups reach their coordinator: requests 90211 to 90214 on a port of its own."""
+"""Where members of managed groups reach their coordinator: requests 90211 to 90213 on a port of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from sparrowmq.protocol.managed import (
     LeaveBody,
     OrdersBody,
     ReportBody,
-    SteerBody,
 )
 from sparrowmq.transport.address import format_address
 from sparrowmq.transport.dispatch import CommandHandler, Handler
@@ -43,7 +42,6 @@ TELL_SECONDS: Final = 5.0
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 CONNECTIONS_MAX: Final = 20_000
 IDLE_SECONDS: Final = 120.0
-PAUSES_MAX: Final = 1000
 FORGET_SECONDS: Final = 2.0
 """How long name servers are waited for when members are to find nobody any more."""
 CLIENT_CHARS_MAX: Final = 200
@@ -174,7 +172,6 @@ class MemberServer:
             Code.JOIN_MANAGED_GROUP: self.join,
             Code.REPORT_MANAGED_MEMBER: self.report,
             Code.LEAVE_MANAGED_GROUP: self.leave,
-            Code.STEER_MANAGED_GROUP: self.steer,
         }
         self._commands = CommandHandler(handlers)
         self._server = Server(
@@ -254,21 +251,6 @@ class MemberServer:
     def _knows(self, group: str, member: str, proof: str) -> bool:
         """Whether it is the member itself that speaks."""
         return self._proofs is None or self._proofs.is_right(group, member, proof)
-
-    async def steer(self, connection: Connection, command: Command) -> Command:
-        """90214: an operator changes the maximum or pauses of a group that has members here."""
-        body = SteerBody.decode(command.body)
-        leader = self.groups.find(body.group)
-        if leader is None:
-            text = (
-                f"group {body.group} has no members that this coordinator plans; start one with managed=True"
-            )
-            return _refusal(ResponseCode.CONSUMER_NOT_ONLINE, text)
-        if len(body.pauses or ()) > PAUSES_MAX:
-            text = f"group {body.group} would have {len(body.pauses or ())} pauses, the limit is {PAUSES_MAX}"
-            return _refusal(ResponseCode.INVALID_PARAMETER, text)
-        leader.steer(body.maximum, body.pauses)
-        return _answer(b"")
 
 
 def _wrong_names(group: str, topics: list[str]) -> str:

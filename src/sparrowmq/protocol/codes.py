@@ -129,7 +129,6 @@ class RequestCode(IntEnum):
     JOIN_MANAGED_GROUP = 90211
     REPORT_MANAGED_MEMBER = 90212
     LEAVE_MANAGED_GROUP = 90213
-    STEER_MANAGED_GROUP = 90214
 
 
 class ResponseCode(IntEnum):

@@ -1,5 +1,5 @@
 """Managed groups on the wire (pmq:3.14), SparrowMQ's own: policies at brokers (90201 to 90203), and what
-members, operators and their coordinator say to each other (90211 to 90214).
+members and their coordinator say to each other (90211 to 90213).
 
 A policy says who may consume, who has which queue under which generation, and what rests. Only brokers of
 SparrowMQ understand it. Requests of members carry the generation under which they have a queue in the field
@@ -156,17 +156,6 @@ class LeaveBody(Body, frozen=True):
     group: str
     member: str
     proof: str = ""
-
-
-class SteerBody(Body, frozen=True):
-    """STEER_MANAGED_GROUP (90214): an operator changes how many members have queues, and what rests.
-
-    None leaves what there is; `pauses` replaces all.
-    """
-
-    group: str
-    maximum: Int32 | None = None
-    pauses: list[PauseRule] | None = None
 
 
 class ReportBody(Body, frozen=True):

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sparrowmq.coordinator.api import brokers, knobs, people, rosters, upkeep, watching
+from sparrowmq.coordinator.api import brokers, groups, knobs, people, rosters, upkeep, watching
 from sparrowmq.coordinator.api.shared import PREFIX, Answer, Context, Where
 from sparrowmq.coordinator.database.migrate import newest
 from sparrowmq.core.errors import ClientError, DatabaseError, DatabaseValueError, RefusedError
@@ -30,6 +30,7 @@ def make_app(context: Context) -> FastAPI:
     )
     app.state.context = context
     app.include_router(brokers.router, prefix=PREFIX)
+    app.include_router(groups.router, prefix=PREFIX)
     app.include_router(people.router, prefix=PREFIX)
     app.include_router(rosters.router, prefix=PREFIX)
     app.include_router(watching.router, prefix=PREFIX)

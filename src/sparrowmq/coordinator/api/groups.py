@@ -1,0 +1,155 @@
+"""Routes of managed groups: who is in them, who has which queue and why, and the plans that were made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy import Connection
+
+from sparrowmq.coordinator import managed_groups
+from sparrowmq.coordinator.api.shared import Answer, Who
+from sparrowmq.coordinator.ledger import client_of
+from sparrowmq.coordinator.managed_groups import GroupView, MemberView, PlanView, QueueView
+from sparrowmq.coordinator.users.roles import Right
+from sparrowmq.core.errors import RefusedError
+
+router = APIRouter(tags=["groups"])
+
+
+@router.get("/groups")
+def list_groups(who: Who) -> list[Answer]:
+    """The groups that are managed, by name. Others divide their queues themselves."""
+    who.need(Right.READ)
+    return [group_view(view) for view in who.read(managed_groups.views)]
+
+
+@router.get("/groups/{group}")
+def show_group(group: str, who: Who) -> Answer:
+    """A managed group: its numbers, and who has which queue, since when and why."""
+    who.need(Right.READ)
+
+    def work(connection: Connection) -> Answer:
+        view = _one(connection, group)
+        queues = managed_groups.queue_views(connection, group)
+        return {**group_view(view), "queues": [queue_view(one) for one in queues]}
+
+    return who.read(work)
+
+
+@router.get("/groups/{group}/members")
+def list_members(group: str, who: Who) -> list[Answer]:
+    """The members of a managed group, the longest first. Two of one client id are two members."""
+    who.need(Right.READ)
+
+    def work(connection: Connection) -> list[MemberView]:
+        _one(connection, group)
+        return managed_groups.member_views(connection, group)
+
+    return [member_view(one) for one in who.read(work)]
+
+
+@router.get("/groups/{group}/plans")
+def list_plans(
+    group: str,
+    who: Who,
+    count: Annotated[int, Query(ge=1, le=managed_groups.PAGE_MAX)] = 20,
+    before_id: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+) -> list[Answer]:
+    """The plans of a managed group, the newest first."""
+    who.need(Right.READ)
+
+    def work(connection: Connection) -> list[PlanView]:
+        _one(connection, group)
+        return managed_groups.plan_views(connection, group, count, before_id)
+
+    return [plan_view(one) for one in who.read(work)]
+
+
+def _one(connection: Connection, group: str) -> GroupView:
+    found = managed_groups.views(connection, group)
+    if not found:
+        raise RefusedError(
+            f"group {group[:255]} is not managed: its members divide its queues themselves; "
+            "see them with: sparrow group connections",
+            status=404,
+        )
+    return found[0]
+
+
+def group_view(view: GroupView) -> Answer:
+    """A group as the API shows it."""
+    return {
+        "group": view.name,
+        **asdict(view.numbers),
+        "members": view.members,
+        "queue_count": view.queues,
+        "planned_ms": view.planned_at or None,
+        "seen_ms": view.seen_at or None,
+        "problem": view.problem,
+    }
+
+
+def queue_view(view: QueueView) -> Answer:
+    """A queue as the API shows it; `target` is who gets it next, None while nobody else does."""
+    row = view.row
+    return {
+        "topic": view.queue.topic,
+        "broker": view.queue.broker_name,
+        "queue": view.queue.queue_id,
+        "owner": row.owner or None,
+        "client_id": client_of(row.owner) or None,
+        "generation": row.generation,
+        "since_ms": view.since,
+        "phase": row.phase,
+        "target": row.target if row.target != row.owner else None,
+        "why": row.why,
+    }
+
+
+def member_view(view: MemberView) -> Answer:
+    """A member as the API shows it; what it said last is as its leader wrote it down."""
+    row = view.row
+    return {
+        "member": view.member,
+        "client_id": row.client_id,
+        "address": row.address,
+        "version": row.version,
+        "joined_ms": view.joined_at,
+        "heard_ms": view.heard_at,
+        "lease_ends_ms": view.lease_ends_at,
+        "knows": view.knows,
+        "standing": row.standing,
+        "reason": row.reason,
+        "queues": view.queues,
+        "late": view.late,
+        "topics": list(row.topics),
+    }
+
+
+def plan_view(view: PlanView) -> Answer:
+    """A plan as the API shows it; `moves` are the first ones by name."""
+    row = view.row
+    return {
+        "id": view.id,
+        "generation": row.generation,
+        "epoch": view.epoch,
+        "made_ms": view.made_at,
+        "in_force_ms": view.in_force_at or None,
+        "members": row.members,
+        "queues": row.queues,
+        "moved": row.moved,
+        "cause": row.cause,
+        "moves": [
+            {
+                "topic": one.queue.topic,
+                "broker": one.queue.broker_name,
+                "queue": one.queue.queue_id,
+                "before": one.before or None,
+                "after": one.after or None,
+                "why": one.why,
+            }
+            for one in row.moves
+        ],
+    }
