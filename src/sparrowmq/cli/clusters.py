@@ -18,7 +18,9 @@ from sparrowmq.cli.common import (
 )
 
 cluster_app = typer.Typer(help="Clusters: list.", no_args_is_help=True)
-group_app = typer.Typer(help="Consumer groups: list, progress.", no_args_is_help=True)
+group_app = typer.Typer(
+    help="Consumer groups: progress, members, plans, policies, offsets.", no_args_is_help=True
+)
 
 
 @cluster_app.command("list")

@@ -103,7 +103,7 @@ def broker(
     data: Data = None,
     assignments: Assignments = None,
 ) -> None:
-    """Start a broker alone; it registers at the name servers given. Or look at one: status."""
+    """Start a broker alone, registered at the name servers given. Or look at some: status, checks, drain."""
     if context.invoked_subcommand is not None:
         return
     from sparrowmq.runtime.configure import Sources, broker_settings
