@@ -6,9 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from tests.interop.driver import JavaConsumer, JavaDriver
-from tests.support import until_sync
+from tests.support import run, until, until_sync
 
 import sparrowmq as mq
+from sparrowmq import aio
+from sparrowmq.coordinator.members import serve_members
+from sparrowmq.coordinator.plan import Rules
+from sparrowmq.coordinator.takeover import Terms
+from sparrowmq.coordinator.unfenced import UnfencedGroups
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop
@@ -98,3 +103,39 @@ def test_java_members_that_ask_get_the_plan_and_are_kept_from_fenced_queues(
             assert [message.body for message in one.wait(1)] == [b"0"]
             assert [message.body for message in two.wait(1)] == [b"2"]
         admin.delete_group_policy(group)
+
+
+def test_java_members_follow_the_rules_of_their_group_and_keep_off_managed_ones(
+    ours: LocalCluster, admin: mq.Admin, driver: JavaDriver, name: str
+) -> None:
+    """Rules reach a group of Java's by its list. A managed member has the group for itself until the policy
+    is deleted.
+    """
+    topic, group = f"{name[:60]}_t", f"{name[:60]}_g"
+    ours.create_topic(topic, queues=4)
+    with driver.consumer(ours.namesrv, group, {topic: "*"}) as one:
+        until_sync(lambda: holds(one) == 4, SECONDS)
+
+        async def main() -> None:
+            async with aio.Admin(namesrv=ours.namesrv) as asked:
+                unfenced = UnfencedGroups(asked, 1, lambda group: False)
+
+                async def rule(rules: Rules) -> list[str]:
+                    return await unfenced.look({group: Terms(rules=rules)})
+
+                assert await rule(Rules.parse(deny=["0.0.0.0/0"])) == [group]
+                await until(lambda: holds(one) == 0, SECONDS)
+                assert await rule(Rules(maximum=1)) == [group]
+                await until(lambda: holds(one) == 4, SECONDS)
+                async with serve_members(asked, host="127.0.0.1", port=0):
+                    settings = mq.ConsumerSettings(managed=True)
+                    ours_member = aio.PushConsumer(group, namesrv=ours.namesrv, settings=settings)
+                    ours_member.subscribe(topic, handler=print)
+                    async with ours_member:
+                        await until(lambda: len(ours_member.assignment) >= 4, SECONDS)
+                        await until(lambda: holds(one) == 0, SECONDS)
+                        assert await rule(Rules(maximum=2)) == [], "it is managed"
+                await asked.delete_group_policy(group)
+                await until(lambda: holds(one) == 4, SECONDS)
+
+        run(main())

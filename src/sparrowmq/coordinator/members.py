@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sparrowmq.client.admin_types import GroupConnections
 from sparrowmq.coordinator.groups import Cluster, Groups
 from sparrowmq.coordinator.handover import Times
 from sparrowmq.coordinator.plan import Rules
@@ -60,6 +61,9 @@ class Keeper(Cluster, Protocol):
 
     async def delete_value(self, namespace: str, key: str) -> None:
         """Forget a value."""
+
+    async def group_connections(self, group: str) -> GroupConnections | None:
+        """The members of a group by their heartbeats; None when there are none."""
 
     async def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
         """Why brokers do not let the sender of a request consume; empty when they do."""

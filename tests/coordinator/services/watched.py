@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sparrowmq.broker.fence import judge
-from sparrowmq.client.admin_types import GroupMemberInfo, MemberStatus
+from sparrowmq.client.admin_types import GroupConnections, GroupMemberInfo, MemberStatus
 from sparrowmq.coordinator.cluster import Cluster, Members, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.fleet import Backlog, Broker
@@ -87,6 +87,9 @@ class MadeUpKeeper:
 
     async def delete_value(self, namespace: str, key: str) -> None:
         self.values.pop(key, None)
+
+    async def group_connections(self, group: str) -> GroupConnections | None:
+        return None
 
     async def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
         self.asked.append(dict(fields))

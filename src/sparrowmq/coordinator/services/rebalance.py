@@ -28,6 +28,7 @@ from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.moving import Mover
 from sparrowmq.coordinator.services.schedule import Kind, Report
 from sparrowmq.coordinator.takeover import Terms
+from sparrowmq.coordinator.unfenced import UnfencedGroups
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import CoordinatorError, DatabaseError, LeaseLostError, SparrowError
 from sparrowmq.core.knobs import Setting
@@ -37,6 +38,8 @@ KIND: Final = Kind("rebalance", "Plan managed groups and hand their queues over"
 TAKEN_AT_ONCE: Final = 16
 """Groups that a new leader takes over side by side."""
 STOP_SECONDS: Final = 5.0
+STEER_SECONDS: Final = 10.0
+"""For brokers to be told of groups that are not managed; what is left comes with the next step."""
 log = logging.getLogger("sparrowmq.coordinator.services")
 
 
@@ -66,6 +69,7 @@ class _Term:
     stack: AsyncExitStack
     set: _Set
     mover: Mover
+    unfenced: UnfencedGroups
     plans: int = 0
 
 
@@ -104,7 +108,10 @@ class Rebalance:
                 await self.resign()
                 term = await self._begin(work, seen.plan.paused)
             term.groups.pause(seen.plan.paused)
-            await term.mover.look(changed=await _have_in_force(term, seen.now))
+            changed = await _have_in_force(term, seen.now)
+            await term.mover.look(changed=changed)
+            if changed:
+                await _steer(term)
             if term.groups.epoch_behind:
                 await _lift(work, term.groups.epoch_behind)
         except (DatabaseError, LeaseLostError):
@@ -121,6 +128,7 @@ class Rebalance:
         await work.write(lambda connection: knobs.expire(connection, work.actor))
         await _take_over(term)
         term.groups.plan_anew()
+        steered = await _steer(term)
         leaders = term.groups.leaders
         await term.ledger.see({one.group: (one.seen(), one.problem) for one in leaders})
         made = sum(one.plans for one in leaders)
@@ -129,6 +137,7 @@ class Rebalance:
             "members": sum(len(one.members) for one in leaders),
             "unsettled": sum(not one.settled for one in leaders),
             "plans": max(0, made - term.plans),
+            "steered": steered,
         }
         term.plans = made
         problems = [f"{one.group}: {one.problem}" for one in leaders if one.problem]
@@ -165,7 +174,8 @@ class Rebalance:
             log.info("members of managed groups are listened to at %s, epoch %d", server.address, work.epoch)
             mover = Mover(work, groups, keeper)
             stack.push_async_callback(mover.close)
-            self._term = _Term(work, groups, ledger, stack.pop_all(), found, mover)
+            unfenced = UnfencedGroups(keeper, work.epoch, lambda group: bool(_members_of(groups, group)))
+            self._term = _Term(work, groups, ledger, stack.pop_all(), found, mover, unfenced)
         await _take_over(self._term)
         return self._term
 
@@ -200,6 +210,21 @@ async def _have_in_force(term: _Term, now: int) -> bool:
     term.set = await term.work.read(_read_set)
     term.groups.adopt(term.set.terms, _USUAL)
     return True
+
+
+def _members_of(groups: Groups, group: str) -> list[str]:
+    leader = groups.find(group)
+    return [] if leader is None else leader.members
+
+
+async def _steer(term: _Term) -> int:
+    """Have members that divide queues by themselves go by what is set of their groups; how many groups."""
+    try:
+        async with asyncio.timeout(STEER_SECONDS):
+            return len(await term.unfenced.look(term.set.terms))
+    except TimeoutError:
+        log.warning("brokers take longer than %g s to be told who may consume", STEER_SECONDS)
+        return 0
 
 
 async def _take_over(term: _Term) -> None:
