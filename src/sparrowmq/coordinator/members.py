@@ -46,6 +46,8 @@ IDLE_SECONDS: Final = 120.0
 FORGET_SECONDS: Final = 2.0
 """How long name servers are waited for when members are to find nobody any more."""
 CLIENT_CHARS_MAX: Final = 200
+LATE_MAX: Final = 10**12
+"""Late results one member may tell of: sums over all members fit what a database keeps."""
 TOPICS_MAX: Final = 1000
 """Topics one member may subscribe."""
 
@@ -220,7 +222,8 @@ class MemberServer:
                 return _refusal(ResponseCode.NO_PERMISSION, text)
         leader = await self.groups.lead(body.group)
         address = str(connection.peer[0])
-        member = leader.join(body.client_id, address, body.topics, self._clock.now_ms(), body.version)
+        version = body.version if body.version.isprintable() else ""
+        member = leader.join(body.client_id, address, body.topics, self._clock.now_ms(), version)
         proof = "" if self._proofs is None else self._proofs.of(body.group, member)
         return _answer(JoinedBody(member, proof).encode())
 
@@ -234,7 +237,8 @@ class MemberServer:
         if not self._knows(body.group, body.member, body.proof):
             return _unknown(body.group, body.member)
         address = str(connection.peer[0])
-        orders = leader.report(body.member, address, body.report, body.topics, body.late)
+        late = max(0, min(body.late, LATE_MAX))
+        orders = leader.report(body.member, address, body.report, body.topics, late)
         if orders is None:
             return _unknown(body.group, body.member)
         knobs = leader.terms.knobs

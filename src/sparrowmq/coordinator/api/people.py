@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from sparrowmq.coordinator.api.shared import Answer, Body, Context, Reason, Where, Who
-from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.users import passwords, people, tokens
 from sparrowmq.coordinator.users.people import Change, Person
 from sparrowmq.coordinator.users.roles import Right
@@ -69,7 +69,7 @@ class NewToken(Reason):
 def login(body: Login, request: Request, context: Where) -> Answer:
     """A token for twelve hours. Five failures a minute lock a name for the rest of it."""
     address = request.client.host if request.client else ""
-    if not _is(context, body.name, body.password):
+    if not _is(context, body.name, body.password, address):
         raise RefusedError("the name or the password is wrong", status=401)
     with context.database.write() as connection:
         actor = Actor(body.name, f"login from {address}")
@@ -91,10 +91,11 @@ def me(who: Who) -> Answer:
 
 
 @router.post("/me/password")
-def change_password(body: PasswordChange, who: Who) -> Answer:
+def change_password(body: PasswordChange, request: Request, who: Who) -> Answer:
     """Change the own password; all the own tokens end."""
     passwords.check_password(body.new)
-    if not _is(who.context, who.person.name, body.old):
+    address = request.client.host if request.client else ""
+    if not _is(who.context, who.person.name, body.old, address):
         raise RefusedError("the old password is wrong", status=401)
     change = Change(password_hash=_hashed(who.context, body.new))
     who.change(
@@ -219,10 +220,23 @@ def token_view(token: Token) -> Answer:
     }
 
 
-def _is(context: Context, name: str, password: str) -> bool:
-    """Whether it is the person's password. Raises `RefusedError` (429) after too many tries."""
+def _is(context: Context, name: str, password: str, address: str) -> bool:
+    """Whether it is the person's password. Raises `RefusedError` (429) after too many tries.
+
+    Whoever tries too often is in the audit log, once a window.
+    """
     with context.tries_lock:
-        context.tries.begin(name, context.clock.monotonic())
+        storms = context.tries.storms
+        try:
+            context.tries.begin(name, context.clock.monotonic())
+            refusal = None
+        except RefusedError as error:
+            refusal = error
+        is_storm = context.tries.storms > storms
+    if is_storm:
+        _note_tries(context, "login.storm", "", address)
+    if refusal is not None:
+        raise refusal
     with context.database.read() as connection:
         stored = people.password_hash(connection, name)
     with context.hashing:
@@ -230,9 +244,19 @@ def _is(context: Context, name: str, password: str) -> bool:
     with context.tries_lock:
         if right:
             context.tries.succeeded(name)
-        else:
-            context.tries.failed(name, context.clock.monotonic())
+        is_locked = not right and context.tries.failed(name, context.clock.monotonic())
+    if is_locked:
+        _note_tries(context, "login.locked", name if stored else "", address)
     return right
+
+
+def _note_tries(context: Context, action: str, name: str, address: str) -> None:
+    """An entry about tries that are refused from now on. What is no person's name is not kept: people type
+    passwords into the wrong field.
+    """
+    actor = Actor("coordinator", f"tries from {address}")
+    with context.database.write() as connection:
+        record(connection, actor, action, ("person", name))
 
 
 def _hashed(context: Context, password: str) -> str:

@@ -26,6 +26,8 @@ class Tries:
 
     _failures: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
     _window: tuple[float, int] = (0.0, 0)
+    storms: int = 0
+    """Windows in which all logins together became too many."""
 
     def begin(self, name: str, now: float) -> None:
         """Count a try. Raises `RefusedError` (429) when there were too many."""
@@ -34,19 +36,21 @@ class Tries:
             start, count = now, 0
         self._window = (start, count + 1)
         if count >= TRIES_MAX:
+            self.storms += count == TRIES_MAX
             raise self._refused("all logins", start, now)
         first, failed = self._failures.get(name, (now, 0))
         if failed >= FAILURES_MAX and now - first < WINDOW_SECONDS:
             raise self._refused(f"{name[:64]!r}", first, now)
 
-    def failed(self, name: str, now: float) -> None:
-        """Count a failure of the name."""
+    def failed(self, name: str, now: float) -> bool:
+        """Count a failure of the name; whether it is the one that locks it."""
         first, failed = self._failures.pop(name, (now, 0))
         if now - first >= WINDOW_SECONDS:
             first, failed = now, 0
         self._failures[name] = (first, failed + 1)
         while len(self._failures) > NAMES_MAX:
             self._failures.popitem(last=False)
+        return failed + 1 == FAILURES_MAX
 
     def succeeded(self, name: str) -> None:
         """Forget the name's failures."""
