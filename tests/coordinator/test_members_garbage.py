@@ -23,7 +23,6 @@ CODES = (
     RequestCode.JOIN_MANAGED_GROUP,
     RequestCode.REPORT_MANAGED_MEMBER,
     RequestCode.LEAVE_MANAGED_GROUP,
-    RequestCode.STEER_MANAGED_GROUP,
 )
 
 
