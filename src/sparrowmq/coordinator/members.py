@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sparrowmq.client.admin_types import GroupConnections
+from sparrowmq import GroupConnections
 from sparrowmq.coordinator.groups import Cluster, Groups
 from sparrowmq.coordinator.handover import Times
 from sparrowmq.coordinator.plan import Rules

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
-from sparrowmq.client.admin_types import GroupConnections
+from sparrowmq import GroupConnections
 from sparrowmq.coordinator.groups import Cluster
 from sparrowmq.coordinator.plan import Candidate, Rules, Standing, admit
 from sparrowmq.coordinator.takeover import Terms
