@@ -43,6 +43,8 @@ ROWS_PER_BATCH: Final = {100: 200_000, 1024: 100_000}
 RATE: Final = 1000
 WARM_SECONDS: Final = 5.0
 DELAY_SECONDS: Final = 12.0
+FIRST_SECONDS_MAX: Final = 60.0
+"""The first micro-batch of a new session takes long, the more so beside other work."""
 DELAY_ROUNDS_MAX: Final = 3
 """Each round has some sixty micro-batches or more of each side: three rounds of both take 102 s."""
 STREAM_SECONDS_MAX: Final = 600
@@ -321,6 +323,11 @@ def _delay(bench: Bench) -> None:
     def p95(name: str, frame: DataFrame) -> float:
         root = bench.work / f"delay-{name}-{time.time_ns()}"
         query = frame.writeStream.format("noop").option("checkpointLocation", str(root)).start()
+        deadline = time.monotonic() + FIRST_SECONDS_MAX
+        while not any(progress.numInputRows for progress in query.recentProgress):
+            if query.exception() or time.monotonic() > deadline:
+                raise LoadError(f"{name}: no micro-batch in {FIRST_SECONDS_MAX} s: {query.exception()}")
+            time.sleep(0.05)
         time.sleep(WARM_SECONDS * seconds)
         first = query.lastProgress.batchId if query.lastProgress else 0
         time.sleep(DELAY_SECONDS * seconds)
