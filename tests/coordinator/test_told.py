@@ -64,6 +64,7 @@ def test_handlers_that_hang_or_fail_are_seen_and_what_came_back_is_counted() -> 
                 presence = await cluster.presence()
                 (connected,) = presence.groups["g"].values()
                 assert [one.language for one in connected] == ["PYTHON"]
+                assert "g" not in presence.loose
                 await until(fails)
 
                 async def dead() -> bool:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from sparrowmq import aio
 from sparrowmq.aio import GroupMemberInfo, MemberStatus
 from sparrowmq.core.errors import NoRouteError, SparrowError
+from sparrowmq.core.names import retry_topic
 from sparrowmq.protocol.managed import QueueGrant
 
 ASKED_AT_ONCE: Final = 8
@@ -43,11 +44,12 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class Presence:
     """Who of each group is connected where, by group and master's address; `failed` says why some groups
-    could not be asked for.
+    could not be asked for. Members of `loose` groups, which have no retry topic, need not be everywhere.
     """
 
     groups: Mapping[str, Mapping[str, Sequence[GroupMemberInfo]]] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    loose: Collection[str] = ()
 
 
 def is_broadcasting(members: Sequence[MemberStatus]) -> bool:
@@ -101,6 +103,7 @@ class Telling(ABC):
         admin = await self._asker()
         groups: dict[str, Mapping[str, Sequence[GroupMemberInfo]]] = {}
         failed: dict[str, str] = {}
+        retries = frozenset(await admin.topic_list(system=True))
         places = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def ask(group: str) -> None:
@@ -111,7 +114,8 @@ class Telling(ABC):
                     failed[group] = str(error)
 
         await asyncio.gather(*map(ask, await admin.group_list()))
-        return Presence(groups, failed)
+        loose = frozenset(group for group in groups if retry_topic(group) not in retries)
+        return Presence(groups, failed, loose)
 
     async def stored(self, prefix: str) -> Stored:
         """Sums the queues' ends."""

@@ -149,6 +149,14 @@ def test_half_connections_and_stale_fences_fire_and_resolve(database: Database) 
     assert (counts["half-connected-member resolved"], counts["stale-fence resolved"]) == (1, 1)
 
 
+def test_members_of_groups_without_retry_topic_need_not_be_everywhere(database: Database) -> None:
+    cluster = MadeUp()
+    cluster.connected["g"] = {"b:1": [one("a")], "b:2": []}
+    cluster.loose = {"g"}
+    counts = step(database, InactiveSweep(cluster, Channels()), hold_seconds=0).counts
+    assert counts["half-connected-member seen"] == 0
+
+
 def test_old_resolved_alarms_are_deleted(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparrowmq.coordinator.services.inactive.BATCH", 2)
     with database.write() as connection:

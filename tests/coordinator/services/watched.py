@@ -162,6 +162,7 @@ class MadeUpTelling:
         self.groups: dict[str, list[MemberStatus]] = {}
         self.groups_failed: dict[str, str] = {}
         self.connected: dict[str, dict[str, list[GroupMemberInfo]]] = {}
+        self.loose: set[str] = set()
         self.ends: dict[str, int] = {}
         """How much is stored, by topic."""
         self.ends_failed: set[str] = set()
@@ -171,7 +172,7 @@ class MadeUpTelling:
         return Told(dict(self.groups), dict(self.groups_failed))
 
     async def presence(self) -> Presence:
-        return Presence(dict(self.connected), dict(self.groups_failed))
+        return Presence(dict(self.connected), dict(self.groups_failed), frozenset(self.loose))
 
     async def stored(self, prefix: str) -> Stored:
         found = {

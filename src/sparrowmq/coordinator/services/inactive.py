@@ -153,7 +153,12 @@ class InactiveSweep:
         seen = roster.note(connection, everybody, now)
         counts, alone = self._sweep(connection, work, presence, seen, now)
         planned = set(connection.execute(select(managed_member.c.member)).scalars())
-        halves = [one for group, found in presence.groups.items() for one in half(group, found)]
+        halves = [
+            one
+            for group, found in presence.groups.items()
+            if group not in presence.loose
+            for one in half(group, found)
+        ]
         stales = []
         for group, of_group in grants.items():
             online = {one.client_id for one in everybody.get(group, ())}
