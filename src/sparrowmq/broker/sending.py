@@ -128,15 +128,13 @@ class SendPath:
         for send in sends:
             header, body = send
             frame = decode_send(header)
-            if frame is None:
+            if frame is None or (topic := get_topic(frame.fields.topic)) is None:
                 others.append(send)
                 continue
             fields = frame.fields
-            topic = get_topic(fields.topic)
             queue_id, text = fields.e, fields.i.encode()
             if (
-                topic is None
-                or topic.special
+                topic.special
                 or not 0 <= queue_id < len(topic.queues)
                 or fields.idempotent
                 or not 0 < len(body) <= body_max
@@ -148,46 +146,40 @@ class SendPath:
                 or b"TIMER_D" in text
                 or b"POP_CK" in text
                 or b"TRAN_MSG" in text
+                or not (unique_key := text[at + 9 : text.find(b"\x02", at)]).isalnum()
+                or (at and text[at - 1] != 2)
             ):
-                if topic is None or not append_half(connection, frame, topic, body, now, stored, touched):
+                if not append_half(connection, frame, topic, body, now, stored, touched):
                     others.append(send)
-                continue
-            unique_key = text[at + 9 : text.find(b"\x02", at)]
-            if (at and text[at - 1] != 2) or not unique_key.isalnum():
-                others.append(send)
                 continue
             queue = topic.queues[queue_id]
             queue_offset = queue.next_offset
             if fields.m:
                 ids = self._store_batch(connection, fields, topic, body, now)
-                if not ids:
-                    others.append(send)
-                    continue
-                touched.add(queue)
-                if not frame.flag & FLAG_ONEWAY:
-                    stored.append((frame.opaque, queue_id, queue_offset, ids, unique_key))
-                continue
-            try:
-                physical = append(
-                    queue,
-                    body,
-                    text + added,
-                    flag=fields.h,
-                    sys_flag=fields.f | topic.sys_flag,
-                    born_timestamp=fields.g,
-                    born_host=born_host,
-                    reconsume_times=fields.j,
-                    prepared_offset=0,
-                    tags_code=tags_code(text),
-                    now_ms=now,
-                )
-            except RecordError:
+            else:
+                try:
+                    physical = append(
+                        queue,
+                        body,
+                        text + added,
+                        flag=fields.h,
+                        sys_flag=fields.f | topic.sys_flag,
+                        born_timestamp=fields.g,
+                        born_host=born_host,
+                        reconsume_times=fields.j,
+                        prepared_offset=0,
+                        tags_code=tags_code(text),
+                        now_ms=now,
+                    )
+                    ids = b"%b%016X" % (id_prefix, physical)
+                except RecordError:
+                    ids = b""
+            if not ids:
                 others.append(send)
                 continue
             touched.add(queue)
             if not frame.flag & FLAG_ONEWAY:
-                message_id = b"%b%016X" % (id_prefix, physical)
-                stored.append((frame.opaque, queue_id, queue_offset, message_id, unique_key))
+                stored.append((frame.opaque, queue_id, queue_offset, ids, unique_key))
         if touched:
             self._commit(connection, stored, touched)
         return others
