@@ -43,7 +43,7 @@ class Check:
         return order.index(self.tier) <= order.index(tier)
 
 
-SLOW_KINDS: Final = {"crash": 3, "databases": 1, "interop": 14, "spark": 17}
+SLOW_KINDS: Final = {"crash": 3, "databases": 1, "interop": 10, "spark": 17}
 """Directories of tests that the fast tier leaves out, with their minutes."""
 KINDS: Final = ("contract", *SLOW_KINDS, "versions")
 LINT_PATHS: Final = ("src", "tests", "benchmarks")
