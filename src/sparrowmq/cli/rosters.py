@@ -28,9 +28,10 @@ def roster(
             one["client_id"],
             one["address"],
             one["language"],
+            "fenced" if one["fenced"] else "not fenced",
             when(one["first_seen"]),
             when(one["last_seen"]),
         )
         for one in found
     ]
-    print_table(("group", "member", "address", "language", "online since", "last seen"), rows)
+    print_table(("group", "member", "address", "language", "fence", "online since", "last seen"), rows)

@@ -23,7 +23,7 @@ def seen(api: Running) -> Iterator[Running]:
 
 def test_members_that_were_seen_are_listed(seen: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = seen.get("/roster?group=roster-g")
-    assert (found["client_id"], found["language"]) == ("a@1", "JAVA")
+    assert (found["client_id"], found["language"], found["fenced"]) == ("a@1", "JAVA", False)
     assert 0 < found["first_seen"] <= found["last_seen"]
     assert seen.get("/roster?group=%27%20OR%201%3D1") == []
     viewer = seen.person("roster-viewer")
@@ -33,6 +33,7 @@ def test_members_that_were_seen_are_listed(seen: Running, monkeypatch: pytest.Mo
     monkeypatch.setenv("SPARROW_TOKEN", seen.token)
     shown = CliRunner().invoke(app, ["group", "roster", "roster-g"], env={"COLUMNS": "200"})
     assert "a@1" in shown.stdout
+    assert "not fenced" in shown.stdout, "it divides queues by itself"
     assert "roster-h" not in shown.stdout
     listed = CliRunner().invoke(app, ["group", "roster", "--json"])
     assert len(listed.stdout.splitlines()) == 2

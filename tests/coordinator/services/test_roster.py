@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import insert
 
 from sparrowmq.client.admin_types import GroupMemberInfo
 from sparrowmq.coordinator.audit import Actor, Search, search
 from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.database.tables import managed_member
 from sparrowmq.coordinator.services import roster
 
 SERVICE = Actor("service:inactive-sweep", generation=4)
@@ -67,3 +69,13 @@ def test_those_who_are_gone_are_counted_out_with_one_entry(
         4,
     )
     assert entry.before == {"members": 4, "named": ["m0 at h:1", "m2 at h:1"], "last_seen": 10}
+
+
+def test_members_that_are_counted_in_are_fenced_and_others_are_not(database: Database) -> None:
+    with database.write() as connection:
+        for group, client in (("g", "p@1"), ("h", "q@1")):
+            row = {"group_name": group, "member": f"{client}#1.1.1", "client_id": client, "topics": "[]"}
+            connection.execute(insert(managed_member).values(joined_at=1, **row))
+        assert roster.fenced(connection) == {("g", "p@1"), ("h", "q@1")}
+        assert roster.fenced(connection, "h") == {("h", "q@1")}
+        assert roster.fenced(connection, "x") == set()

@@ -15,6 +15,10 @@ router = APIRouter(tags=["roster"])
 
 @router.get("/roster")
 def list_roster(who: Who, group: str = "") -> list[Answer]:
-    """Members of one group or all that were seen online and are not swept, with the times of it."""
+    """Members of one group or all that were seen online and are not swept, with the times of it.
+
+    `fenced`: a coordinator counts it in, and brokers refuse what it sends of queues it has lost.
+    """
     who.need(Right.READ)
-    return [asdict(one) for one in who.read(lambda connection: roster.read(connection, group))]
+    seen, fenced = who.read(lambda found: (roster.read(found, group), roster.fenced(found, group)))
+    return [asdict(one) | {"fenced": (one.group, one.client_id) in fenced} for one in seen]

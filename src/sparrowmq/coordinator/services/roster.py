@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sparrowmq.aio import GroupMemberInfo
 from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
-from sparrowmq.coordinator.database.tables import member_seen
+from sparrowmq.coordinator.database.tables import managed_member, member_seen
 
 AT_ONCE: Final = 500
 """Rows that one statement names at most."""
@@ -41,6 +41,14 @@ def read(connection: Connection, group: str = "") -> list[Seen]:
     if group:
         query = query.where(member_seen.c.group_name == group)
     return [Seen(*row) for row in connection.execute(query.limit(PAGE_MAX))]
+
+
+def fenced(connection: Connection, group: str = "") -> set[tuple[str, str]]:
+    """(group, client id) of members whose requests carry generations: those a coordinator counts in."""
+    query = select(managed_member.c.group_name, managed_member.c.client_id)
+    if group:
+        query = query.where(managed_member.c.group_name == group)
+    return {(name, client_id) for name, client_id in connection.execute(query)}
 
 
 def note(
