@@ -78,6 +78,7 @@ def test_a_disk_that_is_full_is_full_now(free: int, full_in: int | None) -> None
 def test_messages_go_early_only_where_brokers_are_allowed_to() -> None:
     assert foretold(broker(500, 120)).early_in == 0
     assert foretold(broker(500, 120, rules=replace(RULES, forcibly=False))).early_in is None
+    assert foretold(broker(9, 120)).early_in is None, "the file that is written to stays"
 
 
 def test_what_is_held_is_not_deleted() -> None:

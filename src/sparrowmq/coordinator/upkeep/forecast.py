@@ -140,5 +140,6 @@ def _used(others: float, more: float, going: Sequence[_Log]) -> float:
 def _above(used: float, total: int, log: _Log, *, early: bool) -> bool:
     rules = log.broker.rules
     if early:
-        return rules.forcibly and used * 100 > rules.forcibly_above * total
+        several = log.end // rules.file_bytes > log.beginning // rules.file_bytes  # the last file stays
+        return several and rules.forcibly and used * 100 > rules.forcibly_above * total
     return used * 100 > rules.refuse_above * total
