@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from tests.coordinator.running import Running
 
 from sparrowmq.coordinator.users.tries import FAILURES_MAX
@@ -91,6 +93,14 @@ def test_a_storm_of_logins_is_refused_without_telling_who_there_is(api: Running)
         assert "too many tries of" in answers[-1][1]["error"]
     right = {"name": "victim", "password": api.passwords["victim"]}
     assert api.call("POST", "/login", right)[0] == 429
+
+
+def test_a_storm_of_tries_at_once_does_not_pass_before_the_first_has_failed(api: Running) -> None:
+    api.person("stormed")
+    wrong = {"name": "stormed", "password": "wrong"}
+    with ThreadPoolExecutor(20) as threads:
+        answers = list(threads.map(lambda _: api.call("POST", "/login", wrong, token=""), range(20)))
+    assert sorted(status for status, _ in answers) == [401] * FAILURES_MAX + [429] * (20 - FAILURES_MAX)
 
 
 def test_someone_disabled_is_out_at_once(api: Running) -> None:

@@ -23,6 +23,21 @@ def test_a_name_is_locked_after_failures_until_the_window_ends() -> None:
     found.begin("ann", 100.0 + WINDOW_SECONDS)
 
 
+def test_tries_at_once_count_before_they_have_failed() -> None:
+    found = Tries()
+    for _ in range(FAILURES_MAX):
+        found.begin("ann", 1.0)
+    with pytest.raises(RefusedError, match="too many tries of 'ann'"):
+        found.begin("ann", 1.0)
+    found.broken("ann")
+    found.begin("ann", 1.0)
+    assert [found.failed("ann", 1.0) for _ in range(FAILURES_MAX)] == [False] * (FAILURES_MAX - 1) + [True]
+    with pytest.raises(RefusedError, match="too many tries of 'ann'"):
+        found.begin("ann", 1.0)
+    found.begin("ann", 1.0 + WINDOW_SECONDS)
+    assert found._underway == {"ann": 1}
+
+
 def test_a_success_forgets_failures() -> None:
     found = Tries()
     for _ in range(10):

@@ -237,10 +237,15 @@ def _is(context: Context, name: str, password: str, address: str) -> bool:
         _note_tries(context, "login.storm", "", address)
     if refusal is not None:
         raise refusal
-    with context.database.read() as connection:
-        stored = people.password_hash(connection, name)
-    with context.hashing:
-        right = passwords.matches(stored, password)
+    try:
+        with context.database.read() as connection:
+            stored = people.password_hash(connection, name)
+        with context.hashing:
+            right = passwords.matches(stored, password)
+    except BaseException:
+        with context.tries_lock:
+            context.tries.broken(name)
+        raise
     with context.tries_lock:
         if right:
             context.tries.succeeded(name)

@@ -26,11 +26,14 @@ class Tries:
 
     _failures: OrderedDict[str, tuple[float, int]] = field(default_factory=OrderedDict)
     _window: tuple[float, int] = (0.0, 0)
+    _underway: dict[str, int] = field(default_factory=dict)
     storms: int = 0
     """Windows in which all logins together became too many."""
 
     def begin(self, name: str, now: float) -> None:
-        """Count a try. Raises `RefusedError` (429) when there were too many."""
+        """Count a try, which `failed`, `succeeded` or `broken` ends. Raises `RefusedError` (429) when there
+        were too many; those of the name that are underway count as failures, or many at once would pass.
+        """
         start, count = self._window
         if now - start >= WINDOW_SECONDS:
             start, count = now, 0
@@ -39,11 +42,16 @@ class Tries:
             self.storms += count == TRIES_MAX
             raise self._refused("all logins", start, now)
         first, failed = self._failures.get(name, (now, 0))
-        if failed >= FAILURES_MAX and now - first < WINDOW_SECONDS:
+        if now - first >= WINDOW_SECONDS:
+            first, failed = now, 0
+        underway = self._underway.get(name, 0)
+        if failed + underway >= FAILURES_MAX:
             raise self._refused(f"{name[:64]!r}", first, now)
+        self._underway[name] = underway + 1
 
     def failed(self, name: str, now: float) -> bool:
         """Count a failure of the name; whether it is the one that locks it."""
+        self.broken(name)
         first, failed = self._failures.pop(name, (now, 0))
         if now - first >= WINDOW_SECONDS:
             first, failed = now, 0
@@ -54,7 +62,14 @@ class Tries:
 
     def succeeded(self, name: str) -> None:
         """Forget the name's failures."""
+        self.broken(name)
         self._failures.pop(name, None)
+
+    def broken(self, name: str) -> None:
+        """A try that ended without an answer: the database did not say."""
+        underway = self._underway.pop(name, 0) - 1
+        if underway > 0:
+            self._underway[name] = underway
 
     @staticmethod
     def _refused(who: str, start: float, now: float) -> RefusedError:
