@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -159,3 +160,10 @@ def test_every_knob_says_its_range_and_who_obeys() -> None:
         assert knob.help
         assert Scope.GROUP in knob.scopes or knob.name == "tags"
         json.dumps([knob.name, knob.unit, knob.obeyed.value])
+
+
+def test_the_page_on_coordination_has_every_knob_with_its_range() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "coordination.md").read_text()
+    for knob in KNOBS.values():
+        scopes = ", ".join(scope.value for scope in knob.scopes)
+        assert f"| `{knob.name}` | {knob.range} | {scopes} | {knob.default} | {knob.obeyed.value} |" in page
