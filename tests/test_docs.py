@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -252,9 +253,14 @@ def test_links_lead_somewhere(page: Page) -> None:
     assert wrong == []
 
 
+@cache
+def command_tree() -> Any:
+    return typer.main.get_command(app)
+
+
 def fault(arguments: list[str]) -> str | None:
     """What is wrong with the arguments of `sparrow`: a command or an option that does not exist."""
-    command: Any = typer.main.get_command(app)
+    command = command_tree()
     words = ["sparrow"]
     is_value = False
     for place, argument in enumerate(arguments):
@@ -297,8 +303,7 @@ def test_the_check_of_commands() -> None:
 
 def test_every_command_is_documented() -> None:
     named = {tuple(arguments[:1]) for page in PAGES for arguments in page.commands}
-    commands: Any = typer.main.get_command(app)
-    assert {(name,) for name in commands.commands} <= named
+    assert {(name,) for name in command_tree().commands} <= named
 
 
 # Tables
