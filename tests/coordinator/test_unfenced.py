@@ -90,6 +90,24 @@ def test_when_nothing_is_set_any_more_everybody_may_consume() -> None:
     assert cluster.told == told
 
 
+def test_what_was_unset_while_nobody_led_ends_with_the_next_leader() -> None:
+    cluster = Seen()
+    cluster.online = {"p": "10.0.0.1"}
+    pause = Setting("pause", Place(topic="T"), True)
+    assert looked(cluster, Terms(rules=Rules(maximum=1), settings=(pause,)), epoch=7) == ["g"]
+    theirs = GroupPolicy("other", 0, 4, members=["p"], maximum=1)
+    cluster.policies["a"]["other"] = theirs
+    cluster.down = {"b"}
+    groups = UnfencedGroups(cluster, 8, lambda group: False)
+    assert run(groups.look({})) == []
+    assert cluster.policies["a"]["g"].pauses, "brokers did not say yet"
+    cluster.down = set()
+    assert run(groups.look({})) == []
+    policies = [cluster.policies[name]["g"] for name in ("a", "b")]
+    assert [(one.members, one.maximum, one.pauses) for one in policies] == [(None, 0, [])] * 2
+    assert cluster.policies["a"]["other"] is theirs, "an operator's own policy is left alone"
+
+
 def test_managed_groups_are_not_for_them() -> None:
     cluster = Seen()
     cluster.online = {"p": "10.0.0.1"}

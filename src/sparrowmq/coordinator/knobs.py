@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
@@ -164,11 +164,7 @@ def next_revision(connection: Connection, group: str, expected: int | None) -> i
     query = select(group_revision.c.revision).where(mine).with_for_update()
     found = connection.execute(query).scalar()
     if found is None:
-        try:
-            with connection.begin_nested():
-                connection.execute(insert(group_revision).values(group_name=group))
-        except IntegrityError:
-            pass  # somebody else was faster, and is waited for
+        _first_row(connection, group)
         found = connection.execute(query).scalar_one()
     if expected is not None and found != expected:
         raise RefusedError(
@@ -177,6 +173,20 @@ def next_revision(connection: Connection, group: str, expected: int | None) -> i
         )
     connection.execute(update(group_revision).where(mine).values(revision=found + 1))
     return int(found) + 1
+
+
+def _first_row(connection: Connection, group: str) -> None:
+    """Make a group's row, unless somebody else is faster, who is waited for.
+
+    A refused insert would leave a shared lock in MySQL, and two of those wait for each other.
+    """
+    kind = connection.dialect.name
+    if kind in ("mysql", "mariadb"):
+        row = mysql.insert(group_revision).values(group_name=group)
+        connection.execute(row.on_duplicate_key_update(group_name=group))
+    else:
+        make = postgresql.insert if kind == "postgresql" else sqlite.insert
+        connection.execute(make(group_revision).values(group_name=group).on_conflict_do_nothing())
 
 
 def _is(group: str, name: str, place: Place) -> Any:

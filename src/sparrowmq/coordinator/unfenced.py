@@ -62,12 +62,15 @@ class UnfencedGroups:
         self._epoch = epoch
         self._is_led = is_led
         self._steered: set[str] = set()
+        self._recalled = False
         self._occasional = OccasionalLog(log)
 
     async def look(self, terms: Mapping[str, Terms]) -> list[str]:
         """Have brokers go by what is set of groups; the groups that are steered so. What fails for one group
         is told, and tried again with the next look.
         """
+        if not self._recalled:
+            await self._recall()
         places = asyncio.Semaphore(AT_ONCE)
         wanted = {group for group, one in terms.items() if one.rules != Rules() or _pauses(one)}
 
@@ -81,6 +84,18 @@ class UnfencedGroups:
 
         await asyncio.gather(*(one(group) for group in sorted(wanted | self._steered)))
         return sorted(self._steered)
+
+    async def _recall(self) -> None:
+        """Know which groups leaders before this one steered: what was unset meanwhile has to end."""
+        try:
+            found = await self._cluster.group_policies()
+        except SparrowError as error:
+            text = f"which groups are steered is not known yet: {error}"
+            self._occasional.write(logging.WARNING, "recall", text)
+            return
+        policies = [one for table in found.values() for one in table.policies]
+        self._steered |= {one.group for one in policies if one.epoch and not one.queues}
+        self._recalled = True
 
     async def _steer(self, group: str, terms: Terms) -> None:
         if self._is_led(group):
