@@ -9,6 +9,8 @@ import socket
 
 import pytest
 from sqlalchemy import insert, select, text
+from sqlalchemy.engine import make_url
+from tests.databases.line import Line
 from tests.databases.servers import Server
 from tests.support import free_port, until_sync
 
@@ -103,6 +105,28 @@ def test_a_server_that_is_cut_off_is_noticed_by_the_connection_itself(postgresql
                 assert (idle, copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)) == (5, 10_000)
     finally:
         database.close()
+
+
+def test_a_server_that_says_nothing_any_more_is_given_up_and_found_again(
+    server: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is frozen, or what is sent to it gets lost: the connection stands, and no answer comes."""
+    monkeypatch.setattr(connect, "WAIT_SECONDS", 1)
+    parsed = make_url(url)
+    assert parsed.host is not None
+    assert parsed.port is not None
+    with Line(parsed.host, parsed.port) as line:
+        database = Database(parsed.set(port=line.port).render_as_string(hide_password=False))
+        try:
+            with pytest.raises(DatabaseGoneError, match="cannot be reached"), database.read() as connection:
+                connection.execute(text("SELECT 1"))
+                line.cut()
+                connection.execute(text("SELECT 1"))
+            line.mend(lost=True)
+            with database.read() as connection:
+                assert connection.execute(text("SELECT 1")).scalar_one() == 1
+        finally:
+            database.close()
 
 
 def test_names_are_compared_byte_by_byte(database: Database) -> None:

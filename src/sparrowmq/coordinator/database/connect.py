@@ -137,7 +137,9 @@ def _engine(url: URL, idle_seconds: int) -> Engine:
     if backend == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-    elif backend != "postgresql":
+    elif backend == "postgresql":
+        event.listen(engine, "do_connect", partial(_connect_postgresql, 2 * WAIT_SECONDS + 1))
+    else:
         event.listen(engine, "connect", partial(_prepare_mysql, idle_seconds))
     return engine
 
@@ -159,6 +161,14 @@ def _postgresql(idle_seconds: int) -> dict[str, Any]:
         "keepalives_interval": 2,
         "keepalives_count": 3,
     }
+
+
+def _connect_postgresql(
+    seconds: float, dialect: Any, record: Any, arguments: Any, named: dict[str, Any]
+) -> Any:
+    from sparrowmq.coordinator.database.patience import patient
+
+    return patient(seconds)(*arguments, **named)
 
 
 def _mysql() -> dict[str, Any]:
