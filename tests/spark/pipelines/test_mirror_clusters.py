@@ -17,6 +17,7 @@ from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark import MirrorSettings, mirror, plan_mirror
 from sparrowmq.spark.pipelines.mirror_home import MirrorHome
+from sparrowmq.testing import LocalCluster
 
 
 def stored(side: Guarded, topic: str) -> list[str]:
@@ -91,9 +92,13 @@ def same(here: Topics, there: Topics, topic: str, directory: Path) -> None:
     assert {mapping[queue]: texts for queue, texts in source.items()} == target
 
 
-def test_brokers_come_on_both_sides(spark: SparkSession, topics: Topics, topic: str, tmp_path: Path) -> None:
+def test_brokers_come_on_both_sides(spark: SparkSession, tmp_path: Path) -> None:
     """From two brokers, then three, to one; and from that one to the three."""
+    topic = "Onward"
     with ExitStack() as stack:
+        # Mirrors know a cluster by one name: not the tests' own, which has one.
+        topics = stack.enter_context(Topics(stack.enter_context(LocalCluster())))
+        topics.cluster.create_topic(topic, queues=4)
         fleet = stack.enter_context(Fleet(tmp_path))
         fleet.start("broker-b")
         many = stack.enter_context(Topics(fleet))
