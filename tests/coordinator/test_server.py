@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from pathlib import Path
@@ -14,7 +15,13 @@ from sparrowmq.coordinator import server
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.database.tables import VERSION_TABLE
 from sparrowmq.coordinator.server import Coordinator
-from sparrowmq.core.errors import DatabaseGoneError, DatabaseVersionError, ListenError, SettingsError
+from sparrowmq.core.errors import (
+    DatabaseFullError,
+    DatabaseGoneError,
+    DatabaseVersionError,
+    ListenError,
+    SettingsError,
+)
 from sparrowmq.core.settings import CoordinatorSettings
 
 
@@ -52,6 +59,22 @@ def test_a_second_one_shares_the_work_and_takes_over_at_once(tmp_path: Path) -> 
         until_sync(
             lambda: all(one["leader"] == second.coordinator.owner.label for one in second.get("/services"))
         )
+
+
+def test_a_start_that_fails_half_way_leaves_no_port_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise DatabaseFullError("it is full")
+
+    monkeypatch.setattr(server.board, "ensure", full)
+
+    async def main() -> None:
+        with pytest.raises(DatabaseFullError):
+            await Coordinator(settings(tmp_path / "c.db")).start()
+
+    run(main())
+    gc.collect()  # a socket that is left is a warning now, and warnings are errors
 
 
 def test_a_port_in_use_is_named_and_nothing_is_left(tmp_path: Path) -> None:

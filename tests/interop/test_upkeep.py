@@ -32,7 +32,8 @@ def test_apaches_broker_is_seen_and_mended(apache: ApacheCluster, name: str) -> 
             await admin.commit(name, queue, 1)
 
             (log,) = (await survey.disks()).logs
-            assert (log.name, log.rules.reserved_hours, log.rules.delete_hours) == (broker, 72, {4})
+            assert (log.name, log.rules.delete_hours) == (broker, {4})
+            assert log.rules.reserved_hours in (72, 49)  # other tests of this cluster may have set the latter
             assert 0 <= log.now.log_min < log.now.log_max
             assert 0 < log.now.free <= log.now.total
             assert log.earliest_ms > 0

@@ -82,6 +82,32 @@ def test_a_server_starts_once(run: Run) -> None:
     run(main())
 
 
+def test_a_start_that_is_cancelled_leaves_no_port_behind(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = Server._bind
+    ports: list[int] = []
+
+    async def cancelled_then(server: Server, loop: asyncio.AbstractEventLoop) -> socket.socket:
+        sock = await bind(server, loop)
+        ports.append(sock.getsockname()[1])
+        task = asyncio.current_task()
+        assert task is not None
+        loop.call_soon(task.cancel)
+        return sock
+
+    monkeypatch.setattr(Server, "_bind", cancelled_then)
+
+    async def main() -> None:
+        server = Server(EchoHandler(), host="127.0.0.1")
+        starting = asyncio.create_task(server.start())
+        await asyncio.wait([starting])
+        if not starting.cancelled():  # uvloop does not wait, so it has started
+            await server.close()
+        with pytest.raises(OSError):
+            await asyncio.open_connection("127.0.0.1", ports[0])
+
+    run(main())
+
+
 def test_a_server_that_never_started_closes(run: Run) -> None:
     async def main() -> None:
         server = Server(EchoHandler())

@@ -102,6 +102,7 @@ class Coordinator:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._listening: socket.socket | None = None
         self.failed: asyncio.Future[None] | None = None
         """Set once the coordinator cannot go on, with the error; made by `start`."""
 
@@ -119,6 +120,7 @@ class Coordinator:
             await database.run(lambda: migrate.upgrade(database))
             password = await database.run(lambda: _first_person(database))
             listening = _listen(self.settings.bind_address, self.settings.listen_port)
+            self._listening = listening
             await self._start_services(database)
             self._serve(database, listening)
         except BaseException:
@@ -133,6 +135,9 @@ class Coordinator:
         if serving is not None and self._server is not None:
             self._server.should_exit = True
             await asyncio.wait([serving], timeout=STOP_SECONDS)
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.close()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

@@ -102,12 +102,18 @@ class Server:
         loop = asyncio.get_running_loop()
         sock = await self._bind(loop)
         try:
+            # Without start_serving nothing waits before `_listener` is set: whoever cancels this leaves no
+            # port behind that listens.
             self._listener = await loop.create_server(
-                lambda: self._protocol(loop), sock=sock, backlog=BACKLOG
+                lambda: self._protocol(loop), sock=sock, backlog=BACKLOG, start_serving=False
             )
+            await self._listener.start_serving()
         except OSError as error:
-            sock.close()
+            self._let_go(sock)
             raise self._listen_error(error) from None
+        except BaseException:
+            self._let_go(sock)
+            raise
         self.port = self._listener.sockets[0].getsockname()[1]
         self.connections_max = min(self.connections_max, connections_with_open_files())
         self._empty = asyncio.Event()
@@ -158,6 +164,12 @@ class Server:
             self._empty.set()
 
     # Inside
+
+    def _let_go(self, sock: socket.socket) -> None:
+        if self._listener is None:
+            sock.close()
+        else:
+            self._listener.close()
 
     def _protocol(self, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
         conn = Connection(self, next(self._numbers), loop)
