@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import pytest
 from tests.support import until_sync
@@ -26,23 +27,29 @@ def test_messages_stay_until_their_group_has_them() -> None:
                 producer.send_batch([mq.Message("Kept", b"x" * 1000) for _ in range(50)])
         admin.create_group("archive")
         admin.hold_messages("Kept", "archive", hours=10)
+        until_sync(lambda: admin.holds()[0].messages == 300)
         (hold,) = admin.holds()
-        assert (hold.topic, hold.group, hold.hours, hold.messages) == ("Kept", "archive", 10, 300)
+        assert (hold.topic, hold.group, hold.hours) == ("Kept", "archive", 10)
         assert hold.oldest_ms is not None and not hold.overrun
+
+        def expire() -> None:
+            """Have the broker delete what it may; a flush that comes later makes a file young again."""
+            for file in sorted((cluster.data / "commitlog").iterdir()):
+                with suppress(FileNotFoundError):
+                    os.utime(file, (0, 0))
+            admin.delete_expired_files(hold.broker_name)
 
         with mq.PullConsumer("archive", namesrv=cluster.namesrv) as consumer:
             (queue,) = consumer.queues("Kept")
             consumer.commit(queue, 120)
             until_sync(lambda: admin.holds()[0].messages == 180)
-            for file in sorted((cluster.data / "commitlog").iterdir()):
-                os.utime(file, (0, 0))
-            admin.delete_expired_files(hold.broker_name)
-            until_sync(lambda: consumer.min_offset(queue) > 0)
+            until_sync(lambda: expire() or consumer.min_offset(queue) > 0)
+            for _ in range(5):
+                expire()
             assert consumer.min_offset(queue) <= 120
             admin.release_messages("Kept")
             assert admin.holds() == []
-            admin.delete_expired_files(hold.broker_name)
-            until_sync(lambda: consumer.min_offset(queue) > 120)
+            until_sync(lambda: expire() or consumer.min_offset(queue) > 120)
 
 
 def test_wrong_holds() -> None:

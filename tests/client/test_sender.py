@@ -331,7 +331,8 @@ def test_a_topic_that_was_sent_to_once_is_refreshed_for_ever() -> None:
             assert producer._sender is not None
             await producer._sender.instance.refresh_routes()
         again = [c.ext["topic"] for c in cluster.seen if c.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
-        assert Counter(again) - Counter(asked) == Counter(["T", "U"] * 2)
+        more = Counter(again) - Counter(asked)  # the timer may have asked once more
+        assert min(more["T"], more["U"]) >= 2, more
 
     flow(test)
 

@@ -24,6 +24,7 @@ from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 TIMES = Times(member_lease=4.0, lease=5.0, drain=12.0)
 DRIFT = 0.04
 LEADER_LEASE = 3.0
+LOCK_SECONDS = 60.0
 FAULT_SECONDS = 60.0
 SETTLE_SECONDS = TIMES.lease + TIMES.drain + 3 * LEADER_LEASE + 10.0
 """How long after the last fault a plan may take: a lease, a drain, a new leader, and the way there."""
@@ -222,6 +223,7 @@ class Broker(Node):
         self.offsets = dict.fromkeys(self.logs, 0)
         self._kept = dict(self.offsets)
         self._disk = GroupPolicy("g").encode()
+        self._locks: dict[MessageQueue, tuple[str, float]] = {}
         self.policy = ManagedGroup(GroupPolicy("g"), name)
         self.keep()
 
@@ -234,6 +236,7 @@ class Broker(Node):
         """Dead for a while, then there again with what is on disk."""
         self.die()
         self.offsets = dict(self._kept)
+        self._locks = {}
         self.world.at(self.world.now + self.world.rng.uniform(0.2, 4), self._again)
 
     def _again(self) -> None:
@@ -250,7 +253,20 @@ class Broker(Node):
             self.world.events["policies refused"] += 1
             return False
         self._disk = policy.encode()
-        self.policy = ManagedGroup(policy, self.name)
+        before, self.policy = self.policy, ManagedGroup(policy, self.name)
+        for queue in self.policy.moved(before):
+            self._locks.pop(queue, None)
+        return True
+
+    def lock(self, queue: MessageQueue, generation: int, owner: str) -> bool:
+        """Have a queue for one who handles it in order (41); as at brokers a lock lasts for a minute."""
+        if not self.take("lock", queue, generation):
+            return False
+        holder, until = self._locks.get(queue, (owner, 0.0))
+        if holder != owner and until > self.world.now:
+            self.world.events["locks of others"] += 1
+            return False
+        self._locks[queue] = owner, self.world.now + LOCK_SECONDS
         return True
 
     def take(self, what: str, queue: MessageQueue, generation: int) -> bool:
@@ -434,11 +450,14 @@ class Run:
 
 
 class Member(Node):
-    """A consumer: two handlers at once for each queue; some are slow, some fail."""
+    """A consumer: two handlers at once for each queue; some are slow, some fail. One that handles in order
+    has one handler for each queue, and a lock of it.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
         self.alive = False
+        self.ordered = world.rng.random() < 0.4
         self.begin()
 
     def begin(self) -> None:
@@ -551,9 +570,11 @@ class Member(Node):
     def _pull(self, run: Run) -> None:
         if run.leaving:
             return
-        offset, generation = run.pulled, run.generation
+        offset, generation, owner = run.pulled, run.generation, self.id or ""
 
         def serve(broker: Broker) -> list[int] | None:
+            if self.ordered and not broker.lock(run.queue, generation, owner):
+                return None
             if broker.take("pull", run.queue, generation):
                 return broker.logs[run.queue][offset : offset + 4]
             return None
@@ -575,7 +596,7 @@ class Member(Node):
 
     def _handle(self, run: Run) -> None:
         """Start handlers, if the lease allows it."""
-        while run.buffer and run.running < 2 and not run.leaving:
+        while run.buffer and run.running < (1 if self.ordered else 2) and not run.leaving:
             if not self.grants.may_start(run.queue, run.generation, self.clock):
                 self.world.events["starts refused by the lease"] += 1
                 return
