@@ -24,7 +24,7 @@ from benchmarks.options import Options
 from benchmarks.peers import OURS, Peer, create_topic, running
 from benchmarks.report import MOST, Floor, Report
 from sparrowmq import ConsumerSettings, MessageQueue, aio
-from sparrowmq.coordinator.plan import Candidate, explain, make_plan
+from sparrowmq.coordinator.groups.plan import Candidate, explain, make_plan
 
 MEMBERS: Final = 1000
 QUEUES: Final = 10_000

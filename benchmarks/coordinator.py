@@ -118,7 +118,7 @@ async def _main(namesrv: str, url: str) -> None:
     """The process: until standard input closes."""
     from sqlalchemy import Engine, event
 
-    from sparrowmq.coordinator.members import MemberServer
+    from sparrowmq.coordinator.groups.members import MemberServer
     from sparrowmq.coordinator.server import Coordinator
     from sparrowmq.core.settings import CoordinatorSettings
 

@@ -182,7 +182,7 @@ def test_modules_are_short() -> None:
         ("broker", "import sqlalchemy", 1),
         ("coordinator", "import sqlalchemy\nfrom sparrowmq import aio", 0),
         ("coordinator", "from sparrowmq.client.admin import Admin", 1),
-        ("client", "from sparrowmq.coordinator.plan import plan", 1),
+        ("client", "from sparrowmq.coordinator.groups.plan import plan", 1),
         ("otel", "from opentelemetry import trace", 0),
         ("otel", "from sparrowmq.client.hooks import SendHook", 1),
         ("spark", "import sparrowmq.client.pull", 1),

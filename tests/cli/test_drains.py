@@ -11,8 +11,8 @@ from tests.support import until_sync
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
+from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
 from sparrowmq.coordinator.database.connect import sqlite_url
-from sparrowmq.coordinator.fleet import Backlog, Broker
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome

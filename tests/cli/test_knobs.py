@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli import knobs
 from sparrowmq.cli.main import app
-from sparrowmq.coordinator import resets
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.groups import resets
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.client import managed
-from sparrowmq.coordinator import groups
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.groups import leader as groups
 
 
 @pytest.fixture(scope="session")

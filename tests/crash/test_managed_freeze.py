@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.coordinator.managed_world import GROUP, World, flow, queues
+from tests.coordinator.groups.managed_world import GROUP, World, flow, queues
 from tests.support import until
 
-from sparrowmq.coordinator.handover import Times
+from sparrowmq.coordinator.groups.handover import Times
 
 pytestmark = pytest.mark.crash
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.coordinator.test_knobs import *  # noqa: F403
+from tests.coordinator.groups.test_knobs import *  # noqa: F403

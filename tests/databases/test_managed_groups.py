@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.coordinator.test_managed_groups import *  # noqa: F403
+from tests.coordinator.groups.test_table import *  # noqa: F403

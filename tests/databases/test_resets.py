@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.coordinator.test_resets import *  # noqa: F403
+from tests.coordinator.groups.test_resets import *  # noqa: F403

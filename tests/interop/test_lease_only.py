@@ -11,8 +11,8 @@ from tests.interop.apache import ApacheCluster
 from tests.support import run, until
 
 from sparrowmq import aio
-from sparrowmq.coordinator.handover import Times
-from sparrowmq.coordinator.members import serve_members
+from sparrowmq.coordinator.groups.handover import Times
+from sparrowmq.coordinator.groups.members import serve_members
 
 pytestmark = pytest.mark.interop
 

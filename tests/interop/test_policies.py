@@ -10,10 +10,10 @@ from tests.support import run, until, until_sync
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.coordinator.members import serve_members
-from sparrowmq.coordinator.plan import Rules
-from sparrowmq.coordinator.takeover import Terms
-from sparrowmq.coordinator.unfenced import UnfencedGroups
+from sparrowmq.coordinator.groups.members import serve_members
+from sparrowmq.coordinator.groups.plan import Rules
+from sparrowmq.coordinator.groups.takeover import Terms
+from sparrowmq.coordinator.groups.unfenced import UnfencedGroups
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop

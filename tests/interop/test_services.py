@@ -17,7 +17,7 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import State as AlarmState
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.audit import Actor
-from sparrowmq.coordinator.cluster import Cluster
+from sparrowmq.coordinator.cluster.view import Cluster
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.services import drains, handlers, roster

@@ -8,7 +8,7 @@ from tests.support import run
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.coordinator.survey import Survey
+from sparrowmq.coordinator.cluster.survey import Survey
 from sparrowmq.coordinator.upkeep.consistency import look
 from sparrowmq.coordinator.upkeep.landscape import Loss
 from sparrowmq.core.clock import SystemClock

@@ -18,7 +18,7 @@ from sparrowmq.cli.common import (
 
 if TYPE_CHECKING:
     from sparrowmq import aio
-    from sparrowmq.coordinator.plan import Candidate, Plan, Rules
+    from sparrowmq.coordinator.groups.plan import Candidate, Plan, Rules
     from sparrowmq.core.message import MessageQueue
 
 
@@ -44,7 +44,7 @@ def plan(
 
     It starts from the division the members have now: balanced for each topic, with the fewest moves.
     """
-    from sparrowmq.coordinator.plan import Rules
+    from sparrowmq.coordinator.groups.plan import Rules
 
     rules = Rules.parse(allow=allow or (), deny=deny or (), maximum=maximum)
     found = run(_preview(group, rules, join, without or [], namesrv))
@@ -56,7 +56,7 @@ def plan(
 
 async def _preview(group: str, rules: Rules, join: int, without: list[str], namesrv: str | None) -> Plan:
     from sparrowmq import aio
-    from sparrowmq.coordinator.plan import Candidate, make_plan, observed
+    from sparrowmq.coordinator.groups.plan import Candidate, make_plan, observed
 
     async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
         candidates, topics = await _candidates(admin, group)
@@ -80,7 +80,7 @@ async def _preview(group: str, rules: Rules, join: int, without: list[str], name
 
 async def _candidates(admin: aio.Admin, group: str) -> tuple[list[Candidate], list[str]]:
     """The members that are online, in the order they came to their broker, and what they subscribe to."""
-    from sparrowmq.coordinator.plan import Candidate
+    from sparrowmq.coordinator.groups.plan import Candidate
 
     found = await admin.group_connections(group)
     if found is None:
@@ -95,7 +95,7 @@ async def _candidates(admin: aio.Admin, group: str) -> tuple[list[Candidate], li
 
 
 def _rows(found: Plan) -> list[dict[str, Any]]:
-    from sparrowmq.coordinator.plan import explain
+    from sparrowmq.coordinator.groups.plan import explain
 
     reasons = explain(found)
     return [

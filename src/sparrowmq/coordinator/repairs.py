@@ -15,10 +15,10 @@ from sqlalchemy import Connection
 
 from sparrowmq.coordinator import findings
 from sparrowmq.coordinator.audit import Actor, record
+from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.findings import Repair, Row
 from sparrowmq.coordinator.services import limits
-from sparrowmq.coordinator.survey import SurveyView
 from sparrowmq.coordinator.upkeep.consistency import plain
 from sparrowmq.coordinator.upkeep.landscape import BrokerTables, Landscape
 from sparrowmq.coordinator.users import people

@@ -21,11 +21,12 @@ from sparrowmq.coordinator.alarms.senders import Smtp, check_address, senders
 from sparrowmq.coordinator.api.app import make_app
 from sparrowmq.coordinator.api.shared import Context
 from sparrowmq.coordinator.audit import Actor
-from sparrowmq.coordinator.cluster import Cluster, ClusterView
+from sparrowmq.coordinator.cluster.survey import Survey, SurveyView
+from sparrowmq.coordinator.cluster.view import Cluster, ClusterView
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.groups.members import Port
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
-from sparrowmq.coordinator.members import Port
 from sparrowmq.coordinator.services import (
     board,
     brokers,
@@ -43,7 +44,6 @@ from sparrowmq.coordinator.services import (
 )
 from sparrowmq.coordinator.services.frame import Service, ServiceRunner
 from sparrowmq.coordinator.services.notices import Notices
-from sparrowmq.coordinator.survey import Survey, SurveyView
 from sparrowmq.coordinator.users import passwords, people
 from sparrowmq.coordinator.users.people import Change
 from sparrowmq.core.clock import Clock, SystemClock

@@ -6,7 +6,7 @@ import pytest
 from tests.coordinator.running import Running
 from tests.support import until_sync
 
-from sparrowmq.coordinator.fleet import Backlog, Broker
+from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
 
 
 @pytest.fixture

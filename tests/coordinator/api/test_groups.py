@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.coordinator.groups.test_table import FIRST, PLAN
 from tests.coordinator.running import Running
-from tests.coordinator.test_managed_groups import FIRST, PLAN
 
-from sparrowmq.coordinator import managed_groups
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.ledger import Kept, SeenMember
+from sparrowmq.coordinator.groups import table as managed_groups
+from sparrowmq.coordinator.groups.ledger import Kept, SeenMember
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import State as AlarmState
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.audit import Actor, Search, search
+from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.fleet import Backlog, Broker
 from sparrowmq.coordinator.services import drains
 from sparrowmq.coordinator.services.brokers import BrokerCheck
 from sparrowmq.coordinator.services.drains import Drain, State

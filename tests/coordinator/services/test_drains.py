@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import update
 
 from sparrowmq.coordinator.audit import Actor, Search, search
+from sparrowmq.coordinator.cluster.fleet import Broker
 from sparrowmq.coordinator.database import tables
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.fleet import Broker
 from sparrowmq.coordinator.services import drains
 from sparrowmq.coordinator.services.drains import Left, State
 from sparrowmq.core.errors import RefusedError

@@ -7,9 +7,9 @@ from sparrowmq.client.admin_types import MemberStatus
 from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy, State
 from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.cluster.told import Told
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.services.plans import PlanCheck, checks, client_of, different, double, unlike
-from sparrowmq.coordinator.told import Told
 from sparrowmq.core.errors import CoordinatorError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ProcessQueueInfo

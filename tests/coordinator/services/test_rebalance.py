@@ -15,14 +15,14 @@ from sqlalchemy import update
 from tests.coordinator.services.watched import MadeUpKeeper
 from tests.support import run, until
 
-from sparrowmq.coordinator import knobs
 from sparrowmq.coordinator.audit import Actor, Search, search
 from sparrowmq.coordinator.database import tables
 from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.groups import knobs
+from sparrowmq.coordinator.groups.members import Keeper, Port
+from sparrowmq.coordinator.groups.table import load, member_views, plan_views, views
 from sparrowmq.coordinator.leases import table as leases
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
-from sparrowmq.coordinator.managed_groups import load, member_views, plan_views, views
-from sparrowmq.coordinator.members import Keeper, Port
 from sparrowmq.coordinator.services import board, frame
 from sparrowmq.coordinator.services.frame import ServiceRunner
 from sparrowmq.coordinator.services.rebalance import KIND, Rebalance
@@ -53,7 +53,7 @@ A, B = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaders look often: tests wait for what changes, not for turns."""
     monkeypatch.setattr(frame, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr("sparrowmq.coordinator.groups.STEP_SECONDS", 0.02)
+    monkeypatch.setattr("sparrowmq.coordinator.groups.leader.STEP_SECONDS", 0.02)
 
 
 class Hurried(SystemClock):

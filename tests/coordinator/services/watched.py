@@ -8,9 +8,10 @@ from typing import Any
 
 from sparrowmq.broker.fence import judge
 from sparrowmq.client.admin_types import GroupConnections, GroupMemberInfo, MemberStatus
-from sparrowmq.coordinator.cluster import Cluster, Members, Place, Seen
+from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
+from sparrowmq.coordinator.cluster.told import Presence, Stored, Told
+from sparrowmq.coordinator.cluster.view import Cluster, Members, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.fleet import Backlog, Broker
 from sparrowmq.coordinator.leases import rules
 from sparrowmq.coordinator.leases import table as leases
 from sparrowmq.coordinator.leases.holder import LeaseHolder
@@ -18,7 +19,6 @@ from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.services import board
 from sparrowmq.coordinator.services.frame import Service, Work
 from sparrowmq.coordinator.services.schedule import Kind, Report
-from sparrowmq.coordinator.told import Presence, Stored, Told
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import BrokerError, ConnectError, NoRouteError, TransportError
 from sparrowmq.core.message import MessageQueue

@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 
-from sparrowmq.coordinator import managed_groups
 from sparrowmq.coordinator.api.shared import Answer, Who
-from sparrowmq.coordinator.ledger import client_of
-from sparrowmq.coordinator.managed_groups import GroupView, MemberView, PlanView, QueueView
+from sparrowmq.coordinator.groups import table as managed_groups
+from sparrowmq.coordinator.groups.ledger import client_of
+from sparrowmq.coordinator.groups.table import GroupView, MemberView, PlanView, QueueView
 from sparrowmq.coordinator.users.roles import Right
 from sparrowmq.core.errors import RefusedError
 

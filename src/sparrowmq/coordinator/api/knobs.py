@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 from sqlalchemy import Connection
 
-from sparrowmq.coordinator import knobs, resets
 from sparrowmq.coordinator.api.shared import Answer, Caller, Reason, Who
 from sparrowmq.coordinator.audit import REASON_CHARS_MAX, Actor
-from sparrowmq.coordinator.knobs import Row
-from sparrowmq.coordinator.resets import Target, Wish
+from sparrowmq.coordinator.groups import knobs, resets
+from sparrowmq.coordinator.groups.knobs import Row
+from sparrowmq.coordinator.groups.resets import Target, Wish
 from sparrowmq.coordinator.users.roles import Right
 from sparrowmq.core.errors import RefusedError, SettingsError
 from sparrowmq.core.knobs import KNOBS, LIST_MAX, TEXT_CHARS_MAX, Place

@@ -15,10 +15,10 @@ from sqlalchemy import Connection
 
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.audit import REASON_CHARS_MAX, Actor
+from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.services.schedule import Kind
-from sparrowmq.coordinator.survey import SurveyView
 from sparrowmq.coordinator.users import tokens
 from sparrowmq.coordinator.users.people import Person
 from sparrowmq.coordinator.users.roles import Right, need

@@ -18,8 +18,8 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.cluster.fleet import ASKED_AT_ONCE, Broker, FleetView
 from sparrowmq.coordinator.database.clock import now_ms
-from sparrowmq.coordinator.fleet import ASKED_AT_ONCE, Broker, FleetView
 from sparrowmq.coordinator.services import drains
 from sparrowmq.coordinator.services.drains import MASTER, OVER, Drain, Known, Left, State
 from sparrowmq.coordinator.services.frame import Work

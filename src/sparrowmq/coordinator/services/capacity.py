@@ -16,10 +16,10 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.findings import Finding
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.survey import SurveyView
 from sparrowmq.coordinator.upkeep.forecast import HORIZON_HOURS, Forecast, disks, forecast
 from sparrowmq.coordinator.upkeep.logs import Sample, Sight, local_hour
 from sparrowmq.core.errors import CoordinatorError

@@ -10,10 +10,12 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from sparrowmq.coordinator import audit, managed_groups, resets
+from sparrowmq.coordinator import audit
 from sparrowmq.coordinator.alarms import outbox
 from sparrowmq.coordinator.audit import record
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.groups import resets
+from sparrowmq.coordinator.groups import table as managed_groups
 from sparrowmq.coordinator.services import board
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report

@@ -15,11 +15,11 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.database.tables import lag_limit, object_role
 from sparrowmq.coordinator.findings import Finding
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.survey import SurveyView
 from sparrowmq.coordinator.upkeep import consistency
 from sparrowmq.core.errors import CoordinatorError
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, insert, select, update
 
 from sparrowmq.coordinator.audit import Actor, record
+from sparrowmq.coordinator.cluster.fleet import Broker
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.tables import broker_seen, drain
-from sparrowmq.coordinator.fleet import Broker
 from sparrowmq.core.errors import RefusedError
 
 MESSAGE_CHARS: Final = 500

@@ -13,11 +13,11 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.tables import object_role, object_use, person
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.survey import SurveyView
 from sparrowmq.coordinator.upkeep.governance import (
     KINDS,
     Measures,

@@ -18,10 +18,10 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.cluster.told import Stored, TellingView, Told
 from sparrowmq.coordinator.services import growth
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.told import Stored, TellingView, Told
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import CoordinatorError
 from sparrowmq.core.message import MessageQueue

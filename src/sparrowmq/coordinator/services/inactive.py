@@ -17,13 +17,13 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.cluster.told import Presence, TellingView
 from sparrowmq.coordinator.database.tables import managed_member
 from sparrowmq.coordinator.services import roster
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.plans import client_of
 from sparrowmq.coordinator.services.roster import Seen
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.told import Presence, TellingView
 from sparrowmq.core.errors import CoordinatorError
 from sparrowmq.protocol.managed import QueueGrant
 

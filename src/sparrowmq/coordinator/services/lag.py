@@ -13,7 +13,7 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
-from sparrowmq.coordinator.cluster import ClusterView, Place
+from sparrowmq.coordinator.cluster.view import ClusterView, Place
 from sparrowmq.coordinator.services import limits
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.limits import Limit, Limits, limit_of

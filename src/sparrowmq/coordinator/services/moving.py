@@ -9,9 +9,9 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from sparrowmq.coordinator import resets
-from sparrowmq.coordinator.groups import Groups
-from sparrowmq.coordinator.moves import DirectMoves, Moved, Moves, Offsets
+from sparrowmq.coordinator.groups import resets
+from sparrowmq.coordinator.groups.leader import Groups
+from sparrowmq.coordinator.groups.moves import DirectMoves, Moved, Moves, Offsets
 from sparrowmq.coordinator.services.frame import Work
 
 

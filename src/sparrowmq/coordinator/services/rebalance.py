@@ -17,18 +17,18 @@ from typing import Final, Protocol
 
 from sqlalchemy import Connection, func, select
 
-from sparrowmq.coordinator import knobs
 from sparrowmq.coordinator.database.tables import group_revision
-from sparrowmq.coordinator.groups import Groups
+from sparrowmq.coordinator.groups import knobs
+from sparrowmq.coordinator.groups.leader import Groups
+from sparrowmq.coordinator.groups.members import Keeper, Port, open_port
+from sparrowmq.coordinator.groups.table import DatabaseLedger, Proofs, proof_key
+from sparrowmq.coordinator.groups.takeover import Terms
+from sparrowmq.coordinator.groups.unfenced import UnfencedGroups
 from sparrowmq.coordinator.leases import table as leases
-from sparrowmq.coordinator.managed_groups import DatabaseLedger, Proofs, proof_key
-from sparrowmq.coordinator.members import Keeper, Port, open_port
 from sparrowmq.coordinator.services.board import Settings
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.moving import Mover
 from sparrowmq.coordinator.services.schedule import Kind, Report
-from sparrowmq.coordinator.takeover import Terms
-from sparrowmq.coordinator.unfenced import UnfencedGroups
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import CoordinatorError, DatabaseError, LeaseLostError, SparrowError
 from sparrowmq.core.knobs import Setting

@@ -15,10 +15,10 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
+from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.findings import Finding
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.survey import SurveyView
 from sparrowmq.coordinator.upkeep.cleaning import Cut, next_cut, overdue, quiet_faults
 from sparrowmq.coordinator.upkeep.landscape import Loss
 from sparrowmq.coordinator.upkeep.logs import HOUR_MS, Sample, Sight, complete, local_hour

@@ -11,7 +11,7 @@ from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
-from sparrowmq.coordinator.cluster import ClusterView, Members, Place, Seen
+from sparrowmq.coordinator.cluster.view import ClusterView, Members, Place, Seen
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
 from sparrowmq.core.errors import CoordinatorError

@@ -1,0 +1,1 @@
+"""Managed groups: plans, hand-overs, and what people set of them."""

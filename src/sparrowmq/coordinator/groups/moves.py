@@ -1,0 +1,276 @@
+"""Groups go on elsewhere while they run: offsets that people want set, carried out.
+
+In a managed group the queues get a new generation, for the owners they have: these drain, commit and let go;
+the broker fences what was; then, before anybody is granted the new generation, the offset is set under it.
+So nothing of the old place is committed afterwards, and whoever begins with the queue begins at the new one.
+Other groups are told as RocketMQ's tools do it (client:D.14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from sparrowmq.core.errors import BrokerError, CoordinatorError, SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.managed import GroupPolicies
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
+    from sparrowmq.coordinator.groups.handover import Fenced
+    from sparrowmq.coordinator.groups.resets import Target, Wish
+    from sparrowmq.core.knobs import Place
+
+log = logging.getLogger("sparrowmq.coordinator")
+
+DIRECT_SECONDS: Final = 30.0
+"""For brokers to set the offsets of a group that is not managed."""
+
+
+class Offsets(Protocol):
+    """The admin client's calls about offsets."""
+
+    async def topic_status(self, topic: str) -> list[aio.QueueStatus]:
+        """First and next offset of every queue."""
+
+    async def group_progress(self, group: str, topic: str | None = None) -> list[aio.QueueProgress]:
+        """How far a group is in every queue."""
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """A group's committed offset."""
+
+    async def commit(
+        self, group: str, queue: MessageQueue, offset: int, *, generation: int | None = None
+    ) -> None:
+        """Set a group's offset."""
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of a time."""
+
+    async def reset_offsets(
+        self, group: str, topic: str, to: Literal["last", "first"] | datetime, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Have a group, with its members, go on elsewhere in a topic."""
+
+    async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """The same for one queue."""
+
+    async def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
+        """Policies by broker name."""
+
+
+def is_in(place: Place, queue: MessageQueue) -> bool:
+    """Whether a queue is meant by a place."""
+    return (
+        place.topic == queue.topic
+        and place.queue_id in (-1, queue.queue_id)
+        and place.broker in ("", queue.broker_name)
+    )
+
+
+def named(queue: MessageQueue) -> str:
+    """A queue as the audit log has it."""
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+
+
+async def offset_of(cluster: Offsets, queue: MessageQueue, target: Target) -> int:
+    """Where a target is in a queue; numbers beyond what is stored become the first or the next offset.
+
+    Raises `SparrowError`.
+    """
+    if target.kind == "time":
+        return await cluster.search_offset(queue, target.number)
+    found = [one for one in await cluster.topic_status(queue.topic) if one.queue == queue]
+    if not found:
+        raise CoordinatorError(f"{queue} is not there any more")
+    low, high = found[0].min_offset, found[0].max_offset
+    if target.kind == "first":
+        return low
+    return high if target.kind == "last" else min(max(target.number, low), high)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How a wish ended: offsets by queue, or a problem."""
+
+    wish: Wish
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    problem: str = ""
+    generation: int | None = None
+
+
+@dataclass(slots=True)
+class _Moving:
+    """A wish on its way: queues that still wait for their new generation, and what was done."""
+
+    wish: Wish
+    generation: int
+    left: set[MessageQueue]
+    before: dict[str, int] = field(default_factory=dict)
+    after: dict[str, int] = field(default_factory=dict)
+
+
+class Moves:
+    """The wishes for one managed group, from when they are asked for until the offsets are set."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._new: dict[int, Wish] = {}
+        self._moving: dict[int, _Moving] = {}
+        self._ended: list[Moved] = []
+
+    def __repr__(self) -> str:
+        return f"<Moves new={len(self._new)} moving={len(self._moving)}>"
+
+    def add(self, wish: Wish) -> bool:
+        """Have a wish carried out; False for one that is known."""
+        known = {*self._new, *self._moving, *(one.wish.id for one in self._ended)}
+        if wish.id in known:
+            return False
+        self._new[wish.id] = wish
+        return True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a plan is to be made for them."""
+        return bool(self._new)
+
+    def chosen(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """The queues that have to be let go of for the new wishes."""
+        wishes = self._new.values()
+        return {queue for queue in queues if any(is_in(wish.place, queue) for wish in wishes)}
+
+    def begin(self, queues: Collection[MessageQueue], generation: int) -> None:
+        """A plan lets go of the chosen ones of these queues, with this generation. What is no queue of the
+        plan any more is taken up again when its group is.
+        """
+        for wish in self._new.values():
+            left = {queue for queue in queues if is_in(wish.place, queue)}
+            if left:
+                self._moving[wish.id] = _Moving(wish, generation, left)
+            else:
+                text = f"group {self._group} consumes no queue of {wish.place}"
+                self._ended.append(Moved(wish, problem=text))
+        self._new.clear()
+        known = set(queues)
+        for number, one in list(self._moving.items()):
+            if not one.left <= known:
+                del self._moving[number]
+
+    async def set(self, cluster: Offsets, fence: Fenced) -> None:
+        """Set the offsets that are wanted for a queue whose broker has its new generation, and grants it to
+        nobody yet. Raises `SparrowError`: then it is to be done again.
+        """
+        queue = fence.queue
+        for number, one in sorted(self._moving.items()):
+            if queue not in one.left or fence.generation < one.generation:
+                continue
+            offset = await offset_of(cluster, queue, one.wish.target)
+            before = await cluster.committed(self._group, queue)
+            await cluster.commit(self._group, queue, offset, generation=fence.generation)
+            one.left.discard(queue)
+            if before is not None:
+                one.before[named(queue)] = before
+            one.after[named(queue)] = offset
+            log.info("group %s goes on from %d in %s", self._group, offset, queue)
+            if not one.left:
+                del self._moving[number]
+                self._ended.append(Moved(one.wish, one.before, one.after, generation=one.generation))
+
+    def ended(self) -> list[Moved]:
+        """What has ended; the caller notes it, and then `forget`s it."""
+        return list(self._ended)
+
+    def forget(self, moved: Moved) -> None:
+        """It is noted."""
+        self._ended.remove(moved)
+
+
+class DirectMoves:
+    """Wishes for groups that are not managed, or have no members now. Each has a task, so that none is waited
+    for.
+    """
+
+    def __init__(self, cluster: Offsets) -> None:
+        self._cluster = cluster
+        self._tasks: dict[int, asyncio.Task[Moved | None]] = {}
+
+    def add(self, wish: Wish) -> None:
+        """Have a wish carried out, unless it is being done."""
+        if wish.id not in self._tasks:
+            self._tasks[wish.id] = asyncio.get_running_loop().create_task(self._carry_out(wish))
+
+    def ended(self) -> list[Moved]:
+        """What has ended; the caller notes it, and then `forget`s it."""
+        found = []
+        for number, task in list(self._tasks.items()):
+            if not task.done():
+                continue
+            moved = None if task.cancelled() else task.result()
+            if moved is None:
+                del self._tasks[number]  # once more, when it is read again
+            else:
+                found.append(moved)
+        return found
+
+    def forget(self, moved: Moved) -> None:
+        """It is noted."""
+        self._tasks.pop(moved.wish.id, None)
+
+    async def close(self) -> None:
+        """Break off; another leader does it again."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _carry_out(self, wish: Wish) -> Moved | None:
+        try:
+            async with asyncio.timeout(DIRECT_SECONDS):
+                return await self._moved(wish)
+        except BrokerError as error:
+            if error.code == ResponseCode.GENERATION_FENCED:
+                return None  # it is managed, and its leader has not begun with it
+            return Moved(wish, problem=str(error))
+        except (SparrowError, TimeoutError) as error:
+            return Moved(wish, problem=str(error) or f"brokers did not answer within {DIRECT_SECONDS:g} s")
+
+    async def _set(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set an offset; under the queue's generation when a managed group is away that had it last."""
+        try:
+            await self._cluster.reset_queue(group, queue, offset)
+        except BrokerError as error:
+            if error.code != ResponseCode.GENERATION_FENCED:
+                raise
+            found = (await self._cluster.group_policies(group)).get(queue.broker_name, GroupPolicies())
+            grants = [one for policy in found.policies for one in policy.queues if one.queue == queue]
+            if not grants or grants[0].owner:
+                raise
+            await self._cluster.commit(group, queue, offset, generation=grants[0].generation)
+
+    async def _moved(self, wish: Wish) -> Moved:
+        group, place, target, cluster = wish.group, wish.place, wish.target, self._cluster
+        queues = [one.queue for one in await cluster.topic_status(place.topic) if is_in(place, one.queue)]
+        if not queues:
+            return Moved(wish, problem=f"{place} has no queue")
+        progress = await cluster.group_progress(group, place.topic)
+        before = {named(one.queue): one.consumer_offset for one in progress if one.queue in queues}
+        after: dict[MessageQueue, int]
+        if place.queue_id < 0 and target.kind != "offset":
+            to: Any = target.kind
+            if target.kind == "time":
+                to = datetime.fromtimestamp(target.number / 1000, UTC)
+            after = await cluster.reset_offsets(group, place.topic, to)
+        else:
+            after = {}
+            for queue in sorted(queues):
+                after[queue] = await offset_of(cluster, queue, target)
+                await self._set(group, queue, after[queue])
+        return Moved(wish, before, {named(queue): offset for queue, offset in sorted(after.items())})

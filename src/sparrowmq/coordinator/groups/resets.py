@@ -1,0 +1,191 @@
+"""Offsets that people want set: asked for in the database, carried out by the leader, with both offsets in
+the audit log.
+
+A wish is a row that waits until the leader of managed groups has carried it out, whichever process that is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from sparrowmq.coordinator.audit import Actor, record
+from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.tables import group_reset
+from sparrowmq.coordinator.groups.knobs import next_revision
+from sparrowmq.core.errors import RefusedError
+from sparrowmq.core.knobs import Place, Scope
+from sparrowmq.core.names import check_group
+
+OFFSET_MAX: Final = 2**63 - 1
+TIME_MS_MAX: Final = 253_402_300_799_000
+"""The end of the year 9999."""
+WAITING_MAX: Final = 100
+PAGE_MAX: Final = 100
+KEPT_MS: Final = 30 * 86_400_000
+
+
+class State(StrEnum):
+    """Where a wish is."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to go on: the first or the last message, a number, or a time in epoch milliseconds."""
+
+    kind: str
+    number: int = 0
+
+    @classmethod
+    def of(cls, to: str | None, offset: int | None, time_ms: int | None) -> Self:
+        """The target of a request that says exactly one of them. Raises `RefusedError` (422)."""
+        if [to, offset, time_ms].count(None) != 2 or to not in (None, "first", "last"):
+            raise RefusedError("give one of to (first or last), offset and time_ms", status=422)
+        for name, value, high in (("offset", offset, OFFSET_MAX), ("time_ms", time_ms, TIME_MS_MAX)):
+            if value is not None and not 0 <= value <= high:
+                raise RefusedError(f"{name} must be from 0 to {high}, not {value}", status=422)
+        if to is not None:
+            return cls(to)
+        return cls("time", time_ms) if offset is None and time_ms is not None else cls("offset", offset or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The target of a row."""
+        kind, _, number = text.partition(":")
+        return cls(kind, int(number or 0))
+
+    def __str__(self) -> str:
+        return self.kind if self.kind in ("first", "last") else f"{self.kind}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One row. `before` and `after` are offsets by `TOPIC/BROKER/QUEUE`, once it is done."""
+
+    id: int
+    group: str
+    place: Place
+    target: Target
+    state: State
+    asked_by: str
+    reason: str
+    asked_at: int
+    ended_at: int
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    message: str
+
+
+def ask(connection: Connection, group: str, place: Place, target: Target, actor: Actor) -> int:
+    """Have the offsets of a topic or queue set; gives the id of the wish. Raises `RefusedError`: 422 for a
+    whole group, 409 while the group waits for too many.
+    """
+    check_group(group)
+    if place.scope is Scope.GROUP:
+        text = "name the topic or queue whose offsets are to be set: TOPIC, TOPIC/QUEUE, TOPIC/BROKER/QUEUE"
+        raise RefusedError(text, status=422)
+    number = next_revision(connection, group, None)
+    open_ones = select(group_reset.c.id).where(
+        group_reset.c.group_name == group, group_reset.c.state == State.WAITING
+    )
+    if len(connection.execute(open_ones.limit(WAITING_MAX)).all()) >= WAITING_MAX:
+        raise RefusedError(f"{WAITING_MAX} resets of group {group} wait already", status=409)
+    made = connection.execute(
+        insert(group_reset).values(
+            group_name=group,
+            place=str(place),
+            target=str(target),
+            state=State.WAITING,
+            asked_by=actor.name[:100],
+            reason=actor.reason[:500],
+            asked_at=now_ms(),
+        )
+    )
+    key = made.inserted_primary_key
+    assert key is not None, "every row has an id"
+    by = Actor(actor.name, actor.reason, number)
+    after = {"reset": int(key[0]), "place": str(place), "to": str(target)}
+    record(connection, by, "group.reset", ("group", group), after=after)
+    return int(key[0])
+
+
+def end(
+    connection: Connection,
+    wish: Wish,
+    *,
+    before: Mapping[str, int] | None = None,
+    after: Mapping[str, int] | None = None,
+    problem: str = "",
+    generation: int | None = None,
+) -> None:
+    """Note that a wish was carried out, or why it was not, with an entry in the name of who asked for it."""
+    state = State.FAILED if problem else State.DONE
+    mine = (group_reset.c.id == wish.id) & (group_reset.c.state == State.WAITING)
+    changed = connection.execute(
+        update(group_reset)
+        .where(mine)
+        .values(
+            state=state,
+            ended_at=now_ms(),
+            before=json.dumps(dict(before or {})),
+            after=json.dumps(dict(after or {})),
+            message=problem[:500],
+        )
+    )
+    if not changed.rowcount:
+        return  # somebody noted it before
+    what: dict[str, Any] = {"reset": wish.id, "place": str(wish.place)}
+    record(
+        connection,
+        Actor(wish.asked_by, wish.reason, generation),
+        f"group.reset.{state}",
+        ("group", wish.group),
+        before=what | dict(before or {}),
+        after=what | ({"problem": problem[:500]} if problem else dict(after or {})),
+    )
+
+
+def waiting(connection: Connection) -> list[Wish]:
+    """What is to be carried out, in the order it was asked for."""
+    query = select(group_reset).where(group_reset.c.state == State.WAITING)
+    found = connection.execute(query.order_by(group_reset.c.id).limit(WAITING_MAX)).mappings()
+    return [_wish(row) for row in found]
+
+
+def of(connection: Connection, group: str, count: int = 20) -> list[Wish]:
+    """A group's, the newest first."""
+    query = select(group_reset).where(group_reset.c.group_name == group).order_by(group_reset.c.id.desc())
+    found = connection.execute(query.limit(max(1, min(count, PAGE_MAX)))).mappings()
+    return [_wish(row) for row in found]
+
+
+def delete_old(connection: Connection) -> int:
+    """Forget what ended long ago; the audit log keeps it as long as its own rules say."""
+    old = (group_reset.c.ended_at > 0) & (group_reset.c.ended_at < now_ms() - KEPT_MS)
+    return int(connection.execute(delete(group_reset).where(old)).rowcount)
+
+
+def _wish(row: Any) -> Wish:
+    return Wish(
+        row["id"],
+        row["group_name"],
+        Place.parse(row["place"]),
+        Target.parse(row["target"]),
+        State(row["state"]),
+        row["asked_by"],
+        row["reason"],
+        row["asked_at"],
+        row["ended_at"],
+        json.loads(row["before"] or "{}"),
+        json.loads(row["after"] or "{}"),
+        row["message"],
+    )

@@ -1,0 +1,64 @@
+"""What services see of a real broker."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tests.support import run, until
+
+import sparrowmq as mq
+from sparrowmq import aio
+from sparrowmq.coordinator.cluster.view import Cluster
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.testing import LocalCluster
+
+
+@pytest.mark.proves("pmq:T12")
+def test_places_ages_and_members_of_a_real_cluster() -> None:
+    async def main() -> None:
+        with LocalCluster() as local:
+            async with aio.Admin(namesrv=local.namesrv) as admin:
+                await admin.create_topic("T", queues=2)
+                await admin.create_group("idle")
+            before = int(time.time() * 1000)
+            async with aio.Producer("p", namesrv=local.namesrv) as producer:
+                for _ in range(4):
+                    await producer.send(mq.Message("T", b"x"))
+            cluster = Cluster(local.namesrv)
+            async with aio.PushConsumer("g", namesrv=local.namesrv) as consumer:
+                consumer.subscribe("T", handler=lambda message: None)
+                await until(lambda: _owns(cluster, 2))
+                async with aio.Admin(namesrv=local.namesrv) as admin:
+                    for queue in (await admin.topic_route("T")).subscribe_queues("T"):
+                        await admin.commit("idle", queue, 0)
+                seen = await cluster.members()
+                assert seen.members["idle"].online == ()
+            places = (await cluster.places(ages=True)).places["idle"]
+            assert [place.lag for place in places] == [2, 2]
+            assert all(before - 60_000 <= place.oldest_ms <= before + 60_000 for place in places)
+            await cluster.close()
+            await cluster.close()
+
+    run(main())
+
+
+async def _owns(cluster: Cluster, count: int) -> bool:
+    seen = await cluster.members()
+    found = seen.members.get("g")
+    if found is None or found.silent or not found.online:
+        return False
+    topic = {queue for queue in found.wanted if queue.topic == "T"}
+    return len(topic) == count and topic <= found.owned
+
+
+def test_a_cluster_that_is_not_there_is_an_error() -> None:
+    async def main() -> None:
+        cluster = Cluster("127.0.0.1:1")
+        try:
+            with pytest.raises(SparrowError):
+                await cluster.places(ages=False)
+        finally:
+            await cluster.close()
+
+    run(main())

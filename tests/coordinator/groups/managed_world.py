@@ -1,0 +1,104 @@
+"""A cluster, a coordinator, and members of the managed group `billing` that reads the topic `Orders`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.support import run
+
+from sparrowmq import aio
+from sparrowmq.coordinator.groups.handover import Times
+from sparrowmq.coordinator.groups.members import serve_members
+from sparrowmq.testing import LocalCluster
+
+TIMES = Times(member_lease=3.0, lease=4.0, drain=3.0)
+SHORT = Times(member_lease=1.2, lease=1.5, drain=0.6)
+"""Where a lease, or the time to drain, has to run out."""
+GROUP = "billing"
+SETTINGS = aio.ConsumerSettings(managed=True, consume_from="first", threads=4)
+
+
+@dataclass
+class World:
+    """A cluster with a topic `Orders` of four queues, an admin client, and what was handled."""
+
+    cluster: LocalCluster
+    admin: aio.Admin
+    handled: Counter[bytes] = field(default_factory=Counter)
+    seen_by: dict[bytes, list[str]] = field(default_factory=dict)
+
+    @property
+    def namesrv(self) -> str:
+        """Where the cluster is."""
+        return self.cluster.namesrv
+
+    def coordinator(self, times: Times = TIMES, **more: Any) -> Any:
+        """A coordinator, while it is entered."""
+        return serve_members(self.admin, host="127.0.0.1", port=0, times=times, **more)
+
+    @asynccontextmanager
+    async def member(
+        self, name: str, handler: Callable[[Any], Awaitable[None]] | None = None, **more: Any
+    ) -> AsyncIterator[aio.PushConsumer]:
+        """A managed consumer; `more` are settings."""
+        consumer = aio.PushConsumer(GROUP, namesrv=self.namesrv, settings=replace(SETTINGS, **more))
+
+        async def handle(message: aio.ReceivedMessage) -> None:
+            if handler is not None:
+                await handler(message)
+            self.note(name, message)
+
+        consumer.subscribe("Orders", handler=handle)
+        async with consumer:
+            yield consumer
+
+    def note(self, name: str, message: aio.ReceivedMessage) -> None:
+        """Somebody handled a message."""
+        self.handled[message.body] += 1
+        self.seen_by.setdefault(message.body, []).append(name)
+
+    async def send(self, first: int, count: int) -> None:
+        """Send messages whose bodies count from `first`, to the queues in turn."""
+        async with aio.Producer("senders", namesrv=self.namesrv) as producer:
+            for number in range(first, first + count):
+                queue = aio.MessageQueue("Orders", "broker-a", number % 4)
+                await producer.send(aio.Message("Orders", b"%d" % number), queue=queue)
+
+    async def owners(self) -> dict[int, tuple[str, int]]:
+        """Client id and generation of each queue of the topic, as the broker enforces them."""
+        found = (await self.admin.group_policies(GROUP))["broker-a"].policies
+        return {
+            one.queue_id: (one.owner.rpartition("#")[0], one.generation)
+            for policy in found
+            for one in policy.queues
+            if one.topic == "Orders"
+        }
+
+
+def queues(consumer: aio.PushConsumer | aio.PullConsumer) -> list[int]:
+    """The queues of the topic that a consumer has."""
+    return sorted(queue.queue_id for queue in consumer.assignment if queue.topic == "Orders")
+
+
+def rests(consumer: aio.PushConsumer) -> list[int]:
+    """Queues of which no handler may start any more, though the consumer has them."""
+    member = consumer._member
+    assert member is not None
+    held = [one for one in member.queues.process_queues() if one.queue.topic == "Orders"]
+    return sorted(one.queue.queue_id for one in held if one.leaving)
+
+
+def flow(test: Callable[[World], Awaitable[None]]) -> None:
+    """Run a test in a cluster of its own."""
+    with LocalCluster() as cluster:
+        cluster.create_topic("Orders", queues=4)
+
+        async def main() -> None:
+            async with aio.Admin(namesrv=cluster.namesrv) as admin:
+                await test(World(cluster, admin))
+
+        run(main())

@@ -1,0 +1,330 @@
+"""Managed groups end to end: consumers, their coordinator and a broker's fence."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from tests.coordinator.groups.managed_world import GROUP, SHORT, World, flow, queues, rests
+from tests.support import until
+
+from sparrowmq import aio
+from sparrowmq.coordinator.groups.handover import Times
+from sparrowmq.coordinator.groups.plan import Rules
+from sparrowmq.coordinator.groups.takeover import Terms
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.knobs import Place, Setting
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.managed import COORDINATOR_KEY, COORDINATOR_NAMESPACE
+
+pytestmark = pytest.mark.usefixtures("brisk")
+
+
+@pytest.mark.proves("MUST-72", "MUST-73")
+def test_queues_go_from_member_to_member_and_every_message_is_handled_once() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(0, 40)
+            await until(lambda: len(world.handled) == 40)
+            before = await world.owners()
+            async with world.member("two") as two:
+                await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+                after = await world.owners()
+                for queue, (owner, generation) in after.items():
+                    assert (owner == one.client_id) == (queue in queues(one))
+                    kept = owner == one.client_id
+                    assert (generation == before[queue][1]) == kept, "what stays is not touched"
+                await world.send(40, 40)
+                await until(lambda: len(world.handled) == 80)
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(80, 8)
+            await until(lambda: len(world.handled) == 88)
+        assert set(world.handled.values()) == {1}
+        assert {"one"} < {name for names in world.seen_by.values() for name in names}
+
+    flow(test)
+
+
+def test_a_queue_moves_only_when_its_handler_has_ended_and_its_progress_is_committed() -> None:
+    async def test(world: World) -> None:
+        gate, started = asyncio.Event(), asyncio.Event()
+
+        async def slow(message: aio.ReceivedMessage) -> None:
+            started.set()
+            await gate.wait()
+
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one", slow))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(0, 4)
+            await started.wait()
+            two = await stack.enter_async_context(world.member("two"))
+            leader = server.groups.find(GROUP)
+            await until(lambda: not leader.settled)
+            await until(lambda: len(rests(one)) == 2)
+            assert (queues(two), leader.settled) == ([], False)
+            gate.set()
+            await until(lambda: len(queues(two)) == 2)
+            await until(lambda: len(world.handled) == 4)
+        assert set(world.handled.values()) == {1}, "the new owner began where the old one had committed"
+
+    flow(test)
+
+
+def test_a_member_that_does_not_drain_loses_its_queues_and_its_results_are_refused() -> None:
+    async def test(world: World) -> None:
+        gate, started = asyncio.Event(), asyncio.Event()
+
+        async def hung(message: aio.ReceivedMessage) -> None:
+            started.set()
+            await gate.wait()
+
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator(SHORT))
+            one = await stack.enter_async_context(world.member("one", hung))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(0, 4)
+            await started.wait()
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: len(queues(two)) == 2, 20)
+            taken = set(queues(two))
+            await until(lambda: sum("two" in names for names in world.seen_by.values()) == 2)
+            gate.set()
+            await until(lambda: len(queues(one)) == 2)
+            for place in await world.admin.group_progress(GROUP, "Orders"):
+                if place.queue.queue_id in taken:
+                    assert place.queue.queue_id in queues(two)
+        assert len(world.handled) == 4
+
+    flow(test)
+
+
+def test_a_coordinator_that_is_away_stops_nobody_before_the_leases_end_and_goes_on_where_it_was() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(AsyncExitStack())
+            await first.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+            before = await world.owners()
+            mine = queues(one)
+            await first.aclose()
+            await world.send(0, 20)
+            await until(lambda: len(world.handled) == 20)
+            await stack.enter_async_context(world.coordinator())
+            await world.send(20, 20)
+            await until(lambda: len(world.handled) == 40)
+            epoch = (await world.admin.group_policies(GROUP))["broker-a"].policies[0].epoch
+            await until(lambda: epoch_is(world, 2))
+            assert (await world.owners(), queues(one)) == (before, mine), epoch
+        assert set(world.handled.values()) == {1}
+
+    flow(test)
+
+
+async def epoch_is(world: World, epoch: int) -> bool:
+    (policy,) = (await world.admin.group_policies(GROUP))["broker-a"].policies
+    return policy.epoch == epoch
+
+
+def test_without_a_coordinator_handlers_rest_when_the_lease_is_over_and_go_on_later() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(AsyncExitStack())
+            await first.enter_async_context(world.coordinator(SHORT))
+            one = await stack.enter_async_context(world.member("one"))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await first.aclose()
+            await until(lambda: len(rests(one)) == 4)
+            await world.send(0, 8)
+            places = await world.admin.group_progress(GROUP, "Orders")
+            assert (sum(place.lag for place in places), world.handled) == (8, {})
+            await stack.enter_async_context(world.coordinator(SHORT))
+            await until(lambda: len(world.handled) == 8)
+        assert set(world.handled.values()) == {1}
+
+    flow(test)
+
+
+def test_a_member_that_dies_is_missed_and_its_queues_go_on() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator(SHORT))
+            one = await stack.enter_async_context(world.member("one"))
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+            mine, before = queues(two), await world.owners()
+            assert one._member is not None
+            await one._member.abort()
+            await world.send(0, 8)
+            await until(lambda: queues(two) == [0, 1, 2, 3])
+            await until(lambda: len(world.handled) == 8)
+            after = await world.owners()
+            kept = [queue for queue in sorted(after) if after[queue] == before[queue]]
+            assert kept == mine, "those never stopped"
+
+    flow(test)
+
+
+@pytest.mark.proves("MUST-72")
+def test_a_broker_that_starts_anew_enforces_what_it_did_and_members_go_on() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+            before = await world.owners()
+            await world.send(0, 20)
+            await until(lambda: len(world.handled) == 20)
+            await asyncio.to_thread(world.cluster.restart_broker)
+            await world.send(20, 20)
+            await until(lambda: len(world.handled) == 40)
+            assert await world.owners() == before
+
+    flow(test)
+
+
+def test_a_member_that_closes_keeps_its_queues_until_its_handlers_have_ended_and_committed() -> None:
+    async def test(world: World) -> None:
+        gate, started = asyncio.Event(), asyncio.Event()
+
+        async def slow(message: aio.ReceivedMessage) -> None:
+            started.set()
+            await gate.wait()
+
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(world.coordinator())
+            closing = await stack.enter_async_context(AsyncExitStack())
+            one = await closing.enter_async_context(world.member("one", slow))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(0, 4)
+            await started.wait()
+            end = asyncio.create_task(closing.aclose())
+            two = await stack.enter_async_context(world.member("two"))
+            leader = server.groups.find(GROUP)
+            await until(lambda: not leader.settled)
+            assert queues(two) == []
+            gate.set()
+            await end
+            await until(lambda: queues(two) == [0, 1, 2, 3])
+            await world.send(4, 4)
+            await until(lambda: len(world.handled) == 8)
+        assert set(world.handled.values()) == {1}
+
+    flow(test)
+
+
+def test_a_managed_group_is_paused_and_limited_while_it_runs_and_a_new_coordinator_keeps_to_it() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(AsyncExitStack())
+            server = await first.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+            rest = aio.PauseRule("Orders", reason="repair")
+            pause = Setting("pause", Place("Orders"), True, reason="repair")
+            server.groups.adopt({GROUP: Terms(rules=Rules(maximum=1), settings=(pause,))})
+            await until(lambda: sorted((len(queues(one)), len(queues(two)))) == [0, 4])
+            await first.aclose()
+            server = await stack.enter_async_context(world.coordinator())
+            await until(lambda: epoch_is(world, 2))
+            await world.send(0, 8)
+            (policy,) = (await world.admin.group_policies(GROUP))["broker-a"].policies
+            assert (policy.pauses, policy.maximum, world.handled) == ([rest], 1, {})
+            server.groups.adopt({GROUP: Terms(settings=())})
+            await until(lambda: len(world.handled) == 8)
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+
+    flow(test)
+
+
+def test_members_that_start_together_share_at_once_though_the_first_was_granted_all() -> None:
+    """What was granted and taken back before its member heard of it is waited for by nobody: `drain` is
+    longer than this test waits.
+    """
+
+    async def test(world: World) -> None:
+        long = Times(member_lease=30.0, lease=40.0, drain=600.0)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator(long))
+            first = await stack.enter_async_context(world.member("first"))
+            others = [await stack.enter_async_context(world.member(str(number))) for number in range(3)]
+            await until(lambda: [len(queues(one)) for one in (first, *others)] == [1, 1, 1, 1])
+            assert len({owner for owner, _ in (await world.owners()).values()}) == 4
+
+    flow(test)
+
+
+def test_rules_make_members_stand_by() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator(rules={GROUP: Rules(maximum=1)}))
+            async with world.member("one") as one:
+                await until(lambda: queues(one) == [0, 1, 2, 3])
+                two = await stack.enter_async_context(world.member("two"))
+                await world.send(0, 4)
+                await until(lambda: len(world.handled) == 4)
+                assert queues(two) == []
+            await until(lambda: queues(two) == [0, 1, 2, 3])
+
+    flow(test)
+
+
+def test_who_is_not_counted_in_is_told_so_and_joins_again() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(AsyncExitStack())
+            await first.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await first.aclose()
+            await world.admin.delete_group_policy(GROUP)
+            await stack.enter_async_context(world.coordinator())
+            await until(lambda: owners_are(world, one.client_id))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(0, 4)
+            await until(lambda: len(world.handled) == 4)
+            assert min(number for _, number in (await world.owners()).values()) > 1, "not what it was before"
+
+    flow(test)
+
+
+async def owners_are(world: World, client_id: str) -> bool:
+    return {owner for owner, _ in (await world.owners()).values()} == {client_id}
+
+
+def test_strangers_pull_nothing_and_the_address_goes_with_the_coordinator() -> None:
+    async def test(world: World) -> None:
+        async with world.coordinator() as server:
+            assert await world.admin.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) == server.address
+            async with world.member("one") as one:
+                await until(lambda: queues(one) == [0, 1, 2, 3])
+                quiet = aio.PullSettings(announce=False)
+                async with aio.PullConsumer(GROUP, namesrv=world.namesrv, settings=quiet) as stranger:
+                    with pytest.raises(aio.BrokerError) as caught:
+                        await stranger.pull(aio.MessageQueue("Orders", "broker-a", 0), 0)
+                    assert caught.value.code == ResponseCode.GENERATION_FENCED
+        assert await world.admin.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY) is None
+
+    flow(test)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"model": "broadcasting"}, "managed=True does not go with model='broadcasting'"),
+        ({"server_assignment": True}, "managed=True does not go with server_assignment=True"),
+    ],
+)
+def test_settings_that_do_not_go_with_plans_are_refused(more: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        aio.ConsumerSettings(managed=True, **more)

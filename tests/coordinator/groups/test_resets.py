@@ -1,0 +1,116 @@
+"""Offsets to be set, in the database. `tests/databases` runs the same tests on PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import update
+
+from sparrowmq.coordinator import audit
+from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.database.tables import group_reset
+from sparrowmq.coordinator.groups import knobs, resets
+from sparrowmq.coordinator.groups.resets import State, Target
+from sparrowmq.core.errors import RefusedError
+from sparrowmq.core.knobs import Place
+
+ANN = Actor("ann", "a bad deploy")
+ORDERS = Place("Orders", 1)
+FIRST = Target("first")
+
+
+def ask(database: Database, place: Place = ORDERS, target: Target = FIRST) -> int:
+    with database.write() as connection:
+        return resets.ask(connection, "billing", place, target, ANN)
+
+
+def waiting(database: Database) -> list[resets.Wish]:
+    with database.read() as connection:
+        return resets.waiting(connection)
+
+
+def entries(database: Database) -> list[audit.Entry]:
+    with database.read() as connection:
+        return audit.search(connection, audit.Search(kind="group", object="billing"))[::-1]
+
+
+def test_a_wish_waits_until_it_is_carried_out_with_both_offsets_in_the_log(database: Database) -> None:
+    number = ask(database, target=Target("offset", 7))
+    (wish,) = waiting(database)
+    assert (wish.id, wish.group, wish.place, wish.target) == (number, "billing", ORDERS, Target("offset", 7))
+    assert (wish.asked_by, wish.reason, wish.state) == ("ann", "a bad deploy", State.WAITING)
+    with database.write() as connection:
+        before, after = {"Orders/b/1": 40}, {"Orders/b/1": 7}
+        resets.end(connection, wish, before=before, after=after, generation=3)
+        resets.end(connection, wish, problem="too late")
+    assert waiting(database) == []
+    with database.read() as connection:
+        (ended,) = resets.of(connection, "billing")
+    assert (ended.state, ended.before, ended.after) == (State.DONE, before, after)
+    assert ended.ended_at >= ended.asked_at > 0
+    asked, done = entries(database)
+    assert (asked.action, asked.after) == (
+        "group.reset", {"reset": number, "place": "Orders/1", "to": "offset:7"},
+    )  # fmt: skip
+    assert (done.action, done.actor, done.reason, done.generation) == (
+        "group.reset.done", "ann", "a bad deploy", 3,
+    )  # fmt: skip
+    assert (done.before["Orders/b/1"], done.after["Orders/b/1"]) == (40, 7)
+
+
+def test_a_wish_that_fails_says_why(database: Database) -> None:
+    ask(database)
+    with database.write() as connection:
+        resets.end(connection, resets.waiting(connection)[0], problem="no such queue")
+    with database.read() as connection:
+        (ended,) = resets.of(connection, "billing")
+    assert (ended.state, ended.message) == (State.FAILED, "no such queue")
+    assert entries(database)[-1].after["problem"] == "no such queue"
+
+
+def test_a_whole_group_and_too_many_wishes_are_refused(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RefusedError, match="name the topic or queue whose offsets are to be set"):
+        ask(database, Place())
+    monkeypatch.setattr(resets, "WAITING_MAX", 1)
+    ask(database)
+    with pytest.raises(RefusedError, match="1 resets of group billing wait already") as caught:
+        ask(database)
+    assert caught.value.status == 409
+    with database.read() as connection:
+        assert knobs.revision(connection, "billing") == 1, "what is refused changes nothing"
+
+
+def test_old_wishes_are_forgotten_and_open_ones_kept(database: Database) -> None:
+    for _ in range(2):
+        ask(database)
+    with database.write() as connection:
+        resets.end(connection, resets.waiting(connection)[0])
+        assert resets.delete_old(connection) == 0
+        connection.execute(update(group_reset).where(group_reset.c.ended_at > 0).values(ended_at=1))
+        assert resets.delete_old(connection) == 1
+    assert len(waiting(database)) == 1
+
+
+@pytest.mark.parametrize(
+    ("to", "offset", "time_ms", "text"),
+    [("first", None, None, "first"), ("last", None, None, "last"), (None, 0, None, "offset:0"),
+     (None, None, 5, "time:5")],
+)  # fmt: skip
+def test_targets_are_written_and_read(
+    to: str | None, offset: int | None, time_ms: int | None, text: str
+) -> None:
+    found = Target.of(to, offset, time_ms)
+    assert (str(found), Target.parse(text)) == (text, found)
+
+
+@pytest.mark.parametrize(
+    ("to", "offset", "time_ms"),
+    [(None, None, None), ("first", 5, None), ("middle", None, None), (None, -1, None), (None, 2**63, None),
+     (None, None, -1), (None, None, 10**15), (None, 1, 1)],
+)  # fmt: skip
+def test_what_is_no_target_is_refused(to: str | None, offset: int | None, time_ms: int | None) -> None:
+    with pytest.raises(RefusedError, match=r"give one of to|must be from 0 to") as caught:
+        Target.of(to, offset, time_ms)
+    assert caught.value.status == 422
