@@ -164,7 +164,8 @@ def test_the_noted_offset_of_a_queue_that_leaves_is_sent_and_forgotten() -> None
             two.register_topic("T")
             await until(lambda: len(one.assignment) == len(two.assignment) == 1)
             (left,), (kept,) = two.assignment, one.assignment
-            assert cluster.broker.offsets == {("g", "T", left.queue_id): left.queue_id + 5}
+            sent = {("g", "T", left.queue_id): left.queue_id + 5}
+            await until(lambda: cluster.broker.offsets == sent)
             cluster.broker.offsets["g", "T", left.queue_id] = 9
             assert await one.fetch_consume_offset(left) == 9, "the old one is forgotten"
             assert await one.fetch_consume_offset(kept) == kept.queue_id + 5

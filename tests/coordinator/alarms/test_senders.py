@@ -4,6 +4,7 @@ nonsense.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -112,7 +113,16 @@ def mail_server(box: Mailbox, **options: Any) -> Iterator[Smtp]:
     try:
         yield Smtp("127.0.0.1", controller.port, "mq@x.org", "none")
     finally:
+        asyncio.run_coroutine_threadsafe(_served(), controller.loop).result(20)
         controller.stop()
+
+
+async def _served() -> None:
+    """Wait until every connection has ended: the server stops without closing them."""
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    if others:
+        await asyncio.wait(others, timeout=10)
+    await asyncio.sleep(0.01)  # transports let go of their sockets
 
 
 def test_a_mail_is_delivered_and_names_cannot_add_headers() -> None:
