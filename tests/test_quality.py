@@ -23,7 +23,7 @@ PARTS = {
     "rounds of allocation": "interop/test_allocation_reference.py ROUNDS",
     "consumers in one process": "crash/test_long_clients.py CONSUMERS",
     "memory flat": "crash/test_long_clients.py MESSAGES",
-    "schedules of hand-overs": "coordinator/test_handover.py SEEDS",
+    "schedules of hand-overs": "coordinator/groups/test_handover.py SEEDS",
     "seeds of leases": "coordinator/leases/test_simulation.py SEEDS",
     "harms to processes": "databases/test_processes.py ROUNDS",
     "seconds without a broker": "spark/test_counted.py AWAY_SECONDS",
