@@ -3,7 +3,8 @@
     python lease_child.py URL
 
 Each write is an audit entry with the epoch, in a transaction that checks the lease first, as every leader's.
-A write that is refused, because another leads, is told.
+When an epoch has ended, one more write is tried in it, as by a leader who has not noticed. A write that is
+refused, because another leads, is told.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ async def main(url: str) -> None:
     running = asyncio.create_task(holder.run())
     # Ends with the one who started it.
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), lambda: os._exit(0))
+    led: int | None = None
     while not running.done():
-        epoch = holder.epoch
+        leading = holder.epoch
+        epoch = leading if led is None else led
         if epoch is not None:
             try:
                 await database.run(lambda epoch=epoch: write(database, owner, epoch))
+                led = leading  # an epoch that has ended was written in once more, and may be forgotten
             except LeaseLostError:
                 print("refused", flush=True)
+                led = None
                 holder.wake()
             except DatabaseError:
                 holder.wake()

@@ -44,7 +44,14 @@ class Child:
             self.line = stack.enter_context(Line(parsed.host, parsed.port))
             url = parsed.set(port=self.line.port).render_as_string(hide_password=False)
         self.process = stack.enter_context(child(url))
-        self.frozen = False
+        self._refused = 0
+
+    @property
+    def refused(self) -> int:
+        """How often a write of it came too late, so far."""
+        assert self.process.stdout is not None
+        self._refused += (self.process.stdout.read() or b"").count(b"refused")
+        return self._refused
 
     def harm(self, fault: str) -> None:
         if fault == "isolate":
@@ -66,6 +73,7 @@ def child(url: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, CHILD, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
     try:
         yield process
     finally:
@@ -113,7 +121,7 @@ def is_locked(url: str) -> bool:
 
 def harm_leaders(url: str, faults: tuple[str, ...]) -> tuple[list[tuple[int, str]], int]:
     """Harm the leader `ROUNDS` times; all that was written, and how often a write came too late."""
-    chance, refused = random.Random(7), 0
+    chance = random.Random(7)
     with ExitStack() as stack:
         database = Database(url)
         stack.callback(database.close)
@@ -135,15 +143,11 @@ def harm_leaders(url: str, faults: tuple[str, ...]) -> tuple[list[tuple[int, str
             if fault == "kill":
                 children.append(Child(url, stack))
             else:
+                before = leader.refused
                 leader.heal(fault, lost=chance.random() < 0.3)
-                if chance.random() < 0.5:  # let it find out before the next one
-                    count = len(watched.writes())
-                    until_sync(lambda count=count: len(watched.writes()) > count + 5, WAIT)
-        for one in children:
-            one.process.kill()
-            assert one.process.stdout is not None
-            refused += one.process.stdout.read().count(b"refused")
-        return watched.writes(), refused
+                if harmed == ROUNDS or chance.random() < 0.5:  # let it find out before the next one
+                    until_sync(lambda leader=leader, before=before: leader.refused > before, WAIT)
+        return watched.writes(), sum(one.refused for one in children)
 
 
 def assert_one_after_the_other(writes: list[tuple[int, str]]) -> None:
