@@ -14,6 +14,8 @@ from sparrowmq.core.errors import SparrowError
 
 T = TypeVar("T")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+GAP: Final = 2
+"""Characters between two columns of a table."""
 
 Namesrv = Annotated[
     str | None,
@@ -61,19 +63,59 @@ def print_json(value: object) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()
 ) -> None:
-    """A plain table; the columns named in `right` are aligned to the right."""
+    """A plain table; the columns named in `right` are aligned to the right.
+
+    In a terminal it is as wide as that: what is too long goes on in the next line, between words where
+    there is room for whole ones, and a table without rows says so. Elsewhere no value is cut.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     numbers = frozenset(right)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in columns:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row))
-    # Not a terminal: never cut a value to make it fit.
+    cells = [[str(value) for value in row] for row in rows]
     console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
+    widths: list[int | None] = [None] * len(columns)
+    if console.is_terminal:
+        gaps = GAP * (len(columns) - 1)
+        widths = list(fitted_widths([columns, *cells], max(console.width - gaps, 0)))
+    else:
         console = Console(highlight=False, markup=False, width=10_000)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*row)
     console.print(table)
+    if console.is_terminal and not cells:
+        console.print("none")
+
+
+def fitted_widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """How wide each column is when all together have `room` characters: at least one each.
+
+    Columns with the most text give way first, and none below its longest word, unless there is no room for
+    all words either: then the longest are broken.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(*rows, strict=True))
+    whole = [max(1, *map(cell_len, column)) for column in columns]
+    words = [
+        max((cell_len(word) for cell in column for word in cell.split()), default=1) for column in columns
+    ]
+    if sum(words) >= room:
+        return _grown([1] * len(words), words, room, most_lines_first=False)
+    return _grown(words, whole, room, most_lines_first=True)
+
+
+def _grown(least: Sequence[int], most: Sequence[int], room: int, *, most_lines_first: bool) -> list[int]:
+    """Widths between `least` and `most` of `room` together, those first that need it most."""
+    widths = list(least)
+    for _ in range(room - sum(widths)):
+        growing = [place for place, width in enumerate(widths) if width < most[place]]
+        if not growing:
+            break
+        lines = [most[place] / widths[place] if most_lines_first else 1 / widths[place] for place in growing]
+        widths[growing[lines.index(max(lines))]] += 1
+    return widths

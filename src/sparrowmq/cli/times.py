@@ -6,10 +6,10 @@ from datetime import datetime
 
 
 def when(milliseconds: int | None) -> str:
-    """A time of the database's clock in this machine's time zone; a dash for none."""
+    """A time of the database's clock in this machine's time zone, as options take it; a dash for none."""
     if not milliseconds:
         return "–"
-    return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
+    return datetime.fromtimestamp(milliseconds / 1000).isoformat(sep=" ", timespec="seconds")
 
 
 def span(milliseconds: int) -> str:

@@ -316,8 +316,17 @@ def _sending(one: dict[str, Any]) -> str:
 
 def _change(entry: dict[str, Any]) -> str:
     before, after = entry["before"] or {}, entry["after"] or {}
-    names = dict.fromkeys((*before, *after))
-    return ", ".join(f"{name}: {before.get(name, '–')} → {after.get(name, '–')}" for name in names)
+    changes = [
+        (name, _value(name, before.get(name)), _value(name, after.get(name)))
+        for name in dict.fromkeys((*before, *after))
+    ]
+    return ", ".join(f"{name}: {old} → {new}" for name, old, new in changes if old != new)
+
+
+def _value(name: str, value: object) -> str:
+    if value is None or value == "":
+        return "–"
+    return when(value) if name.endswith("_at") and isinstance(value, int) else str(value)
 
 
 def _pair(text: str) -> tuple[str, int]:
