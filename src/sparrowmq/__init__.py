@@ -8,10 +8,10 @@ The synchronous client is here; the asyncio one, with the same names, in `sparro
         producer.send(mq.Message("TopicTest", b"hello", tags="TagA", keys=["k1"]))
 
 Importing starts nothing and reads nothing; names are loaded when first used, so that servers do not load the
-client. Logging goes to loggers below `sparrowmq` and is silent unless configured.
+client. Logging goes to loggers below `sparrowmq`, which are not set up: a program that configures none sees
+warnings on standard error, a handler that raised for example, as Python shows them.
 """
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -142,8 +142,6 @@ if TYPE_CHECKING:
     from sparrowmq.core.subscription import (
         Sql,
     )
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "AccessGrant",

@@ -76,7 +76,10 @@ def test_servers_do_not_load_the_client() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_logging_is_silent_unless_configured() -> None:
-    program = "import logging, sparrowmq; logging.getLogger('sparrowmq.client').warning('hello')"
+def test_warnings_are_seen_where_no_logging_is_set_up() -> None:
+    program = """import logging, sparrowmq
+log = logging.getLogger('sparrowmq.client')
+log.info('joined')
+log.warning('the handler failed')"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
+    assert (done.stdout, done.stderr) == ("", "the handler failed\n")
