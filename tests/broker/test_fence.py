@@ -111,6 +111,7 @@ OLD = policy(grant(0), grant(1), epoch=5, revision=7)
         (replace(OLD, revision=8, queues=[grant(0, fenced=False), grant(1)]), None),
         (replace(OLD, revision=8, queues=[grant(0)]), None),
         (replace(OLD, revision=8, queues=[*OLD.queues, grant(2, generation=3)]), None),
+        (replace(OLD, revision=8, queues=[*OLD.queues, grant(2, "q", 1, broker_name="c")]), None),
         (replace(OLD, revision=6), "policy 5.6 of group g is not later than 5.7, which is in force"),
         (replace(OLD, epoch=4, revision=9), "policy 4.9 of group g is not later than 5.7"),
         (replace(OLD, maximum=1), "policy 5.7 of group g is not later than 5.7"),
@@ -125,13 +126,21 @@ OLD = policy(grant(0), grant(1), epoch=5, revision=7)
 def test_a_policy_follows_only_older_ones_and_generations_never_go_down(
     new: GroupPolicy, text: str | None
 ) -> None:
-    found = judge(new, OLD, retired=2)
+    found = judge(new, OLD, 2, "b")
     if text is None:
         assert found is None
     else:
         assert found is not None
         assert found.code is ResponseCode.POLICY_OUTDATED
         assert text in found.text
+
+
+def test_what_a_broker_is_told_of_another_s_queues_may_be_taken_back() -> None:
+    """The other broker never heard of it: a leader that comes later finds the queue there as it was."""
+    told = replace(OLD, queues=[*OLD.queues, grant(0, "q", 9, broker_name="c")])
+    for one in (grant(0, "p", 8, broker_name="c"), grant(0, "p", 9, broker_name="c")):
+        assert judge(replace(told, epoch=6, queues=[*OLD.queues, one]), told, 9, "b") is None
+        assert judge(replace(told, epoch=6, queues=[*OLD.queues, one]), told, 9, "c") is not None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +157,7 @@ def test_a_policy_follows_only_older_ones_and_generations_never_go_down(
     ],
 )
 def test_policies_that_make_no_sense_are_refused(wrong: GroupPolicy, text: str) -> None:
-    found = judge(wrong, None, retired=0)
+    found = judge(wrong, None, 0, "b")
     assert found is not None
     assert found.code is ResponseCode.INVALID_PARAMETER
     assert text in found.text
@@ -178,7 +187,7 @@ def test_whatever_policies_come_no_generation_is_undercut(
     retired = 0
     highest: dict[MessageQueue, tuple[int, str]] = {}
     for new in wanted:
-        if judge(new, current, retired) is not None:
+        if judge(new, current, retired, "b") is not None:
             continue
         if current is not None:
             assert new.age >= current.age

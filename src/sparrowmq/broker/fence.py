@@ -116,10 +116,12 @@ class Refusal:
     text: str
 
 
-def judge(new: GroupPolicy, old: GroupPolicy | None, retired: int) -> Refusal | None:
-    """Whether a policy may replace `old`; None when it may.
+def judge(new: GroupPolicy, old: GroupPolicy | None, retired: int, broker_name: str) -> Refusal | None:
+    """Whether a policy may replace `old` at a broker; None when it may.
 
-    `retired` is the highest generation of a queue that was in a policy of the group and is in none now.
+    `retired` is the highest generation of a queue that was in a policy of the group and is in none now. Only
+    the broker's own queues are guarded: of the others it repeats what it was told last, which a leader that
+    comes later may take back when their own broker never heard of it.
     """
     problem = _malformed(new)
     if problem:
@@ -133,6 +135,8 @@ def judge(new: GroupPolicy, old: GroupPolicy | None, retired: int) -> Refusal | 
             )
         known = {grant.queue: grant for grant in old.queues}
     for grant in new.queues:
+        if grant.broker_name != broker_name:
+            continue
         before = known.get(grant.queue)
         lowest = retired + 1 if before is None else before.generation
         if grant.generation < lowest:

@@ -200,7 +200,7 @@ class Fence:
         async with self._saving:
             before = self.groups.get(new.group)
             old = None if before is None else before.policy
-            wrong = judge(new, old, self._retired.get(new.group, 0))
+            wrong = judge(new, old, self._retired.get(new.group, 0), self._broker)
             if wrong is not None:
                 return refusal(command, wrong.code, wrong.text)
             if old == new:

@@ -249,7 +249,7 @@ class Broker(Node):
     def put(self, policy: GroupPolicy) -> bool:
         """Set the policy; whether it was taken."""
         old = self.policy.policy
-        if judge(policy, old if old.epoch else None, 0) is not None:
+        if judge(policy, old if old.epoch else None, 0, self.name) is not None:
             self.world.events["policies refused"] += 1
             return False
         self._disk = policy.encode()

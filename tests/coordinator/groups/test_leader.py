@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from tests.support import run, until
 
+from sparrowmq.broker.fence import judge
 from sparrowmq.coordinator.groups.handover import Phase, Times
 from sparrowmq.coordinator.groups.leader import GroupLeader, Groups
 from sparrowmq.coordinator.groups.takeover import Terms, recovered
@@ -21,7 +22,6 @@ from sparrowmq.core.errors import (
 from sparrowmq.core.grants import Report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, QueueGrant
 
 TIMES = Times(member_lease=8.0, lease=10.0, drain=30.0)
@@ -57,9 +57,10 @@ class FakeCluster:
         assert broker is not None
         if broker in self.down:
             raise ConnectError("it is down")
-        known = self.policies[broker].policies
-        if known and known[0].age >= policy.age:
-            raise BrokerError(ResponseCode.POLICY_OUTDATED, "a later one is in force")
+        known = self.policies[broker]
+        wrong = judge(policy, next(iter(known.policies), None), known.retired.get("g", 0), broker)
+        if wrong is not None:
+            raise BrokerError(wrong.code, wrong.text)
         self.policies[broker] = GroupPolicies([policy])
 
     def grants(self, broker: str) -> dict[MessageQueue, tuple[str, int]]:
@@ -158,6 +159,32 @@ def test_silent_members_lose_their_queues_and_a_new_leader_tells_brokers_at_once
     step(second)
     step(second)
     assert cluster.grants("a")[A] == ("", 2)
+
+
+@pytest.mark.proves("MUST-72")
+def test_a_broker_that_heard_of_a_hand_over_its_queue_s_own_broker_never_did_takes_the_next_leader() -> None:
+    """A leader dies when one of two brokers has the generation for both: the other one's queue is where its
+    own broker has it, whatever the first was told.
+    """
+    cluster = FakeCluster()
+    leader = lead(cluster)
+    p = leader.join("p", "", ["T"], 1)
+    step(leader)
+    q = leader.join("q", "", ["T"], 2)
+    leader.leave(p)
+    cluster.down = {"b"}
+    step(leader)
+    assert cluster.grants("a") == {A: (q, 2), B: (q, 2)}
+    assert cluster.grants("b") == {A: (p, 1), B: (p, 1)}
+    cluster.down = set()
+    for second in range(20):
+        cluster.now = float(second)
+        if leader.deposed or not second:
+            leader = lead(cluster)
+        leader.report(q, "", Report(second, 0), ["T"], 0)
+        step(leader)
+    assert (leader.epoch, leader.deposed) == (2, False), "one leader was enough"
+    assert (cluster.grants("a")[A], cluster.grants("b")[B]) == ((q, 2), (q, 3)), "p, who left, is missed"
 
 
 def test_routes_are_asked_for_now_and_then() -> None:

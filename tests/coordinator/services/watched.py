@@ -74,7 +74,7 @@ class MadeUpKeeper:
         assert broker is not None
         if broker in self.down:
             raise ConnectError(f"{broker} is down")
-        wrong = judge(policy, self.policies[broker].get(policy.group), 0)
+        wrong = judge(policy, self.policies[broker].get(policy.group), 0, broker)
         if wrong is not None:
             raise BrokerError(wrong.code, wrong.text)
         self.policies[broker][policy.group] = policy
