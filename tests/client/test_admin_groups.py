@@ -125,6 +125,27 @@ def test_what_members_tell_about_themselves() -> None:
     flow(test)
 
 
+def test_members_that_hang_cost_no_more_than_the_time_given_and_32_are_asked_at_once() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.members["g"] = {f"m{number:02}": None for number in range(40)}
+        asked: list[str] = []
+
+        async def tell(conn: object, command: Any) -> Any:
+            name = headers.from_ext(call_headers.GetConsumerRunningInfoRequest, command.ext).client_id
+            asked.append(name)
+            return answer(body=bodies.ConsumerRunningInfo().encode()) if name == "m00" else None
+
+        cluster.broker.on[INFO] = tell
+        found = await admin.group_status("g", seconds=0.2)
+        assert (len(found), len(set(asked))) == (40, 33), "one place became free"
+        assert found[0].info is not None
+        assert {one.error for one in found[1:]} == {
+            "it did not answer, or was not asked, within the 0.2 s for 40 members"
+        }
+
+    flow(test)
+
+
 def test_offsets_in_members_memory_are_put_together_from_all_brokers() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         for name, broker in cluster.brokers.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from sparrowmq.client.admin_calls import AdminCalls, masters_of
@@ -18,6 +19,8 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode, request_name
 
 _CALL_SECONDS: Final = 15.0
 """For requests that a broker passes on to a client, which has 10 s itself."""
+_MEMBERS_SECONDS: Final = 60.0
+_MEMBERS_AT_ONCE: Final = 32
 _OLD_WAY: Final = frozenset({ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
 """Answers after which offsets are set one by one: nobody is online, or the broker cannot do it."""
 _SERVER_SIDE: Final = "useServerSideResetOffset"
@@ -110,19 +113,20 @@ class GroupAdmin(AdminCalls):
         found = bodies.ProducerConnection.decode(body).connection_set
         return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
 
-    async def group_status(self, group: str, *, stacks: bool = False) -> list[MemberStatus]:
+    async def group_status(
+        self, group: str, *, stacks: bool = False, seconds: float = _MEMBERS_SECONDS
+    ) -> list[MemberStatus]:
         """What each member that is online tells about itself: settings, queues in hand, rates.
 
-        `stacks` asks for a dump of its threads. A member that does not answer has an `error` instead. Empty
-        when nobody is online.
+        `stacks` asks for a dump of its threads. A member that does not answer has an `error` instead, as have
+        those that were not reached within `seconds` (60), 32 being asked at a time. Empty when nobody is
+        online.
         """
         check_group(group)
         for address in await self._group_masters(group):
             members = await self._members(address, group)
             if members:
-                return list(
-                    await asyncio.gather(*(self._status(address, group, one, stacks) for one in members))
-                )
+                return await self._statuses(address, group, members, stacks, seconds)
         return []
 
     async def member_offsets(
@@ -246,6 +250,22 @@ class GroupAdmin(AdminCalls):
                 raise
             return []
         return sorted({one.client_id for one in bodies.ConsumerConnection.decode(body).connections})
+
+    async def _statuses(
+        self, address: str, group: str, members: list[str], stacks: bool, seconds: float
+    ) -> list[MemberStatus]:
+        found: dict[str, MemberStatus] = {}
+        waiting = iter(members)
+
+        async def work() -> None:
+            for client_id in waiting:
+                found[client_id] = await self._status(address, group, client_id, stacks)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(work() for _ in range(min(_MEMBERS_AT_ONCE, len(members)))))
+        error = f"it did not answer, or was not asked, within the {seconds:g} s for {len(members)} members"
+        return [found.get(one) or MemberStatus(one, error=error) for one in members]
 
     async def _status(self, address: str, group: str, client_id: str, stacks: bool) -> MemberStatus:
         header = call_headers.GetConsumerRunningInfoRequest(

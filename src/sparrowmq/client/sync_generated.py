@@ -9,6 +9,7 @@ from typing import Any
 from sparrowmq.client import queries
 from sparrowmq.client.admin import PERM_READ_WRITE
 from sparrowmq.client.admin import Admin as _Admin
+from sparrowmq.client.admin_groups import _MEMBERS_SECONDS
 from sparrowmq.client.admin_holds import HOURS
 from sparrowmq.client.admin_types import (
     AccessGrant,
@@ -1159,13 +1160,16 @@ class Admin(Facade[_Admin]):
         """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there is none."""
         return self._run(self._inner.producer_connections, group, topic)
 
-    def group_status(self, group: str, *, stacks: bool = False) -> list[MemberStatus]:
+    def group_status(
+        self, group: str, *, stacks: bool = False, seconds: float = _MEMBERS_SECONDS
+    ) -> list[MemberStatus]:
         """What each member that is online tells about itself: settings, queues in hand, rates.
 
-        `stacks` asks for a dump of its threads. A member that does not answer has an `error` instead. Empty
-        when nobody is online.
+        `stacks` asks for a dump of its threads. A member that does not answer has an `error` instead, as have
+        those that were not reached within `seconds` (60), 32 being asked at a time. Empty when nobody is
+        online.
         """
-        return self._run(self._inner.group_status, group, stacks=stacks)
+        return self._run(self._inner.group_status, group, stacks=stacks, seconds=seconds)
 
     def member_offsets(
         self, group: str, topic: str, client_id: str | None = None

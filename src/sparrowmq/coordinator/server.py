@@ -159,7 +159,7 @@ class Coordinator:
             rebalance.Rebalance(self._cluster, self._port, self._clock),
             lag.LagAlarm(self._cluster, self._channels, self._clock),
             unassigned.QueueAlarm(self._cluster, self._channels),
-            handlers.HandlerAlarm(self._cluster, self._channels, self._clock),
+            handlers.HandlerAlarm(self._cluster, self._channels),
             plans.PlanCheck(self._cluster, self._channels),
             inactive.InactiveSweep(self._cluster, self._channels),
             brokers.BrokerCheck(self._cluster, self._channels),

@@ -10,6 +10,7 @@ from tests.support import run, until
 import sparrowmq as mq
 from sparrowmq import aio
 from sparrowmq.coordinator.cluster.view import Cluster
+from sparrowmq.coordinator.services.unassigned import members_of, topics_of
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.testing import LocalCluster
 
@@ -32,8 +33,7 @@ def test_places_ages_and_members_of_a_real_cluster() -> None:
                 async with aio.Admin(namesrv=local.namesrv) as admin:
                     for queue in (await admin.topic_route("T")).subscribe_queues("T"):
                         await admin.commit("idle", queue, 0)
-                seen = await cluster.members()
-                assert seen.members["idle"].online == ()
+                assert (await cluster.told()).groups["idle"] == []
             places = (await cluster.places(ages=True)).places["idle"]
             assert [place.lag for place in places] == [2, 2]
             assert all(before - 60_000 <= place.oldest_ms <= before + 60_000 for place in places)
@@ -44,9 +44,10 @@ def test_places_ages_and_members_of_a_real_cluster() -> None:
 
 
 async def _owns(cluster: Cluster, count: int) -> bool:
-    seen = await cluster.members()
-    found = seen.members.get("g")
-    if found is None or found.silent or not found.online:
+    told = await cluster.told()
+    of_group = told.groups.get("g") or []
+    found = members_of(of_group, *await cluster.queues(topics_of(of_group)))
+    if found.silent or not found.online:
         return False
     topic = {queue for queue in found.wanted if queue.topic == "T"}
     return len(topic) == count and topic <= found.owned

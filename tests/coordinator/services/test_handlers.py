@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.coordinator.services.watched import MadeUp, Ticking, member, queue, step
+from tests.coordinator.services.watched import MadeUp, member, queue, step
 
 from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import State
 from sparrowmq.coordinator.alarms.outbox import Channels
+from sparrowmq.coordinator.cluster.told import Told
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.services.handlers import HandlerAlarm, Heads, failing, head, many, slow_on_average
 from sparrowmq.core.errors import CoordinatorError
@@ -32,8 +33,8 @@ def test_the_first_message_in_hand() -> None:
 
 @pytest.mark.proves("pmq:4", "pmq:T11")
 def test_a_message_in_hand_for_too_long_fires_once_and_resolves(database: Database) -> None:
-    cluster, clock = MadeUp(), Ticking()
-    service = HandlerAlarm(cluster, Channels(), clock)
+    cluster = MadeUp()
+    service = HandlerAlarm(cluster, Channels())
     stuck = {queue(number=0): held(5), queue(number=1): held(9)}
     cluster.groups["g"] = [member("a@1", queues=stuck), member("b@2", queues={queue(number=2): held(1)})]
 
@@ -42,12 +43,12 @@ def test_a_message_in_hand_for_too_long_fires_once_and_resolves(database: Databa
         return found["slow-handler fired"], found["slow-handler resolved"]
 
     assert counts() == (0, 0)
-    clock.now += 299
+    cluster.at += 299
     assert counts() == (0, 0)
     cluster.groups["g"][1] = member("b@2", queues={queue(number=2): held(2)})  # it goes on, if slowly
-    clock.now += 13
+    cluster.at += 13
     assert counts() == (1, 0)
-    clock.now += 10
+    cluster.at += 10
     assert counts() == (0, 0)
     with database.read() as connection:
         (found,) = table.search(connection, [State.FIRING])
@@ -63,28 +64,31 @@ def test_a_message_in_hand_for_too_long_fires_once_and_resolves(database: Databa
 
 
 def test_a_new_leader_knows_nothing_yet_and_leaves_alarms_as_they_are(database: Database) -> None:
-    cluster, clock = MadeUp(), Ticking()
-    service = HandlerAlarm(cluster, Channels(), clock)
+    cluster = MadeUp()
+    service = HandlerAlarm(cluster, Channels())
     cluster.groups["g"] = [member("a@1", queues={queue(): held(5)})]
     step(database, service, slow_seconds=5)
-    clock.now += 5
+    cluster.at += 5
     assert step(database, service, slow_seconds=5).counts["slow-handler fired"] == 1
-    other = HandlerAlarm(cluster, Channels(), clock)
+    other = HandlerAlarm(cluster, Channels())
     assert step(database, other, slow_seconds=5).counts["slow-handler resolved"] == 0
-    clock.now += 5
+    cluster.at += 5
     cluster.groups["g"] = [member("a@1")]
     assert step(database, other, slow_seconds=5).counts["slow-handler resolved"] == 1
 
 
 def test_heads_forget_members_and_groups_that_are_gone() -> None:
-    clock = Ticking()
-    heads = Heads(clock.monotonic)
-    heads.look({"g": [member("a", queues={queue(): held(5)})]})
-    clock.now += 9
-    assert heads.look({}) == []
+    heads, there = Heads(), {"g": [member("a", queues={queue(): held(5)})]}
+    heads.look(Told(there, at=1.0))
+    assert heads.look(Told({}, at=10.0)) == []
     assert heads.young(100) == frozenset()
-    (found,) = heads.look({"g": [member("a", queues={queue(): held(5)})]})
+    (found,) = heads.look(Told(there, at=10.0))
     assert (found.seconds, heads.young(1)) == (0, {"g"})
+
+
+def test_one_look_that_is_shared_is_seen_once() -> None:
+    heads, told = Heads(), Told({"g": [member("a", queues={queue(): held(5)})]}, at=7.0)
+    assert [one.seconds for one in (*heads.look(told), *heads.look(told))] == [0, 0]
 
 
 def test_averages() -> None:
@@ -120,7 +124,7 @@ def test_limits_of_counts_are_inclusive_and_zero_is_none() -> None:
 
 def test_failing_members_retries_and_dead_letters_fire_and_resolve(database: Database) -> None:
     cluster = MadeUp()
-    service = HandlerAlarm(cluster, Channels(), Ticking())
+    service = HandlerAlarm(cluster, Channels())
     cluster.groups["g"] = [member("a", statuses={"t": fails(1)})]
     cluster.ends = {"%RETRY%g": 10, "%DLQ%g": 5, "t": 99}
 
@@ -151,7 +155,7 @@ def test_failing_members_retries_and_dead_letters_fire_and_resolve(database: Dat
 
 def test_groups_that_cannot_be_looked_at(database: Database) -> None:
     cluster = MadeUp()
-    service = HandlerAlarm(cluster, Channels(), Ticking())
+    service = HandlerAlarm(cluster, Channels())
     cluster.groups["g"] = [member("a", statuses={"t": fails(1)})]
     step(database, service, failing_seconds=0)
     cluster.groups, cluster.groups_failed = {"h": []}, {"g": "timed out"}

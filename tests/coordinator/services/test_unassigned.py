@@ -1,16 +1,35 @@
 from __future__ import annotations
 
-import pytest
-from tests.coordinator.services.watched import MadeUp, members, place, queue, step
+from collections.abc import Sequence
+from typing import Any
 
+import pytest
+from tests.coordinator.services.watched import MadeUp, member, place, queue, step
+
+from sparrowmq.client.admin_types import MemberStatus
 from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import State
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.services.unassigned import QueueAlarm, inactive, unassigned
+from sparrowmq.coordinator.services.unassigned import Members, QueueAlarm, inactive, members_of, unassigned
 from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol.bodies import ProcessQueueInfo
 
 QUEUES = [queue(number=0), queue(number=1)]
+
+
+def members(
+    *online: str, wanted: Sequence[MessageQueue] = (), owned: Sequence[MessageQueue] = (), **options: Any
+) -> Members:
+    return Members(list(online), frozenset(wanted), frozenset(owned), **options)
+
+
+def having(name: str, *queues: MessageQueue, **more: Any) -> MemberStatus:
+    """A member that subscribes t and has these queues."""
+    info = {"subscriptions": (SubscriptionData("t"),), "queues": dict.fromkeys(queues, ProcessQueueInfo())}
+    return member(name, **(info | more))
 
 
 @pytest.mark.proves("pmq:4")
@@ -47,22 +66,37 @@ def test_a_group_nobody_is_online_of_is_named_when_messages_wait() -> None:
 def test_both_rules_fire_and_resolve(database: Database) -> None:
     cluster = MadeUp()
     service = QueueAlarm(cluster, Channels())
-    cluster.seen.members.update({"g": members("a", wanted=QUEUES, owned=QUEUES[:1]), "h": members()})
+    cluster.routes["t"] = QUEUES
+    cluster.groups.update({"g": [having("a", QUEUES[0])], "h": []})
     cluster.seen.places.update({"g": [place(0)], "h": [place(5)]})
     assert step(database, service).counts["unassigned-queue fired"] == 0
     counts = step(database, service, hold_seconds=0).counts
     assert (counts["unassigned-queue fired"], counts["inactive-group fired"]) == (1, 1)
-    cluster.seen.members.update({"g": members("a", wanted=QUEUES, silent=["a"]), "h": members("b")})
+    cluster.groups.update({"g": [member("a", error="no answer")], "h": [having("b", *QUEUES)]})
     counts = step(database, service, hold_seconds=0).counts
     assert (counts["unassigned-queue resolved"], counts["inactive-group resolved"]) == (0, 1)
     with database.read() as connection:
         assert [row.key for row in table.search(connection, [State.FIRING])] == ["g t broker-a 1"]
-    cluster.seen.members["g"] = members("a", wanted=QUEUES, owned=QUEUES)
-    assert step(database, service).counts["unassigned-queue resolved"] == 1
+    cluster.groups.update({"g": [having("a", *QUEUES)], "h": [having("b", *QUEUES)]})
+    counts = step(database, service).counts
+    assert (counts["unassigned-queue resolved"], counts["age_seconds"] >= 0) == (1, True)
+
+
+def test_members_are_put_together_from_what_each_says() -> None:
+    routes = {"t": frozenset(QUEUES)}
+    of_group = [having("a", QUEUES[0]), having("b", QUEUES[1]), member("c", error="x")]
+    assert members_of(of_group, routes, ()) == members(
+        "a", "b", "c", wanted=QUEUES, owned=QUEUES, silent=["c"]
+    )
+    blind = members_of([having("a", QUEUES[0])], {}, {"t"})
+    assert (blind.wanted, blind.silent) == (frozenset(), ["a"]), "nobody could look at a topic of theirs"
+    assert members_of([having("a", QUEUES[0])], {}, ()).wanted == frozenset(), "a topic that is not made yet"
+    alone = members_of([having("a", properties={"messageModel": "BROADCASTING"})], routes, ())
+    assert alone == members("a", broadcasting=True)
 
 
 def test_a_cluster_that_cannot_be_looked_at_is_a_failure(database: Database) -> None:
     cluster = MadeUp()
-    cluster.seen.failed["g"] = "gone"
+    cluster.groups_failed["g"] = "gone"
     with pytest.raises(CoordinatorError, match="no group could be looked at: gone"):
         step(database, QueueAlarm(cluster, Channels()))

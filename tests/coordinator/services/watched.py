@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sparrowmq.broker.fence import judge
 from sparrowmq.client.admin_types import GroupConnections, GroupMemberInfo, MemberStatus
 from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
 from sparrowmq.coordinator.cluster.told import Presence, Stored, Told
-from sparrowmq.coordinator.cluster.view import Cluster, Members, Place, Seen
+from sparrowmq.coordinator.cluster.view import Cluster, Place, Seen
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases import rules
 from sparrowmq.coordinator.leases import table as leases
@@ -33,12 +33,6 @@ def queue(topic: str = "t", number: int = 0) -> MessageQueue:
 
 def place(lag: int, oldest_ms: int = 0, topic: str = "t", number: int = 0) -> Place:
     return Place(queue(topic, number), lag, oldest_ms)
-
-
-def members(
-    *online: str, wanted: Sequence[MessageQueue] = (), owned: Sequence[MessageQueue] = (), **options: Any
-) -> Members:
-    return Members(online, frozenset(wanted), frozenset(owned), **options)
 
 
 class MadeUpKeeper:
@@ -159,6 +153,10 @@ class MadeUpTelling:
 
     def __init__(self) -> None:
         super().__init__()
+        self.at = 1000.0
+        """When members were asked."""
+        self.fresh: list[float] = []
+        """How old an answer might have been."""
         self.groups: dict[str, list[MemberStatus]] = {}
         self.groups_failed: dict[str, str] = {}
         self.connected: dict[str, dict[str, list[GroupMemberInfo]]] = {}
@@ -168,8 +166,9 @@ class MadeUpTelling:
         self.ends_failed: set[str] = set()
         self.granted: dict[str, list[QueueGrant]] = {}
 
-    async def told(self) -> Told:
-        return Told(dict(self.groups), dict(self.groups_failed))
+    async def told(self, fresh_seconds: float = 0.0) -> Told:
+        self.fresh.append(fresh_seconds)
+        return Told(dict(self.groups), dict(self.groups_failed), self.at)
 
     async def presence(self) -> Presence:
         return Presence(dict(self.connected), dict(self.groups_failed), frozenset(self.loose))
@@ -190,14 +189,17 @@ class MadeUp(MadeUpFleet, MadeUpTelling):
     def __init__(self) -> None:
         super().__init__()
         self.seen = Seen()
+        self.routes: dict[str, Sequence[MessageQueue]] = {}
+        self.lost: set[str] = set()
+        """Topics whose route nobody can tell."""
         self.names = MadeUpKeeper()
 
     async def places(self, *, ages: bool) -> Seen:
-        assert ages
         return self.seen
 
-    async def members(self) -> Seen:
-        return self.seen
+    async def queues(self, topics: Iterable[str]) -> tuple[dict[str, frozenset[MessageQueue]], set[str]]:
+        wanted = set(topics)
+        return {one: frozenset(self.routes[one]) for one in wanted & set(self.routes)}, wanted & self.lost
 
     async def keeper(self) -> MadeUpKeeper:
         return self.names
@@ -222,19 +224,6 @@ def step(database: Database, service: Service, **options: int) -> Report:
         return await service.step(work)
 
     return asyncio.run(main())
-
-
-class Ticking:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
 
 
 class Once:

@@ -6,19 +6,18 @@ An interface and its implementation on the client's public names: it works with 
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparrowmq import aio
-from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
+from sparrowmq.coordinator.cluster.asking import each
+from sparrowmq.core.errors import BrokerError, CoordinatorError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
 from sparrowmq.core.route import PERM_READ, PERM_WRITE, TopicRoute
 
-ASKED_AT_ONCE: Final = 8
 CANARY_GROUP: Final = "SPARROW_CANARY"
 CANARY_BODY: Final = b"may this broker be written to?"
 CANARY_SECONDS: Final = 5.0
@@ -149,18 +148,10 @@ class Fleet(ABC):
 
     async def only_at(self, broker: str) -> list[str]:
         """Looks at the route of every topic that is not RocketMQ's own."""
-        admin = await self._asker()
-        routes: dict[str, TopicRoute] = {}
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
-
-        async def look(topic: str) -> None:
-            async with places:
-                try:
-                    routes[topic] = await admin.topic_route(topic)
-                except NoRouteError:
-                    pass  # deleted since
-
-        await asyncio.gather(*map(look, await admin.topic_list()))
+        admin, failed = await self._asker(), dict[str, str]()
+        routes = await each(await admin.topic_list(), admin.topic_route, failed, vanish=True)
+        for topic, why in failed.items():
+            raise CoordinatorError(f"the route of topic {topic} is not known: {why}")
         return only_writable_at(broker, routes)
 
     async def backlog(self, broker: str) -> Backlog:
@@ -181,23 +172,10 @@ class Fleet(ABC):
         self, admin: aio.Admin, broker: str, topics: Iterable[str]
     ) -> tuple[dict[MessageQueue, tuple[int, int]], dict[str, str]]:
         """First and next offset of the broker's queues of some topics, and why some could not be asked."""
-        ends: dict[MessageQueue, tuple[int, int]] = {}
         failed: dict[str, str] = {}
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
-
-        async def look(topic: str) -> None:
-            async with places:
-                try:
-                    for one in await admin.topic_status(topic):
-                        if one.queue.broker_name == broker:
-                            ends[one.queue] = one.min_offset, one.max_offset
-                except NoRouteError:
-                    pass  # deleted since
-                except SparrowError as error:
-                    failed[topic] = str(error)
-
-        await asyncio.gather(*map(look, topics))
-        return ends, failed
+        found = await each(topics, admin.topic_status, failed, vanish=True)
+        of_broker = (one for all_ in found.values() for one in all_ if one.queue.broker_name == broker)
+        return {one.queue: (one.min_offset, one.max_offset) for one in of_broker}, failed
 
 
 def unread(

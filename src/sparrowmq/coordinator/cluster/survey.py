@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from sparrowmq import aio
+from sparrowmq.coordinator.cluster.asking import each
 from sparrowmq.coordinator.upkeep.landscape import BrokerTables, Ends, Landscape, Loss, Use
 from sparrowmq.coordinator.upkeep.logs import FILE_BYTES, BrokerLog, Held, Rules, Sample, Sight
 from sparrowmq.core.clock import Clock
-from sparrowmq.core.errors import NoRouteError, SettingsError, SparrowError
+from sparrowmq.core.errors import NoRouteError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX
 from sparrowmq.core.settings_text import parse_hours
 from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
-T = TypeVar("T")
-ASKED_AT_ONCE: Final = 8
-"""Topics, groups or brokers that are looked at side by side; brokers shall hardly notice."""
+TABLES_SECONDS: Final = 60.0
+"""How long one look at all tables or all groups may take."""
 HOUR_MS: Final = 3_600_000
 BROADCASTING: Final = "BROADCASTING"
 DIGITS_MAX: Final = 18
@@ -100,7 +100,8 @@ class Survey:
                 holds[hold.broker_name].append(Held(hold.topic, hold.group, hold.oldest_ms, ends))
         failed: dict[str, str] = {}
 
-        async def look(status: aio.BrokerStatus) -> BrokerLog:
+        async def look(address: str) -> BrokerLog:
+            status = there[address]
             name = status.broker_name + (f"#{status.broker_id}" if status.broker_id else "")
             if status.error is not None:
                 raise NoRouteError(status.error)
@@ -108,7 +109,8 @@ class Survey:
             rules = rules_of(await admin.broker_settings(status.address))
             return replace(log, rules=rules, holds=tuple(holds[name]))
 
-        found = await self._each({one.address: one for one in await admin.broker_list()}, look, failed)
+        there = {one.address: one for one in await admin.broker_list()}
+        found = await each(there, look, failed)
         return Sight(sorted(found.values(), key=lambda one: one.name), failed)
 
     async def losses(self, before_ms: Mapping[str, int]) -> tuple[list[Loss], dict[str, str]]:
@@ -128,7 +130,7 @@ class Survey:
                     found[queue.topic, queue.broker_name] += max(0, gone - first)
             return [Loss(group, topic, broker, count) for (topic, broker), count in found.items() if count]
 
-        groups = await self._each({name: name for name in await admin.group_list()}, look, failed)
+        groups = await each(await admin.group_list(), look, failed, seconds=TABLES_SECONDS)
         return [loss for name in sorted(groups) for loss in sorted(groups[name])], failed
 
     # Tables
@@ -146,7 +148,7 @@ class Survey:
             cluster = next((one for one, names in info.clusters.items() if name in names), "")
             return BrokerTables(name, cluster, topics.configs, topics.static, groups, offsets)
 
-        found = await self._each({name: name for name in masters}, look, failed)
+        found = await each(masters, look, failed, seconds=TABLES_SECONDS)
         listed = await admin.listed_topics()
         read = {
             queue.topic
@@ -172,7 +174,7 @@ class Survey:
                     progress[queue.topic] += offset
 
         brokers = (await admin.cluster_info()).brokers
-        await self._each({name: name for name, one in brokers.items() if one.master}, add, failed)
+        await each((name for name, one in brokers.items() if one.master), add, failed, seconds=TABLES_SECONDS)
         readers: defaultdict[str, dict[str, int]] = defaultdict(dict)
 
         async def look(group: str) -> bool:
@@ -184,7 +186,7 @@ class Survey:
                 )
             return connections is not None
 
-        groups = await self._each({name: name for name in await admin.group_list()}, look, failed)
+        groups = await each(await admin.group_list(), look, failed, seconds=TABLES_SECONDS)
         return Use(ends, dict(readers), dict(progress), groups, failed)
 
     async def _ends(self, topics: Iterable[str]) -> tuple[dict[str, list[Ends]], dict[str, str]]:
@@ -197,7 +199,7 @@ class Survey:
                 for one in await admin.topic_status(topic)
             ]
 
-        return await self._each({name: name for name in topics}, look, failed), failed
+        return await each(topics, look, failed, seconds=TABLES_SECONDS), failed
 
     # Repairs
 
@@ -230,22 +232,6 @@ class Survey:
                 await admin.start()
                 self._admin = admin
             return self._admin
-
-    async def _each(
-        self, things: Mapping[str, Any], look: Callable[[Any], Awaitable[T]], failed: dict[str, str]
-    ) -> dict[str, T]:
-        """What `look` finds of each thing; why it found nothing goes into `failed`."""
-        places, found = asyncio.Semaphore(ASKED_AT_ONCE), {}
-
-        async def one(name: str, thing: Any) -> None:
-            async with places:
-                try:
-                    found[name] = await look(thing)
-                except SparrowError as error:
-                    failed[name] = str(error)
-
-        await asyncio.gather(*(one(name, thing) for name, thing in things.items()))
-        return found
 
 
 def log_of(name: str, address: str, runtime: Mapping[str, str], now_ms: int) -> BrokerLog:

@@ -6,7 +6,7 @@ as well, as far as they tell.
 
 from __future__ import annotations
 
-import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +14,12 @@ from typing import Final, Protocol
 
 from sparrowmq import aio
 from sparrowmq.aio import GroupMemberInfo, MemberStatus
-from sparrowmq.core.errors import NoRouteError, SparrowError
+from sparrowmq.coordinator.cluster.asking import Shared, each
 from sparrowmq.core.names import retry_topic
 from sparrowmq.protocol.managed import QueueGrant
 
-ASKED_AT_ONCE: Final = 8
+MEMBERS_SECONDS: Final = 20.0
+"""How long the members of one group may take to answer; those that did not are silent."""
 MODEL_PROPERTY: Final = "messageModel"
 BROADCASTING: Final = "BROADCASTING"
 
@@ -26,11 +27,24 @@ BROADCASTING: Final = "BROADCASTING"
 @dataclass(frozen=True, slots=True)
 class Told:
     """What members said, by group; groups with nobody online have none. `failed` says why some could not be
-    asked.
+    asked, `at` is when this look began, in monotonic seconds.
     """
 
     groups: Mapping[str, Sequence[MemberStatus]] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    at: float = field(default_factory=time.monotonic)
+
+    @property
+    def age_seconds(self) -> int:
+        """How long ago it was asked."""
+        return int(time.monotonic() - self.at)
+
+    @property
+    def silent(self) -> set[str]:
+        """Groups of which nobody can say how they are: not all of their members answered."""
+        return {group for group, members in self.groups.items() if any(one.error for one in members)}.union(
+            self.failed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +75,8 @@ def is_broadcasting(members: Sequence[MemberStatus]) -> bool:
 class TellingView(Protocol):
     """What services ask about. Everything raises `SparrowError`."""
 
-    async def told(self) -> Told:
-        """What every group's members say of themselves."""
+    async def told(self, fresh_seconds: float = 0.0) -> Told:
+        """What every group's members say of themselves: one look for all who ask, at most so old."""
 
     async def presence(self) -> Presence:
         """Who of every group is connected to which broker."""
@@ -77,67 +91,43 @@ class TellingView(Protocol):
 class Telling(ABC):
     """A cluster's groups, asked with the admin client of whoever derives from it."""
 
+    def __init__(self) -> None:
+        self._members_told = Shared(self._all_told)
+
     @abstractmethod
     async def _asker(self) -> aio.Admin:
         """A started admin client."""
 
-    async def told(self) -> Told:
-        """Asks every member of every group."""
-        admin = await self._asker()
-        groups: dict[str, Sequence[MemberStatus]] = {}
-        failed: dict[str, str] = {}
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
+    async def told(self, fresh_seconds: float = 0.0) -> Told:
+        """Asks every member of every group, unless somebody did that lately or is doing it."""
+        return await self._members_told.get(fresh_seconds)
 
-        async def ask(group: str) -> None:
-            async with places:
-                try:
-                    groups[group] = await admin.group_status(group)
-                except SparrowError as error:
-                    failed[group] = str(error)
+    async def _all_told(self) -> Told:
+        at, admin, failed = time.monotonic(), await self._asker(), dict[str, str]()
 
-        await asyncio.gather(*map(ask, await admin.group_list()))
-        return Told(groups, failed)
+        async def ask(group: str) -> Sequence[MemberStatus]:
+            return await admin.group_status(group, seconds=MEMBERS_SECONDS)
+
+        return Told(await each(await admin.group_list(), ask, failed), failed, at)
 
     async def presence(self) -> Presence:
         """Asks every master of every group."""
-        admin = await self._asker()
-        groups: dict[str, Mapping[str, Sequence[GroupMemberInfo]]] = {}
-        failed: dict[str, str] = {}
+        admin, failed = await self._asker(), dict[str, str]()
         retries = frozenset(await admin.topic_list(system=True))
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
-
-        async def ask(group: str) -> None:
-            async with places:
-                try:
-                    groups[group] = await admin.group_members(group)
-                except SparrowError as error:
-                    failed[group] = str(error)
-
-        await asyncio.gather(*map(ask, await admin.group_list()))
-        loose = frozenset(group for group in groups if retry_topic(group) not in retries)
-        return Presence(groups, failed, loose)
+        groups = await each(await admin.group_list(), admin.group_members, failed)
+        return Presence(groups, failed, frozenset(one for one in groups if retry_topic(one) not in retries))
 
     async def stored(self, prefix: str) -> Stored:
         """Sums the queues' ends."""
-        admin = await self._asker()
-        found: dict[str, int] = {}
-        failed: set[str] = set()
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
+        admin, failed = await self._asker(), dict[str, str]()
 
-        async def ask(topic: str) -> None:
-            async with places:
-                try:
-                    ends = [one.max_offset for one in await admin.topic_status(topic)]
-                except NoRouteError:
-                    return  # deleted since
-                except SparrowError:
-                    failed.add(topic.removeprefix(prefix))
-                    return
-            found[topic.removeprefix(prefix)] = sum(ends)
+        async def ask(topic: str) -> int:
+            return sum(one.max_offset for one in await admin.topic_status(topic))
 
-        topics = await admin.topic_list(system=True)
-        await asyncio.gather(*(ask(topic) for topic in topics if topic.startswith(prefix)))
-        return Stored(found, failed)
+        topics = [one for one in await admin.topic_list(system=True) if one.startswith(prefix)]
+        found = await each(topics, ask, failed, vanish=True)
+        sums = {topic.removeprefix(prefix): count for topic, count in found.items()}
+        return Stored(sums, {topic.removeprefix(prefix) for topic in failed})
 
     async def grants(self) -> dict[str, list[QueueGrant]]:
         """Each broker's word counts for its own queues."""

@@ -6,21 +6,21 @@ An interface and its implementation on the client's public names: it works with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sparrowmq import aio
+from sparrowmq.coordinator.cluster.asking import LOOK_SECONDS, each
 from sparrowmq.coordinator.cluster.fleet import CANARY_GROUP, Fleet, FleetView
 from sparrowmq.coordinator.cluster.told import Telling, TellingView
 from sparrowmq.coordinator.groups.members import Keeper
-from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError, TransportError
+from sparrowmq.core.errors import BrokerError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX
 
-ASKED_AT_ONCE: Final = 8
-"""Groups that are looked at side by side; brokers shall hardly notice."""
-BROADCASTING: Final = "BROADCASTING"
+AGES_SECONDS: Final = 90.0
+"""How long a look at all places may take when the oldest unread messages are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +33,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
-    """Who of a group is online: client ids, the queues they should have, and those they say they have.
-
-    `silent` are members that did not say.
-    """
-
-    online: Sequence[str]
-    wanted: frozenset[MessageQueue] = frozenset()
-    owned: frozenset[MessageQueue] = frozenset()
-    silent: Sequence[str] = ()
-    broadcasting: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Seen:
     """What one look at all groups found, by group; `failed` says why some could not be looked at."""
 
     places: dict[str, list[Place]] = field(default_factory=dict)
-    members: dict[str, Members] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
@@ -61,8 +46,8 @@ class ClusterView(FleetView, TellingView, Protocol):
     async def places(self, *, ages: bool) -> Seen:
         """Every group's places; with `ages` the oldest unread message of each queue is looked at, too."""
 
-    async def members(self) -> Seen:
-        """Every group's places and members."""
+    async def queues(self, topics: Iterable[str]) -> tuple[dict[str, frozenset[MessageQueue]], set[str]]:
+        """The queues of topics that can be read, and the topics nobody could say it of."""
 
     async def keeper(self) -> Keeper:
         """Its calls, for whoever plans groups. Raises `SparrowError` when it cannot be had."""
@@ -77,6 +62,7 @@ class Cluster(Fleet, Telling):
     """
 
     def __init__(self, namesrv: str) -> None:
+        super().__init__()
         self._namesrv = namesrv
         self._admin: aio.Admin | None = None
         self._reader: aio.PullConsumer | None = None
@@ -88,25 +74,20 @@ class Cluster(Fleet, Telling):
 
     async def places(self, *, ages: bool) -> Seen:
         """Every group's places."""
-        seen = Seen()
+        (admin, _), failed = await self._started(), dict[str, str]()
 
-        async def look(group: str) -> None:
-            seen.places[group] = await self._places(group, ages=ages)
+        async def look(group: str) -> list[Place]:
+            return await self._places(group, ages=ages)
 
-        await self._each(look, seen)
-        return seen
+        seconds = AGES_SECONDS if ages else LOOK_SECONDS
+        return Seen(await each(await admin.group_list(), look, failed, seconds=seconds), failed)
 
-    async def members(self) -> Seen:
-        """Every group's places and members."""
-        seen = Seen()
-
-        async def look(group: str) -> None:
-            places = await self._places(group, ages=False)
-            seen.members[group] = await self._members(group)
-            seen.places[group] = places
-
-        await self._each(look, seen)
-        return seen
+    async def queues(self, topics: Iterable[str]) -> tuple[dict[str, frozenset[MessageQueue]], set[str]]:
+        """Asks for the route of each topic once; one that is not made yet has no queues."""
+        (admin, _), failed = await self._started(), dict[str, str]()
+        routes = await each(topics, admin.topic_route, failed, vanish=True)
+        found = {topic: frozenset(route.subscribe_queues(topic)) for topic, route in routes.items()}
+        return found, set(failed)
 
     async def keeper(self) -> Keeper:
         """The admin client."""
@@ -114,6 +95,7 @@ class Cluster(Fleet, Telling):
 
     async def close(self) -> None:
         """Let go of the connections. Idempotent."""
+        await self._members_told.close()
         admin, self._admin = self._admin, None
         reader, self._reader = self._reader, None
         canary, self._canary = self._canary, None
@@ -123,19 +105,6 @@ class Cluster(Fleet, Telling):
             await reader.close()
         if admin is not None:
             await admin.close()
-
-    async def _each(self, look: Callable[[str], Awaitable[None]], seen: Seen) -> None:
-        admin, _ = await self._started()
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
-
-        async def one(group: str) -> None:
-            async with places:
-                try:
-                    await look(group)
-                except SparrowError as error:
-                    seen.failed[group] = str(error)
-
-        await asyncio.gather(*(one(group) for group in await admin.group_list()))
 
     async def _started(self) -> tuple[aio.Admin, aio.PullConsumer]:
         async with self._starting:
@@ -171,29 +140,6 @@ class Cluster(Fleet, Telling):
                 oldest = await _store_time(reader, progress.queue, progress.consumer_offset)
             places.append(Place(progress.queue, max(0, progress.lag), oldest))
         return places
-
-    async def _members(self, group: str) -> Members:
-        admin, _ = await self._started()
-        connections = await admin.group_connections(group)
-        if connections is None:
-            return Members(())
-        online = [member.client_id for member in connections.members]
-        if connections.message_model == BROADCASTING:
-            return Members(online, broadcasting=True)
-        wanted: set[MessageQueue] = set()
-        for topic in connections.subscriptions:
-            try:
-                wanted.update((await admin.topic_route(topic)).subscribe_queues(topic))
-            except NoRouteError:
-                continue  # subscribed before the topic was made
-        owned: set[MessageQueue] = set()
-        silent = []
-        for status in await admin.group_status(group):
-            if status.info is None:
-                silent.append(status.client_id)
-            else:
-                owned.update(status.info.queues)
-        return Members(online, frozenset(wanted), frozenset(owned), silent)
 
 
 async def _store_time(reader: aio.PullConsumer, queue: MessageQueue, offset: int) -> int:

@@ -7,23 +7,21 @@ producers go elsewhere within their refresh of routes, and nobody's send is refu
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
-from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
-from sparrowmq.coordinator.cluster.fleet import ASKED_AT_ONCE, Broker, FleetView
+from sparrowmq.coordinator.cluster.asking import each
+from sparrowmq.coordinator.cluster.fleet import Broker, FleetView
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.services import drains
 from sparrowmq.coordinator.services.drains import MASTER, OVER, Drain, Known, Left, State
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.services.watch import Watch, policy_of
 from sparrowmq.core.errors import CoordinatorError, SparrowError
 from sparrowmq.core.route import PERM_READ, PERM_WRITE
 
@@ -76,30 +74,23 @@ def ready(drain: Drain, left: Left, settle_ms: int, now: int) -> State:
     return State.DRAINED if left.nothing and settled else State.DRAINING
 
 
-class BrokerCheck:
+class BrokerCheck(Watch[FleetView]):
     """Looks at all brokers, brings their alarms up to date, and goes on with the drains."""
 
-    def __init__(self, cluster: FleetView, channels: Channels) -> None:
-        self._cluster = cluster
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look at every broker. Raises `CoordinatorError` when no name server tells of any."""
         under_way = await work.read(drains.all_drains)
         try:
-            brokers = await self._cluster.brokers()
+            brokers = await self._view.brokers()
         except SparrowError as error:
             text = f"no name server tells which brokers there are: {error}"
-            await self._observe(work, [Condition(NAME_SERVERS, text)], None)
+            await self._bring(work, [Condition(NAME_SERVERS, text)], None)
             raise CoordinatorError(text) from error
         errors = await self._write_errors(brokers, under_way, canary=bool(work.options["canary"]))
         rows = await work.write(partial(drains.note, brokers=brokers, write_errors=errors))
-        counts = await self._observe(work, *conditions(rows, under_way))
+        counts = await self._bring(work, *conditions(rows, under_way))
         counts |= {"brokers": len(brokers), "drains": 0}
         for drain in under_way.values():
             if drain.state not in OVER:
@@ -107,47 +98,33 @@ class BrokerCheck:
                 await self._advance(work, drain, brokers)
         return Report(counts, next((f"{row.broker}: {row.error}" for row in rows if row.error), ""))
 
-    async def _observe(
+    async def _bring(
         self, work: Work, silent: list[Condition], full: list[Condition] | None
     ) -> dict[str, int]:
         """Without `full` nobody could look: alarms of brokers stay as they are."""
-        options = work.options
-        policy = Policy(options["checks"], 0, options["reminder_seconds"] * 1000)
+        policy = policy_of(work.options)
         unknown = () if full is not None else ("",)
         checks = [Check(UNREACHABLE, policy, tuple(silent), unknown)]
         if full is not None:
             checks.append(Check(NOT_WRITABLE, policy, tuple(full)))
-
-        def write(connection: Connection) -> dict[str, int]:
-            counts: dict[str, int] = {}
-            for check in checks:
-                found = table.observe(connection, check, work.actor, self._channels)
-                counts |= {f"{check.rule} {name}": count for name, count in found.items()}
-            return counts
-
-        return await work.write(write)
+        return await work.write(partial(self._observe, work=work, checks=checks))
 
     async def _write_errors(
         self, brokers: list[Broker], under_way: Mapping[str, Drain], *, canary: bool
     ) -> dict[str, str]:
         """Why masters that answer, and are not being emptied, take no messages."""
         found: dict[str, str] = {}
-        places = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def look(name: str) -> None:
-            async with places:
-                try:
-                    permission = await self._cluster.permission(name)
-                    if not permission & PERM_WRITE:
-                        found[name] = f"its brokerPermission is {permission}; to write it needs {PERM_WRITE}"
-                    elif canary:
-                        await self._cluster.write(name)
-                except SparrowError as error:
-                    found[name] = str(error)
+            permission = await self._view.permission(name)
+            if not permission & PERM_WRITE:
+                found[name] = f"its brokerPermission is {permission}; to write it needs {PERM_WRITE}"
+            elif canary:
+                await self._view.write(name)
 
         drained = {name for name, drain in under_way.items() if drain.state not in OVER}
         masters = (one.name for one in brokers if one.id == MASTER and not one.error)
-        await asyncio.gather(*(look(name) for name in masters if name not in drained))
+        await each((name for name in masters if name not in drained), look, found)
         return found
 
     async def _advance(self, work: Work, drain: Drain, brokers: list[Broker]) -> None:
@@ -173,7 +150,7 @@ class BrokerCheck:
             return drain.state, {"message": f"it is tried again: {error}"[:500]}
 
     async def _changed(self, work: Work, drain: Drain, master: Broker) -> tuple[State, dict[str, Any]]:
-        name, cluster = drain.broker, self._cluster
+        name, cluster = drain.broker, self._view
         if drain.state is State.ASKED:
             alone = [] if drain.forced else await cluster.only_at(name)
             if alone:

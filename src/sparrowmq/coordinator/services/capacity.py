@@ -13,16 +13,14 @@ from sqlalchemy import Connection
 
 from sparrowmq.coordinator import findings, history
 from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.findings import Finding
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.coordinator.upkeep.forecast import HORIZON_HOURS, Forecast, disks, forecast
 from sparrowmq.coordinator.upkeep.logs import Sample, Sight, local_hour
-from sparrowmq.core.errors import CoordinatorError
 
 RULE: Final = "capacity"
 DISK: Final = "disk"
@@ -72,39 +70,29 @@ def conditions(all_: Sequence[Forecast], ahead_hours: int) -> list[Condition]:
     ]
 
 
-class Capacity:
+class Capacity(Watch[SurveyView]):
     """Looks at all brokers' disks, keeps samples, and brings the alarm up to date."""
 
-    def __init__(self, survey: SurveyView, channels: Channels) -> None:
-        self._survey = survey
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look at every disk. Raises `CoordinatorError` when no broker could be looked at."""
-        sight = await self._survey.disks()
-        if sight.failed and not sight.logs:
-            raise CoordinatorError(f"no broker could be looked at: {next(iter(sight.failed.values()))}")
+        sight = await self._view.disks()
+        need("broker", sight.logs, sight.failed)
         options = work.options
         all_ = forecasts(sight, await work.read(history.read), options)
-        policy = Policy(options["checks"], 0, options["reminder_seconds"] * 1000)
         soon = tuple(conditions(all_, options["ahead_hours"]))
         # Which disk a broker that fails is on is not known: while one does, no alarm is called off.
         blind = bool(sight.failed)
-        check = Check(RULE, policy, soon, partial=blind)
+        check = Check(RULE, policy_of(options), soon, partial=blind)
 
         def keep(connection: Connection) -> dict[str, int]:
             history.keep(connection, sight.logs, options["keep_hours"])
             findings.replace(connection, KIND.name, [found(disk) for disk in all_], partial=blind)
             return table.observe(connection, check, work.actor, self._channels)
 
-        counts = {"disks": len(all_), "failed": len(sight.failed)} | await work.write(keep)
         untold = sum(log.now.total == 0 for log in sight.logs)
-        return Report(counts | {"untold": untold}, next(iter(sight.failed.values()), ""))
+        return report("disks", all_, sight.failed, await work.write(keep) | {"untold": untold})
 
 
 def _key(disk: Forecast) -> str:

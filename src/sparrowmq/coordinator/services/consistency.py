@@ -12,16 +12,14 @@ from sqlalchemy import Connection, select
 
 from sparrowmq.coordinator import findings
 from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.database.tables import lag_limit, object_role
 from sparrowmq.coordinator.findings import Finding
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.coordinator.upkeep import consistency
-from sparrowmq.core.errors import CoordinatorError
 
 RULE: Final = "inconsistent"
 KIND: Final = Kind(
@@ -55,38 +53,27 @@ def conditions(found: Sequence[Finding]) -> list[Condition]:
     ]
 
 
-class Consistency:
+class Consistency(Watch[SurveyView]):
     """Looks at all tables and brings findings and alarms up to date."""
 
-    def __init__(self, survey: SurveyView, channels: Channels) -> None:
-        self._survey = survey
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look. Raises `CoordinatorError` when no broker could be looked at."""
-        land = await self._survey.landscape()
-        if land.failed and not land.brokers:
-            raise CoordinatorError(f"no broker could be looked at: {next(iter(land.failed.values()))}")
+        land = await self._view.landscape()
+        need("broker", land.brokers, land.failed)
         roles, limits = await work.read(_database)
         found = consistency.look(land, roles, limits)
-        policy = Policy(work.options["checks"], 0, work.options["reminder_seconds"] * 1000)
         told = conditions(found) if work.options["alarms"] else ()
-
         blind = bool(land.failed)
-        check = Check(RULE, policy, tuple(told), partial=blind)
+        check = Check(RULE, policy_of(work.options), tuple(told), partial=blind)
 
         def keep(connection: Connection) -> dict[str, int]:
             counts = findings.replace(connection, KIND.name, found, partial=blind)
             seen = table.observe(connection, check, work.actor, self._channels)
             return counts | {"fired": seen["fired"], "resolved": seen["resolved"]}
 
-        counts = {"brokers": len(land.brokers), "failed": len(land.failed)} | await work.write(keep)
-        return Report(counts, next(iter(land.failed.values()), ""))
+        return report("brokers", land.brokers, land.failed, await work.write(keep))
 
 
 def _database(connection: Connection) -> tuple[Rows, set[tuple[str, str]]]:

@@ -39,10 +39,17 @@ class Work:
     """What a step has: the options, the database, and whether it may still go on."""
 
     def __init__(
-        self, database: Database, holder: LeaseHolder, epoch: int, options: Mapping[str, int]
+        self,
+        database: Database,
+        holder: LeaseHolder,
+        epoch: int,
+        options: Mapping[str, int],
+        fresh_seconds: float = 0.0,
     ) -> None:
         self.options = options
         self.epoch = epoch
+        self.fresh_seconds = fresh_seconds
+        """How old may be what other services saw: one interval, but nothing when people asked for a run."""
         self._database = database
         self._holder = holder
 
@@ -194,7 +201,8 @@ class ServiceRunner:
             self._look.clear()
 
     def _work(self, epoch: int, seen: Settings) -> Work:
-        return Work(self._database, self._holder, epoch, seen.options)
+        fresh = 0.0 if seen.plan.run_asked_at else seen.plan.interval_ms / 1000
+        return Work(self._database, self._holder, epoch, seen.options, fresh)
 
     async def _run_step(self, epoch: int, seen: Settings) -> None:
         kind, work = self.service.kind, self._work(epoch, seen)

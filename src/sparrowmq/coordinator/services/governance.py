@@ -10,14 +10,13 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from sparrowmq.coordinator import findings
 from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.tables import object_role, object_use, person
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.coordinator.upkeep.governance import (
     KINDS,
     Measures,
@@ -30,7 +29,6 @@ from sparrowmq.coordinator.upkeep.governance import (
 from sparrowmq.coordinator.upkeep.landscape import Use
 from sparrowmq.coordinator.upkeep.logs import DAY_MS
 from sparrowmq.coordinator.users.roles import Role
-from sparrowmq.core.errors import CoordinatorError
 
 KIND: Final = Kind(
     "governance",
@@ -50,23 +48,15 @@ KIND: Final = Kind(
 )
 
 
-class Governance:
+class Governance(Watch[SurveyView]):
     """Looks at all topics and groups and brings the verdicts up to date, each an alarm of its own rule."""
 
-    def __init__(self, survey: SurveyView, channels: Channels) -> None:
-        self._survey = survey
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look. Raises `CoordinatorError` when nothing could be looked at."""
-        use = await self._survey.use()
-        if use.failed and not use.ends and not use.groups:
-            raise CoordinatorError(f"no topic could be looked at: {next(iter(use.failed.values()))}")
+        use = await self._view.use()
+        need("topic", {**use.ends, **use.groups}, use.failed)
         options = work.options
         measures = Measures(
             options["idle_days"] * DAY_MS,
@@ -75,7 +65,6 @@ class Governance:
             options["over_factor"],
             bool(options["need_owner"]),
         )
-        policy = Policy(1, 0, options["reminder_seconds"] * 1000)
 
         def judge(connection: Connection) -> dict[str, int]:
             found = _judged(connection, use, measures)
@@ -85,13 +74,13 @@ class Governance:
                 mine = [one for one in found if one.kind == rule]
                 told = mine if options["alarms"] else ()
                 conditions = tuple(Condition(one.key, one.text, one.group, one.topic) for one in told)
-                check = Check(rule, policy, conditions, partial=bool(use.failed))
+                check = Check(rule, policy_of(options), conditions, partial=bool(use.failed))
                 table.observe(connection, check, work.actor, self._channels)
                 counts[rule] = len(mine)
             return counts
 
-        counts = {"topics": len(use.ends), "groups": len(use.groups), "failed": len(use.failed)}
-        return Report(counts | await work.write(judge), next(iter(use.failed.values()), ""))
+        counts = {"groups": len(use.groups)} | await work.write(judge)
+        return report("topics", use.ends, use.failed, counts)
 
 
 def _judged(connection: Connection, use: Use, measures: Measures) -> list[findings.Finding]:

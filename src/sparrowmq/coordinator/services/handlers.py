@@ -7,23 +7,20 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy import Connection
 
 from sparrowmq.aio import MemberStatus
-from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.told import Stored, TellingView, Told
 from sparrowmq.coordinator.services import growth
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.core.clock import Clock
-from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX
 from sparrowmq.protocol.bodies import ProcessQueueInfo
@@ -67,15 +64,15 @@ class Held:
 class Heads:
     """Which message each member has first in each queue, and since which look."""
 
-    monotonic: Callable[[], float]
     _heads: dict[tuple[str, str, MessageQueue], tuple[int, float]] = field(default_factory=dict)
     _watched: dict[str, float] = field(default_factory=dict)
+    _at: float = 0.0
 
-    def look(self, groups: Mapping[str, Sequence[MemberStatus]]) -> list[Held]:
-        """Take in what members of all groups say now; what each has in hand."""
-        now, before = self.monotonic(), self._heads
-        self._heads, found = {}, []
-        for group, members in groups.items():
+    def look(self, told: Told) -> list[Held]:
+        """Take in what members of all groups said, as of then; what each has in hand."""
+        now, before = told.at, self._heads
+        self._heads, self._at, found = {}, now, []
+        for group, members in told.groups.items():
             for member in members:
                 if member.info is None:
                     continue
@@ -88,13 +85,12 @@ class Heads:
                     since = since if known == offset else now
                     self._heads[key] = offset, since
                     found.append(Held(*key, offset, now - since))
-        self._watched = {group: self._watched.get(group, now) for group in groups}
+        self._watched = {group: self._watched.get(group, now) for group in told.groups}
         return found
 
     def young(self, seconds: float) -> frozenset[str]:
         """Groups that are not watched for so long yet: nothing can be said of them."""
-        now = self.monotonic()
-        return frozenset(group for group, since in self._watched.items() if now - since < seconds)
+        return frozenset(group for group, since in self._watched.items() if self._at - since < seconds)
 
 
 def head(info: ProcessQueueInfo) -> int | None:
@@ -168,61 +164,49 @@ def many(grown: Mapping[str, int], limit: int, prefix: str, what: str) -> list[C
     ]
 
 
-class HandlerAlarm:
+class HandlerAlarm(Watch[TellingView]):
     """Asks all members, and looks at topics of retries and dead letters."""
 
-    def __init__(self, cluster: TellingView, channels: Channels, clock: Clock) -> None:
-        self._cluster = cluster
-        self._channels = channels
-        self._heads = Heads(clock.monotonic)
+    kind = KIND
 
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    def __init__(self, view: TellingView, channels: Channels) -> None:
+        super().__init__(view, channels)
+        self._heads = Heads()
 
     async def step(self, work: Work) -> Report:
         """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
-        told = await self._cluster.told()
-        if told.failed and not told.groups:
-            raise CoordinatorError(f"no group could be looked at: {next(iter(told.failed.values()))}")
-        retries = await self._cluster.stored(RETRY_PREFIX)
-        dead = await self._cluster.stored(DLQ_PREFIX)
+        told = await self._view.told(work.fresh_seconds)
+        need("group", told.groups, told.failed)
+        retries, dead = await self._view.stored(RETRY_PREFIX), await self._view.stored(DLQ_PREFIX)
         checks = self._of_members(told, work.options)
 
         def write(connection: Connection) -> dict[str, int]:
-            counts: dict[str, int] = {}
-            counted = self._of_brokers(connection, work.options, retries, dead)
-            for check in (*checks, *counted):
-                found = table.observe(connection, check, work.actor, self._channels)
-                counts |= {f"{check.rule} {name}": count for name, count in found.items()}
-            return counts
+            counted = _of_brokers(connection, work.options, retries, dead)
+            return self._observe(connection, work, (*checks, *counted))
 
-        counts = await work.write(write)
-        counts |= {"groups": len(told.groups), "failed": len(told.failed)}
-        return Report(counts, next(iter(told.failed.values()), ""))
+        counts = await work.write(write) | {"age_seconds": told.age_seconds}
+        return report("groups", told.groups, told.failed, counts)
 
     def _of_members(self, told: Told, options: Mapping[str, int]) -> list[Check]:
-        limit, reminder = options["slow_seconds"], options["reminder_seconds"] * 1000
-        silent = {group for group, members in told.groups.items() if any(one.error for one in members)}
-        unknown = silent.union(told.failed)
-        held = slow(self._heads.look(told.groups), limit)
+        limit, policy = options["slow_seconds"], policy_of(options)
+        held = slow(self._heads.look(told), limit)
         held += slow_on_average(told.groups, options["average_ms"])
-        fails = Policy(1, options["failing_seconds"] * 1000, reminder)
+        fails = replace(policy, hold_ms=options["failing_seconds"] * 1000)
         return [
-            Check(SLOW, Policy(1, 0, reminder), tuple(held), unknown | self._heads.young(limit)),
-            Check(FAILING, fails, tuple(failing(told.groups)), unknown),
+            Check(SLOW, policy, tuple(held), told.silent | self._heads.young(limit)),
+            Check(FAILING, fails, tuple(failing(told.groups)), told.silent),
         ]
 
-    def _of_brokers(
-        self, connection: Connection, options: Mapping[str, int], retries: Stored, dead: Stored
-    ) -> list[Check]:
-        window, policy = options["window_seconds"] * 1000, Policy(1, 0, options["reminder_seconds"] * 1000)
-        checks = []
-        for rule, stored, limit, prefix, what in (
-            (RETRIES, retries, options["retries"], RETRY_PREFIX, "came back for another try"),
-            (DEAD, dead, options["dead_letters"], DLQ_PREFIX, "became dead letters"),
-        ):
-            grown = growth.look(connection, rule, stored.counts, window, stored.failed)
-            checks.append(Check(rule, policy, tuple(many(grown, limit, prefix, what)), stored.failed))
-        return checks
+
+def _of_brokers(
+    connection: Connection, options: Mapping[str, int], retries: Stored, dead: Stored
+) -> list[Check]:
+    window, policy = options["window_seconds"] * 1000, policy_of(options)
+    checks = []
+    for rule, stored, limit, prefix, what in (
+        (RETRIES, retries, options["retries"], RETRY_PREFIX, "came back for another try"),
+        (DEAD, dead, options["dead_letters"], DLQ_PREFIX, "became dead letters"),
+    ):
+        grown = growth.look(connection, rule, stored.counts, window, stored.failed)
+        checks.append(Check(rule, policy, tuple(many(grown, limit, prefix, what)), stored.failed))
+    return checks

@@ -8,14 +8,13 @@ what brokers say.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection, select
 
 from sparrowmq.aio import GroupMemberInfo
 from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.told import Presence, TellingView
 from sparrowmq.coordinator.database.tables import managed_member
@@ -24,7 +23,7 @@ from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.plans import client_of
 from sparrowmq.coordinator.services.roster import Seen
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.protocol.managed import QueueGrant
 
 GONE: Final = "members-gone"
@@ -107,27 +106,19 @@ def stale(
     return [Condition(group, text, group)]
 
 
-class InactiveSweep:
+class InactiveSweep(Watch[TellingView]):
     """Looks who is connected where, and counts out who is not."""
 
-    def __init__(self, cluster: TellingView, channels: Channels) -> None:
-        self._cluster = cluster
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
-        presence = await self._cluster.presence()
-        if presence.failed and not presence.groups:
-            raise CoordinatorError(f"no group could be looked at: {next(iter(presence.failed.values()))}")
-        grants = await self._cluster.grants()
+        presence = await self._view.presence()
+        need("group", presence.groups, presence.failed)
+        grants = await self._view.grants()
         counts = await work.write(lambda connection: self._write(connection, work, presence, grants))
         counts["alarms deleted"] = await self._delete_old(work)
-        return Report(counts, next(iter(presence.failed.values()), ""))
+        return report("groups", presence.groups, presence.failed, counts)
 
     async def _delete_old(self, work: Work) -> int:
         before = await work.read(roster.time) - work.options["keep_alarm_days"] * DAY_MS
@@ -163,17 +154,16 @@ class InactiveSweep:
         for group, of_group in grants.items():
             online = {one.client_id for one in everybody.get(group, ())}
             stales += stale(group, of_group, online, planned)
-        reminder = options["reminder_seconds"] * 1000
-        hold = Policy(1, options["hold_seconds"] * 1000, reminder)
-        for rule, policy, conditions in (
-            (GONE, Policy(1, 0, reminder), alone),
-            (HALF, hold, halves),
-            (FENCED, hold, stales),
-        ):
-            check = Check(rule, policy, tuple(conditions), presence.failed.keys())
-            found = table.observe(connection, check, work.actor, self._channels)
-            counts |= {f"{rule} {name}": count for name, count in found.items()}
-        return counts | {"groups": len(presence.groups), "failed": len(presence.failed)}
+        hold = policy_of(options)
+        checks = (
+            Check(rule, policy, tuple(conditions), presence.failed.keys())
+            for rule, policy, conditions in (
+                (GONE, replace(hold, hold_ms=0), alone),
+                (HALF, hold, halves),
+                (FENCED, hold, stales),
+            )
+        )
+        return counts | self._observe(connection, work, checks)
 
     def _sweep(
         self,

@@ -10,7 +10,6 @@ from collections import defaultdict
 from typing import Final
 
 from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.view import ClusterView, Place
@@ -18,8 +17,8 @@ from sparrowmq.coordinator.services import limits
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.limits import Limit, Limits, limit_of
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.core.clock import Clock
-from sparrowmq.core.errors import CoordinatorError
 
 RULE: Final = "lag"
 KIND: Final = Kind(
@@ -78,30 +77,23 @@ def _excess(places: list[Place], limit: Limit, now_ms: int) -> str:
     return " and ".join(parts)
 
 
-class LagAlarm:
+class LagAlarm(Watch[ClusterView]):
     """Looks at all groups and brings their lag alarms up to date."""
 
-    def __init__(self, cluster: ClusterView, channels: Channels, clock: Clock) -> None:
-        self._cluster = cluster
-        self._channels = channels
-        self._clock = clock
+    kind = KIND
 
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    def __init__(self, view: ClusterView, channels: Channels, clock: Clock) -> None:
+        super().__init__(view, channels)
+        self._clock = clock
 
     async def step(self, work: Work) -> Report:
         """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
         set_limits = await work.read(limits.read)
         options = work.options
         default = Limit(options["messages"], options["age_seconds"] * 1000)
-        seen = await self._cluster.places(ages=True)
-        if seen.failed and not seen.places:
-            raise CoordinatorError(f"no group could be looked at: {next(iter(seen.failed.values()))}")
+        seen = await self._view.places(ages=True)
+        need("group", seen.places, seen.failed)
         found = conditions(seen.places, set_limits, default, self._clock.now_ms())
-        policy = Policy(options["checks"], 0, options["reminder_seconds"] * 1000)
-        check = Check(RULE, policy, tuple(found), frozenset(seen.failed))
+        check = Check(RULE, policy_of(options), tuple(found), frozenset(seen.failed))
         counts = await work.write(lambda c: table.observe(c, check, work.actor, self._channels))
-        counts |= {"groups": len(seen.places), "failed": len(seen.failed)}
-        return Report(counts, next(iter(seen.failed.values()), ""))
+        return report("groups", seen.places, seen.failed, counts)

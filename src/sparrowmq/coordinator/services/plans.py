@@ -7,19 +7,16 @@ Queues that nobody has are the queue alarm's. Nothing is said of what lasts shor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
-from sqlalchemy import Connection
-
 from sparrowmq.aio import MemberStatus
-from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.told import TellingView, Told, is_broadcasting
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.protocol.managed import GENERATIONS_PROPERTY, QueueGrant, generations_of
@@ -140,38 +137,20 @@ def unlike(group: str, members: Members) -> list[Condition]:
     return [Condition(group, text, group)]
 
 
-class PlanCheck:
+class PlanCheck(Watch[TellingView]):
     """Asks all members, and brokers what they grant."""
 
-    def __init__(self, cluster: TellingView, channels: Channels) -> None:
-        self._cluster = cluster
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
-        told = await self._cluster.told()
-        if told.failed and not told.groups:
-            raise CoordinatorError(f"no group could be looked at: {next(iter(told.failed.values()))}")
-        grants = await self._cluster.grants()
-        options = work.options
-        policy = Policy(1, options["hold_seconds"] * 1000, options["reminder_seconds"] * 1000)
-        found = checks(told, grants, policy)
-
-        def write(connection: Connection) -> dict[str, int]:
-            counts: dict[str, int] = {}
-            for check in found:
-                done = table.observe(connection, check, work.actor, self._channels)
-                counts |= {f"{check.rule} {name}": count for name, count in done.items()}
-            return counts
-
-        counts = await work.write(write)
-        counts |= {"groups": len(told.groups), "managed": len(grants), "failed": len(told.failed)}
-        return Report(counts, next(iter(told.failed.values()), ""))
+        told = await self._view.told(work.fresh_seconds)
+        need("group", told.groups, told.failed)
+        grants = await self._view.grants()
+        found = checks(told, grants, policy_of(work.options))
+        counts = {"managed": len(grants), "age_seconds": told.age_seconds}
+        counts |= await work.write(partial(self._observe, work=work, checks=found))
+        return report("groups", told.groups, told.failed, counts)
 
 
 def checks(told: Told, grants: Mapping[str, Sequence[QueueGrant]], policy: Policy) -> list[Check]:
@@ -185,8 +164,7 @@ def checks(told: Told, grants: Mapping[str, Sequence[QueueGrant]], policy: Polic
             if members and group in grants:
                 other += different(group, members, grants[group])
         unequal += unlike(group, members)
-    silent = {group for group, members in told.groups.items() if any(one.error for one in members)}
-    unknown = silent.union(told.failed)
+    unknown = told.silent
     return [
         Check(DOUBLE, policy, tuple(twice), unknown),
         Check(DIFFERENT, policy, tuple(other), unknown),

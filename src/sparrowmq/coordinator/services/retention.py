@@ -11,18 +11,15 @@ from typing import Final
 from sqlalchemy import Connection
 
 from sparrowmq.coordinator import findings, history
-from sparrowmq.coordinator.alarms import table
-from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.findings import Finding
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
 from sparrowmq.coordinator.upkeep.cleaning import Cut, next_cut, overdue, quiet_faults
 from sparrowmq.coordinator.upkeep.landscape import Loss
 from sparrowmq.coordinator.upkeep.logs import HOUR_MS, Sample, Sight, complete, local_hour
-from sparrowmq.core.errors import CoordinatorError
 
 LOSS: Final = "retention-loss"
 OVERDUE: Final = "retention-overdue"
@@ -121,29 +118,21 @@ def losses(found: Sequence[Loss], cut_of: Mapping[str, Cut], now: int) -> list[F
     return findings_
 
 
-class Retention:
+class Retention(Watch[SurveyView]):
     """Looks at all brokers' logs and groups, and brings the alarms up to date."""
 
-    def __init__(self, survey: SurveyView, channels: Channels) -> None:
-        self._survey = survey
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look. Raises `CoordinatorError` when no broker could be looked at."""
-        sight = await self._survey.disks()
-        if sight.failed and not sight.logs:
-            raise CoordinatorError(f"no broker could be looked at: {next(iter(sight.failed.values()))}")
+        sight = await self._view.disks()
+        need("broker", sight.logs, sight.failed)
         options, kept = work.options, await work.read(history.read)
         cut_of = cuts(sight, kept, options["ahead_hours"])
-        lost, unread = await self._survey.losses({name: cut.before_ms for name, cut in cut_of.items()})
+        lost, unread = await self._view.losses({name: cut.before_ms for name, cut in cut_of.items()})
         now = max((log.now.at for log in sight.logs), default=0)
         found = losses(lost, cut_of, now)
-        policy, blind = Policy(options["checks"], 0, options["reminder_seconds"] * 1000), bool(sight.failed)
+        policy, blind = policy_of(options), bool(sight.failed)
         late = overdue_conditions(sight, kept)
         quiet = quiet_conditions(sight, kept, (options["quiet_from"], options["quiet_to"]))
         told = tuple(Condition(one.key, one.text, one.group, one.topic) for one in found)
@@ -155,13 +144,7 @@ class Retention:
 
         def keep(connection: Connection) -> dict[str, int]:
             findings.replace(connection, KIND.name, found, unknown=unread, partial=blind)
-            counts: dict[str, int] = {}
-            for check in all_:
-                seen = table.observe(connection, check, work.actor, self._channels)
-                counts |= {f"{check.rule} {name}": value for name, value in seen.items()}
-            return counts
+            return self._observe(connection, work, all_)
 
-        counts = {"brokers": len(sight.logs), "failed": len(sight.failed) + len(unread)}
-        counts["messages"] = sum(loss.messages for loss in lost)
-        why = next(iter((*sight.failed.values(), *unread.values())), "")
-        return Report(counts | await work.write(keep), why)
+        counts = {"messages": sum(loss.messages for loss in lost)} | await work.write(keep)
+        return report("brokers", sight.logs, {**sight.failed, **unread}, counts)

@@ -4,17 +4,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from sparrowmq.coordinator.alarms import table
+from sparrowmq.aio import MemberStatus
 from sparrowmq.coordinator.alarms.machine import Policy
-from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
-from sparrowmq.coordinator.cluster.view import ClusterView, Members, Place, Seen
+from sparrowmq.coordinator.cluster.told import is_broadcasting
+from sparrowmq.coordinator.cluster.view import ClusterView, Place
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
+from sparrowmq.core.message import MessageQueue
 
 UNASSIGNED: Final = "unassigned-queue"
 INACTIVE: Final = "inactive-group"
@@ -29,6 +32,20 @@ KIND: Final = Kind(
         Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who of a group is online: client ids, the queues they should have, and those they say they have.
+
+    `silent` are members that did not say.
+    """
+
+    online: Sequence[str]
+    wanted: frozenset[MessageQueue] = frozenset()
+    owned: frozenset[MessageQueue] = frozenset()
+    silent: Sequence[str] = ()
+    broadcasting: bool = False
 
 
 def unassigned(group: str, members: Members) -> list[Condition]:
@@ -52,7 +69,7 @@ def unassigned(group: str, members: Members) -> list[Condition]:
     ]
 
 
-def inactive(group: str, members: Members, places: list[Place]) -> list[Condition]:
+def inactive(group: str, members: Members, places: Sequence[Place]) -> list[Condition]:
     """The group itself when it has unread messages and nobody is online. Pure."""
     lag = sum(place.lag for place in places)
     if members.online or lag == 0:
@@ -63,45 +80,63 @@ def inactive(group: str, members: Members, places: list[Place]) -> list[Conditio
     ]
 
 
-def checks(seen: Seen, policy: Policy) -> list[Check]:
+def topics_of(members: Sequence[MemberStatus]) -> set[str]:
+    """What the members say they subscribe. Pure."""
+    return {one.topic for member in members if member.info for one in member.info.subscriptions}
+
+
+def members_of(
+    members: Sequence[MemberStatus], queues: Mapping[str, frozenset[MessageQueue]], unknown: Collection[str]
+) -> Members:
+    """Who is there, by what members say and the queues of topics. One that subscribes a topic which nobody
+    could look at counts as silent. Pure.
+    """
+    online = [one.client_id for one in members]
+    if is_broadcasting(members):
+        return Members(online, broadcasting=True)
+    topics = topics_of(members)
+    silent = online if topics.intersection(unknown) else [one.client_id for one in members if not one.info]
+    wanted = frozenset[MessageQueue]().union(*(queues.get(topic, ()) for topic in topics))
+    owned = frozenset(queue for one in members if one.info for queue in one.info.queues)
+    return Members(online, wanted, owned, silent)
+
+
+def checks(
+    members: Mapping[str, Members],
+    places: Mapping[str, Sequence[Place]],
+    failed: Collection[str],
+    policy: Policy,
+) -> list[Check]:
     """What one look says of both rules. Pure."""
     queues: list[Condition] = []
     groups: list[Condition] = []
-    silent = set(seen.failed)
-    for group, members in sorted(seen.members.items()):
-        queues += unassigned(group, members)
-        groups += inactive(group, members, seen.places[group])
-        if members.silent:
+    silent = set(failed)
+    for group, of_group in sorted(members.items()):
+        queues += unassigned(group, of_group)
+        groups += inactive(group, of_group, places.get(group, ()))
+        if of_group.silent:
             silent.add(group)
     return [
         Check(UNASSIGNED, policy, tuple(queues), silent),
-        Check(INACTIVE, policy, tuple(groups), frozenset(seen.failed)),
+        Check(INACTIVE, policy, tuple(groups), frozenset(failed)),
     ]
 
 
-class QueueAlarm:
+class QueueAlarm(Watch[ClusterView]):
     """Looks at all groups' members and brings both alarms up to date."""
 
-    def __init__(self, cluster: ClusterView, channels: Channels) -> None:
-        self._cluster = cluster
-        self._channels = channels
-
-    @property
-    def kind(self) -> Kind:
-        """Name, defaults and bounds."""
-        return KIND
+    kind = KIND
 
     async def step(self, work: Work) -> Report:
         """One look at every group. Raises `CoordinatorError` when no group could be looked at."""
-        seen = await self._cluster.members()
-        if seen.failed and not seen.members:
-            raise CoordinatorError(f"no group could be looked at: {next(iter(seen.failed.values()))}")
-        options = work.options
-        policy = Policy(1, options["hold_seconds"] * 1000, options["reminder_seconds"] * 1000)
-        counts = {"groups": len(seen.members), "failed": len(seen.failed)}
-        for check in checks(seen, policy):
-            found = await work.write(
-                partial(table.observe, check=check, actor=work.actor, channels=self._channels)
-            )
-            counts |= {f"{check.rule} {name}": value for name, value in found.items()}
-        return Report(counts, next(iter(seen.failed.values()), ""))
+        told = await self._view.told(work.fresh_seconds)
+        need("group", told.groups, told.failed)
+        subscribed = {topic for members in told.groups.values() for topic in topics_of(members)}
+        queues, unknown = await self._view.queues(subscribed)
+        seen = await self._view.places(ages=False)
+        all_ = {group: members_of(members, queues, unknown) for group, members in told.groups.items()}
+        failed = {**told.failed, **seen.failed}
+        found = checks(all_, seen.places, failed, policy_of(work.options))
+        counts = {"age_seconds": told.age_seconds}
+        counts |= await work.write(partial(self._observe, work=work, checks=found))
+        return report("groups", told.groups, failed, counts)
