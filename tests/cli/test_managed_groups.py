@@ -76,10 +76,26 @@ def test_a_consumer_is_planned_by_the_coordinator_alone_and_shown(local: LocalCl
         assert sparrow("group", "plans", "planned", "--json").values[-1]["generation"] == 1
         (group,) = sparrow("group", "show", "--json").values
         assert (group["group"], group["members"]) == ("planned", 1)
+        assert "paused" not in shown
+        sparrow("group", "pause", "planned", "Planned/1", "--minutes", "5", "--reason", "repair")
+        paused = sparrow("group", "show", "planned").out
+        assert ": Planned/1: repair\n" in paused
+        assert "paused by test until " in paused or "paused by admin until " in paused
+        sparrow("group", "resume", "planned", "Planned/1")
+        assert "paused" not in sparrow("group", "show", "planned").out
         sparrow("knob", "set", "planned", "maximum", "1", "--reason", "one at a time")
         with mq.PushConsumer("planned", namesrv=local.namesrv, settings=settings) as other:
             other.subscribe("Planned", handler=lambda message: seen.append(message.body))
             until_sync(lambda: "standby" in sparrow("group", "members", "planned").out)
+            preview = sparrow("group", "plan", "planned").out
+            assert "standby" in preview
+            assert "0 of " in preview
+            wider = sparrow("group", "plan", "planned", "--maximum", "0").out
+            assert "standby" not in wider
+            assert "1 of 2 queues would move" in wider or "of 3 queues would move" in wider
+            unasked = sparrow("group", "plan", "planned", "--namesrv", local.namesrv)
+            assert "standby" not in unasked.out
+            assert "its coordinator was not asked" in unasked.err
         assert "managed" in sparrow("group", "policy", "planned", "--maximum", "2", status=1).err
     service = json.loads(sparrow("service", "show", "rebalance", "--json").out)
     assert service["leader"]

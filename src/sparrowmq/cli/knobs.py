@@ -139,7 +139,9 @@ def offset(
         return
     if found["state"] != "done":
         raise UsageError(f"reset {found['id']} of {group}: {found['message'] or found['state']}")
-    rows = [(queue, found["before"].get(queue, "–"), after) for queue, after in found["after"].items()]
+    rows = [
+        (queue, found["before"].get(queue, "–"), after) for queue, after in sorted(found["after"].items())
+    ]
     print_table(("queue", "before", "now"), rows, right=("before", "now"))
 
 

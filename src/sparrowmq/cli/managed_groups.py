@@ -36,6 +36,11 @@ def show(
         f"queues given up: {found['released']} released, {found['lease_over']} when a lease was over, "
         f"{found['drained_too_long']} not drained in time; {found['late']} late results refused"
     )
+    for one in found["pauses"]:
+        until = f" until {when(one['until_ms'])}" if one["until_ms"] else ""
+        why = f": {one['reason']}" if one["reason"] else ""
+        place = "all of it" if one["place"] == "*" else one["place"]
+        print(f"paused by {one['who']}{until}: {place}{why}")
     if found["problem"]:
         print(f"in the way: {found['problem']}")
     rows = [

@@ -326,6 +326,8 @@ def _change(entry: dict[str, Any]) -> str:
 def _value(name: str, value: object) -> str:
     if value is None or value == "":
         return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
     return when(value) if name.endswith("_at") and isinstance(value, int) else str(value)
 
 

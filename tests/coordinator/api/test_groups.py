@@ -49,7 +49,28 @@ def test_managed_groups_are_shown_with_owners_members_and_plans(shown: Running) 
     assert shown.get(f"/groups/g/plans?before_id={plan['id']}") == []
 
 
-@pytest.mark.parametrize("path", ["", "/members", "/plans"])
+def test_the_next_plan_is_previewed_with_the_rules_that_are_set(shown: Running) -> None:
+    now = shown.get("/groups/g/preview")
+    assert [one["standing"] for one in now["members"]] == ["active", "active"]
+    assert (now["moves"], now["given"]) == (0, 1)
+    shown.call("PUT", "/groups/g/knobs/deny", {"value": ["10.0.0.2"]})
+    denied = shown.get("/groups/g/preview")
+    assert [one["standing"] for one in denied["members"]] == ["active", "rejected"]
+    assert [one["standing"] for one in shown.get("/groups/g/preview?deny=10.9.9.9")["members"]] == [
+        "active"
+    ] * 2
+    shown.call("DELETE", "/groups/g/knobs/deny")
+    assert shown.get("/groups/g/preview?maximum=1&join=1&without=p")["members"][1] == {
+        "client": "new-1",
+        "standing": "standby",
+        "reason": "1 members that joined before have the queues",
+    }
+    assert len(shown.get("/groups/g/members")) == 2, "nothing changed"
+    for query in ("deny=x", "without=nobody", "join=1001", "maximum=-1"):
+        assert shown.call("GET", f"/groups/g/preview?{query}")[0] == 422, query
+
+
+@pytest.mark.parametrize("path", ["", "/members", "/plans", "/preview"])
 def test_a_group_that_is_not_managed_is_told_of(shown: Running, path: str) -> None:
     status, answer = shown.call("GET", f"/groups/nobody{path}")
     assert status == 404

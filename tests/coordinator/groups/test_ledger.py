@@ -33,7 +33,7 @@ def test_a_plan_says_what_made_it_necessary() -> None:
     assert (row.cause, row.moved, row.members) == ("joined: p#1; 2 queues more", 2, 1)
     second = make_plan("g", QUEUES[1:], [Q], before=first)
     row = plan_row(second, first, True)
-    assert row.cause == "joined: q#1; gone: p#1; 2 queues more; 1 queues fewer; rules changed"
+    assert row.cause == "joined: q#1; gone: p#1; 2 queues more; 1 queue fewer; rules changed"
     assert plan_row(second, second, False).cause == "evened out"
     many = make_plan("g", QUEUES, [Candidate(f"m{number}") for number in range(9)], before=Plan("g"))
     assert plan_row(many, Plan("g"), False).cause.startswith("joined: m0, m1, m2, m3, m4 and 4 more;")

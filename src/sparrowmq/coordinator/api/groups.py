@@ -9,13 +9,19 @@ from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 
 from sparrowmq.coordinator.api.shared import Answer, Who
+from sparrowmq.coordinator.groups import knobs
 from sparrowmq.coordinator.groups import table as managed_groups
-from sparrowmq.coordinator.groups.ledger import client_of
+from sparrowmq.coordinator.groups.ledger import Kept, client_of
+from sparrowmq.coordinator.groups.plan import LIST_MAX, MEMBERS_MAX, Rules
+from sparrowmq.coordinator.groups.preview import JOIN_MAX, WhatIf, plan_values, preview
 from sparrowmq.coordinator.groups.table import GroupView, MemberView, PlanView, QueueView
+from sparrowmq.coordinator.groups.takeover import Terms
 from sparrowmq.coordinator.users.roles import Right
-from sparrowmq.core.errors import RefusedError
+from sparrowmq.core.errors import RefusedError, SettingsError
 
 router = APIRouter(tags=["groups"])
+NAME_CHARS_MAX = 512
+Texts = Annotated[list[Annotated[str, Query(max_length=NAME_CHARS_MAX)]] | None, Query(max_length=LIST_MAX)]
 
 
 @router.get("/groups")
@@ -27,13 +33,18 @@ def list_groups(who: Who) -> list[Answer]:
 
 @router.get("/groups/{group}")
 def show_group(group: str, who: Who) -> Answer:
-    """A managed group: its numbers, and who has which queue, since when and why."""
+    """A managed group: its numbers, what is paused, and who has which queue, since when and why."""
     who.need(Right.READ)
 
     def work(connection: Connection) -> Answer:
         view = _one(connection, group)
         queues = managed_groups.queue_views(connection, group)
-        return {**group_view(view), "queues": [queue_view(one) for one in queues]}
+        pauses = [row for row in knobs.read(connection, group) if row.setting.name == "pause"]
+        return {
+            **group_view(view),
+            "pauses": [pause_view(one) for one in pauses],
+            "queues": [queue_view(one) for one in queues],
+        }
 
     return who.read(work)
 
@@ -67,6 +78,35 @@ def list_plans(
     return [plan_view(one) for one in who.read(work)]
 
 
+@router.get("/groups/{group}/preview")
+def preview_plan(
+    group: str,
+    who: Who,
+    maximum: Annotated[int | None, Query(ge=0, le=MEMBERS_MAX)] = None,
+    allow: Texts = None,
+    deny: Texts = None,
+    join: Annotated[int, Query(ge=0, le=JOIN_MAX)] = 0,
+    without: Texts = None,
+) -> Answer:
+    """What the next plan of a managed group would be, and why; with other rules or members when given.
+
+    Rules that are not given are the group's own. Nothing is changed.
+    """
+    who.need(Right.READ)
+    what_if = WhatIf.of(maximum, allow, deny, join, without)
+
+    def work(connection: Connection) -> tuple[Kept, Rules]:
+        _one(connection, group)
+        terms = Terms.of(row.setting for row in knobs.read(connection, group))
+        return managed_groups.load(connection, group), terms.rules
+
+    kept, rules = who.read(work)
+    try:
+        return plan_values(preview(group, kept, rules, what_if))
+    except SettingsError as error:
+        raise RefusedError(str(error), status=422) from None
+
+
 def _one(connection: Connection, group: str) -> GroupView:
     found = managed_groups.views(connection, group)
     if not found:
@@ -88,6 +128,17 @@ def group_view(view: GroupView) -> Answer:
         "planned_ms": view.planned_at or None,
         "seen_ms": view.seen_at or None,
         "problem": view.problem,
+    }
+
+
+def pause_view(row: knobs.Row) -> Answer:
+    """A pause as the API shows it with its group; `until_ms` None: until it is resumed."""
+    setting = row.setting
+    return {
+        "place": str(setting.place),
+        "until_ms": setting.until or None,
+        "reason": setting.reason,
+        "who": row.changed_by,
     }
 
 

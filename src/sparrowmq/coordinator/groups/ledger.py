@@ -223,12 +223,16 @@ def _cause(plan: Plan, before: Plan, rules_changed: bool) -> str:
     parts = [
         _named("joined", now - then),
         _named("gone", then - now),
-        f"{len(has - had)} queues more" if has - had else "",
-        f"{len(had - has)} queues fewer" if had - has else "",
+        _queues(len(has - had), "more"),
+        _queues(len(had - has), "fewer"),
         "rules changed" if rules_changed else "",
-        f"{again} queues go on elsewhere" if again else "",
+        f"{again} queue{'s go' if again > 1 else ' goes'} on elsewhere" if again else "",
     ]
     return ("; ".join(filter(None, parts)) or "evened out")[:CAUSE_CHARS_MAX]
+
+
+def _queues(count: int, what: str) -> str:
+    return f"{count} queue{'s' if count > 1 else ''} {what}" if count else ""
 
 
 def _named(what: str, names: set[str]) -> str:
