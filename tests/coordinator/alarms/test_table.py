@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from sparrowmq.coordinator import audit
 from sparrowmq.coordinator.alarms import outbox, table
@@ -175,13 +175,14 @@ def test_search_by_state_rule_and_group(database: Database) -> None:
 def test_a_notice_is_due_until_it_is_sent_or_given_up(database: Database) -> None:
     observe(database, BAD)
     with database.write() as connection:
-        (first,) = outbox.due(connection)
+        (first,) = outbox.take(connection)
+        assert outbox.take(connection) == [], "whoever took it is about to send it"
         outbox.settle(connection, first, "refused")
-        assert outbox.due(connection) == []
+        assert outbox.take(connection) == []
         row = connection.execute(select(notice)).mappings().one()
         assert (row["attempts"], row["error"], row["ended_at"]) == (1, "refused", 0)
         assert row["next_try_at"] >= row["created_at"] + outbox.RETRY_MS
-        last = outbox.Notice(first.id, first.channel, "", {}, outbox.ATTEMPTS_MAX - 1)
+        last = outbox.Notice(first.id, first.channel, "", {}, outbox.ATTEMPTS_MAX)
         outbox.settle(connection, last, "refused")
         assert connection.execute(select(notice.c.ended_at)).scalar_one() > 0
 
@@ -189,12 +190,27 @@ def test_a_notice_is_due_until_it_is_sent_or_given_up(database: Database) -> Non
 def test_a_sent_notice_is_not_sent_again_and_deleted_in_time(database: Database) -> None:
     observe(database, BAD)
     with database.write() as connection:
-        (first,) = outbox.due(connection)
+        (first,) = outbox.take(connection)
         outbox.settle(connection, first, None)
-        assert outbox.due(connection) == []
+        assert outbox.take(connection) == []
         now = database.now(connection)
         assert outbox.delete_before(connection, now - 60_000, 10) == 0
         assert outbox.delete_before(connection, now + 60_000, 10) == 1
+
+
+def test_a_notice_that_was_put_off_has_lost_no_try_and_a_clock_that_was_set_back_holds_none_up(
+    database: Database,
+) -> None:
+    observe(database, BAD)
+    with database.write() as connection:
+        (first,) = outbox.take(connection)
+        outbox.put_off(connection, [first])
+        row = connection.execute(select(notice)).mappings().one()
+        assert (row["attempts"], row["next_try_at"] >= row["created_at"] + outbox.RETRY_MS) == (0, True)
+        assert outbox.take(connection) == []
+        later = database.now(connection) + 3_600_000
+        connection.execute(update(notice).values(next_try_at=later))
+        assert outbox.take(connection) == [first]
 
 
 def test_tries_come_later_each_time() -> None:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from tests.coordinator.services.watched import step
 
 from sparrowmq.coordinator.alarms import outbox
@@ -13,6 +14,7 @@ from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import notice
 from sparrowmq.coordinator.services import notices as module
 from sparrowmq.coordinator.services.notices import Notices
+from sparrowmq.core.errors import DatabaseError
 
 LOG_ONLY = Channels()
 
@@ -40,9 +42,9 @@ def test_everything_due_is_sent_once_in_order(database: Database, monkeypatch: p
     monkeypatch.setattr(outbox, "BATCH", 2)
     got: list[Notice] = []
     post(database, 5)
-    assert send(database, log=got.append) == {"sent": 5, "failed": 0}
+    assert send(database, log=got.append) == {"sent": 5, "failed": 0, "put off": 0}
     assert [one.body["n"] for one in got] == [0, 1, 2, 3, 4]
-    assert send(database, log=got.append) == {"sent": 0, "failed": 0}
+    assert send(database, log=got.append) == {"sent": 0, "failed": 0, "put off": 0}
 
 
 def test_a_failure_is_noted_and_holds_up_nobody(database: Database) -> None:
@@ -51,13 +53,13 @@ def test_a_failure_is_noted_and_holds_up_nobody(database: Database) -> None:
 
     got: list[Notice] = []
     post(database, 1, Channels("http://hook", True, ("a@x.org",)))
-    assert send(database, log=got.append, webhook=refuse) == {"sent": 1, "failed": 2}
+    assert send(database, log=got.append, webhook=refuse) == {"sent": 1, "failed": 2, "put off": 0}
     assert errors(database) == [
         "",
         "OSError: connection refused",
         "the channel email is not set up on this coordinator",
     ]
-    assert send(database, webhook=refuse) == {"sent": 0, "failed": 0}
+    assert send(database, webhook=refuse) == {"sent": 0, "failed": 0, "put off": 0}
 
 
 def test_a_run_says_which_receiver_failed_and_keeps_its_secret(database: Database) -> None:
@@ -103,7 +105,76 @@ def test_a_receiver_that_hangs_is_given_up(database: Database, monkeypatch: pyte
 
     post(database)
     try:
-        assert send(database, log=hang) == {"sent": 0, "failed": 1}
+        assert send(database, log=hang) == {"sent": 0, "failed": 1, "put off": 0}
     finally:
         end.set()
     assert errors(database) == ["no answer in time"]
+
+
+def test_a_receiver_that_hangs_is_tried_once_a_run_and_others_get_all_of_theirs(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEND_SECONDS", 1.0)
+    monkeypatch.setattr(module, "THREADS", 1)
+    monkeypatch.setattr(outbox, "BATCH", 10)
+    end, tried, got = threading.Event(), list[Notice](), list[Notice]()
+
+    def hang(one: Notice) -> None:
+        tried.append(one)
+        end.wait(20)
+
+    post(database, 12, Channels("http://hook", True, ("a@x.org", "b@x.org")))
+    try:
+        counts = send(database, webhook=hang, email=mail(got, "a@x.org"), log=got.append)
+    finally:
+        end.set()
+    assert counts == {"sent": 24, "failed": 2, "put off": 22}
+    assert len(tried) == 1
+    assert [one.target for one in got].count("b@x.org") == 12
+    assert [one.body["n"] for one in got if one.channel == "log"] == list(range(12))
+    with database.read() as connection:
+        attempts = list(connection.execute(select(notice.c.attempts).order_by(notice.c.id)).scalars())
+    assert attempts.count(0) == 22, "who was not tried has lost no try"
+
+
+def mail(got: list[Notice], refused: str) -> Sender:
+    def sender(one: Notice) -> None:
+        if one.target == refused:
+            raise OSError("550 no such mailbox")
+        got.append(one)
+
+    return sender
+
+
+def test_a_channel_where_three_receivers_failed_rests(database: Database) -> None:
+    tried: list[str] = []
+
+    def down(one: Notice) -> None:
+        tried.append(one.target)
+        raise OSError("connection refused")
+
+    receivers = tuple(f"p{number}@x.org" for number in range(9))
+    post(database, 1, Channels("", True, receivers))
+    assert send(database, email=down, log=lambda one: None) == {"sent": 1, "failed": 3, "put off": 6}
+    assert tried == list(receivers[:3])
+
+
+def test_when_nothing_can_be_noted_a_notice_is_not_sent_at_every_look(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[Notice] = []
+    post(database)
+
+    def full(*arguments: object, **more: object) -> None:
+        raise DatabaseError("the disk of the database is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox, "settle", full)
+        for _ in range(3):
+            with suppress(DatabaseError):
+                send(database, log=got.append)
+    assert len(got) == 1
+    with database.write() as connection:
+        connection.execute(update(notice).values(next_try_at=0))
+    assert send(database, log=got.append)["sent"] == 1
+    assert [(one.id, one.attempts) for one in got] == [(1, 1), (1, 2)]

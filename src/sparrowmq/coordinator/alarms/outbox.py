@@ -8,7 +8,7 @@ every notice has a number that receivers can tell them apart by.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -44,7 +44,7 @@ class Channels:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice for one channel."""
+    """One notice for one channel. `attempts` counts the try that it is taken for."""
 
     id: int
     channel: str
@@ -130,29 +130,47 @@ def shown(channel: str, target: str) -> str:
     return f"{url.scheme}://{host}/…"
 
 
-def due(connection: Connection) -> list[Notice]:
-    """Notices to be sent now, the oldest first, at most `BATCH`."""
+def take(connection: Connection) -> list[Notice]:
+    """Notices to be sent now, the oldest first, at most `BATCH`, each with this try counted already.
+
+    The next try is set before anything is sent: when nobody can note that a notice went out, it is sent again
+    later and later, not at every look.
+    """
+    now = now_ms()
+    # A clock that was set back must not hold a notice up for longer than its rest.
+    is_due = or_(notice.c.next_try_at <= now, notice.c.next_try_at > now + RETRY_MS_MAX)
     query = (
         select(notice)
-        .where(notice.c.ended_at == 0, notice.c.next_try_at <= now_ms())
+        .where(notice.c.ended_at == 0, is_due)
         .order_by(notice.c.next_try_at, notice.c.id)
         .limit(BATCH)
     )
+    rows = list(connection.execute(query).mappings())
+    for row in rows:
+        tried = {"attempts": row["attempts"] + 1, "next_try_at": now_ms() + retry_ms(row["attempts"])}
+        connection.execute(update(notice).where(notice.c.id == row["id"]).values(**tried))
     return [
-        Notice(row["id"], row["channel"], row["target"], json.loads(row["body"]), row["attempts"])
-        for row in connection.execute(query).mappings()
+        Notice(row["id"], row["channel"], row["target"], json.loads(row["body"]), row["attempts"] + 1)
+        for row in rows
     ]
 
 
 def settle(connection: Connection, sent: Notice, error: str | None) -> None:
-    """Note that a notice was sent, or why not: then it is tried again, later each time, `ATTEMPTS_MAX`
-    times in all."""
-    values: dict[str, Any] = {"attempts": sent.attempts + 1, "error": (error or "")[:ERROR_CHARS]}
-    if error is None or sent.attempts + 1 >= ATTEMPTS_MAX:
+    """Note that a notice that was taken was sent, or why not: after `ATTEMPTS_MAX` tries it is given up."""
+    values: dict[str, Any] = {"error": (error or "")[:ERROR_CHARS]}
+    if error is None or sent.attempts >= ATTEMPTS_MAX:
         values["ended_at"] = now_ms()
-    else:
-        values["next_try_at"] = now_ms() + retry_ms(sent.attempts)
     connection.execute(update(notice).where(notice.c.id == sent.id, notice.c.ended_at == 0).values(**values))
+
+
+def put_off(connection: Connection, notices: Iterable[Notice]) -> None:
+    """Give back notices that were taken and not tried: their receiver just failed with another one."""
+    for one in notices:
+        connection.execute(
+            update(notice)
+            .where(notice.c.id == one.id)
+            .values(attempts=one.attempts - 1, next_try_at=now_ms() + RETRY_MS)
+        )
 
 
 def retry_ms(attempts: int) -> int:
