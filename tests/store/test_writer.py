@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import struct
 import zlib
 from itertools import repeat
 from pathlib import Path
@@ -28,7 +29,7 @@ from tests.store.rig import (
 from sparrowmq.core.errors import RecordError, StoreFullError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.protocol.batch import AlikeBatch
-from sparrowmq.protocol.record import BLANK_MAGIC, decode_record, encode_record
+from sparrowmq.protocol.record import BLANK_MAGIC, RECORD_FIXED_BYTES, decode_record, encode_record
 from sparrowmq.store import disk
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
@@ -129,6 +130,18 @@ def test_every_file_ends_with_a_blank_and_no_record_spans_two(tmp_path: Path) ->
         end = max(end for end in ends if end <= boundary)
         assert data[end : end + 8] == (boundary - end).to_bytes(4, "big") + BLANK_MAGIC.to_bytes(4, "big")
         assert data[end + 8 : boundary].strip(b"\0") == b""
+
+
+def test_readers_find_a_whole_head_at_a_blank_and_no_hole(tmp_path: Path) -> None:
+    """A hole read through a mapping asks a file system in memory for a page, and kills when that is full."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    with opened(tmp_path, mapped_file_size_commit_log=3 * page) as store:
+        queue = store.queue("T", 0)
+        put(store, queue, bytes(page - 8 - RECORD_FIXED_BYTES - len("T")))
+        assert put(store, queue, bytes(2 * page))[1] == 3 * page
+    with (tmp_path / "commitlog" / ("0" * 20)).open("rb") as file:
+        assert os.pread(file.fileno(), 8, page - 8) == struct.pack(">iI", 2 * page + 8, BLANK_MAGIC)
+        assert os.lseek(file.fileno(), page, os.SEEK_DATA) == page
 
 
 @pytest.mark.parametrize("rest", range(9))

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.core.errors import RecordError, StoreError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.protocol.crc import CRC_MASK, crc32
-from sparrowmq.protocol.record import BLANK_BYTES_MIN, BLANK_MAGIC, HEAD, RECORD_MAGIC_V1, encode_record
+from sparrowmq.protocol.record import (
+    BLANK_BYTES_MIN,
+    BLANK_MAGIC,
+    HEAD,
+    RECORD_FIXED_BYTES,
+    RECORD_MAGIC_V1,
+    encode_record,
+)
 from sparrowmq.store.commit_log import CommitLog, Progress
 from sparrowmq.store.consume_queue import ENTRY
 from sparrowmq.store.packing import alike_batch, pack_alike, pack_entries
@@ -372,8 +379,14 @@ class ChunkWriter:
                 self._failure = error
 
     def _roll(self) -> None:
-        """End the file with a blank; what follows goes to the next file (broker:2.3)."""
-        self._parts.append(_BLANK.pack(self._file_end - self._end, BLANK_MAGIC))
+        """End the file with a blank; what follows goes to the next file (broker:2.3).
+
+        Zeros are written as far as readers read the head of a record: a hole must not be read through a
+        mapping, since a full file system in memory has no page for it and the system kills who asks.
+        """
+        rest = self._file_end - self._end
+        blank = _BLANK.pack(rest, BLANK_MAGIC)
+        self._parts.append(blank.ljust(min(rest, RECORD_FIXED_BYTES), b"\0"))
         self._spans.append((self._start, self._parts))
         self._parts = []
         self._start = self._end = self._file_end
