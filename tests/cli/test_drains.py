@@ -58,7 +58,7 @@ def test_a_broker_is_emptied_and_removed(sparrow: Call, server: Running) -> None
     shown = sparrow("checks", "a").out
     assert "asked by:  admin" in shown
     assert "new disks" in shown
-    assert "2 messages that 1 groups have not read" in shown
+    assert "2 messages that 1 group has not read" in shown
     assert "billing" in shown
     assert "not drained: 2 messages" in sparrow("remove", "a", status=1).err
     server.cluster.left = Backlog()

@@ -83,13 +83,20 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _nothing(drain: dict[str, Any]) -> str:
+    if not drain["measured_at"]:
+        return "–"
+    waits = drain["state"] == "draining"
+    return "nothing" + (", for settle_seconds of the service broker-check it waits" if waits else "")
+
+
 def _print_drain(drain: dict[str, Any]) -> None:
     print()
     for label, value in (
         ("drain", f"{drain['state']} since {when(drain['changed_at'])}"),
         ("asked by", f"{drain['asked_by']}, {when(drain['asked_at'])} {drain['reason']}".rstrip()),
         ("looked at", when(drain["measured_at"])),
-        ("left", drain["message"] or ("nothing" if drain["measured_at"] else "–")),
+        ("left", drain["message"] or _nothing(drain)),
     ):
         print(f"{label + ':':11}{value}")
     rows = sorted(drain["left"]["groups"].items(), key=lambda pair: (-pair[1], pair[0]))

@@ -99,8 +99,14 @@ def call(
             raise RefusedError(_words(error.read(), error.code), status=error.code) from None
     except (URLError, TimeoutError, ConnectionError) as error:
         why = getattr(error, "reason", error)
+        if isinstance(why, TimeoutError):
+            raise UsageError(
+                f"the coordinator at {base} did not answer within {SECONDS:g} s; its log says whether it "
+                "waits for its database"
+            ) from None
         raise UsageError(
-            f"no coordinator answers at {base}: {why}; sparrow up and sparrow coordinator start one"
+            f"no coordinator answers at {base}: {why}; sparrow up and sparrow coordinator start one, and "
+            "--coordinator or SPARROW_COORDINATOR_URL say where"
         ) from None
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
@@ -136,7 +137,9 @@ def test_a_mail_is_delivered_and_names_cannot_add_headers() -> None:
     assert mail["Subject"] == "[firing] lag: g ist 5 hinten: äöü Bcc: eve@x.org"
     assert mail["Bcc"] is None
     assert mail["Message-ID"] == "<sparrowmq-notice-17@127.0.0.1>"
+    assert abs(mail["Date"].datetime.timestamp() - time.time()) < 3600
     text = mail.get_content()
+    assert "alarm: 3" in text.splitlines(), "what to acknowledge or silence"
     assert "group: g" in text
     assert "at: 1970-01-01 00:01:30+00:00" in text
 

@@ -37,7 +37,7 @@ def test_a_broker_is_drained_and_given_back(fleet: Running) -> None:
     status, answer = fleet.call("POST", "/brokers/a/remove", {})
     assert (status, answer["error"]) == (
         409,
-        "the broker a is draining, not drained: 2 messages that 1 groups have not read",
+        "the broker a is draining, not drained: 2 messages that 1 group has not read",
     )
     assert fleet.call("POST", "/brokers/a/cancel", {"reason": "later"})[0] == 200
     until_sync(lambda: state(fleet, "a") == "cancelled")

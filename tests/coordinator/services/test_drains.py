@@ -78,6 +78,16 @@ def test_removal_is_for_drained_ones_only(database: Database, state: State) -> N
     assert refused(database, drains.remove, "b") == (409, "the broker b is not being drained")
 
 
+def test_an_empty_broker_says_what_it_waits_for(database: Database) -> None:
+    put(database, State.DRAINING)
+    with database.write() as connection:
+        before = drains.all_drains(connection)["a"]
+        assert drains.move(connection, before, State.DRAINING, ANN, **drains.measured(Left()))
+    assert refused(database, drains.remove, "a")[1].startswith(
+        "the broker a is draining, not drained: nothing is left; it counts as drained when"
+    )
+
+
 @pytest.mark.parametrize("state", list(State))
 def test_what_can_be_cancelled(database: Database, state: State) -> None:
     put(database, state)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import EmailMessage
+from email.utils import localtime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -77,6 +78,7 @@ def to_mail(notice: Notice, smtp: Smtp) -> None:
     mail = EmailMessage()
     mail["From"], mail["To"] = smtp.sender, notice.target
     mail["Subject"] = _one_line(headline(notice.body))[:200]
+    mail["Date"] = localtime()
     mail["Message-ID"] = f"<sparrowmq-notice-{notice.id}@{smtp.host}>"
     mail.set_content(letter(notice.body))
     kind = smtplib.SMTP_SSL if smtp.tls == "always" else smtplib.SMTP
@@ -96,7 +98,7 @@ def headline(body: Mapping[str, Any]) -> str:
 def letter(body: Mapping[str, Any]) -> str:
     """The notice as a letter."""
     lines = [str(body["text"]), ""]
-    for name in ("kind", "rule", "group", "topic", "object", "by", "reason"):
+    for name in ("alarm", "kind", "rule", "group", "topic", "object", "by", "reason"):
         if body.get(name):
             lines.append(f"{name}: {body[name]}")
     lines.append(f"since: {_utc(body['since_ms'])}")

@@ -48,6 +48,13 @@ OVER: Final = frozenset({State.REFUSED, State.CANCELLED})
 """The broker is as it was."""
 
 
+QUIET: Final = (
+    "nothing is left; it counts as drained when it took no messages for settle_seconds (sparrow service show "
+    "broker-check)"
+)
+"""What an empty broker that is not drained yet waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
     """What waits on a broker: unread messages by group, and messages that wait for their time.
@@ -68,7 +75,8 @@ class Left:
         """It in words; empty for nothing."""
         parts = []
         if self.groups:
-            parts.append(f"{sum(self.groups.values())} messages that {len(self.groups)} groups have not read")
+            who = "1 group has" if len(self.groups) == 1 else f"{len(self.groups)} groups have"
+            parts.append(f"{sum(self.groups.values())} messages that {who} not read")
         if self.delayed:
             parts.append(f"{self.delayed} messages that wait for their time")
         if self.unknown:
@@ -199,7 +207,7 @@ def remove(connection: Connection, broker: str, actor: Actor) -> None:
     """Have a broker that is drained counted out. Raises `RefusedError`: 404, and 409 with what is left."""
     found = _need(connection, broker)
     if found.state is not State.DRAINED:
-        left = found.left.text() or "it was not looked at yet"
+        left = found.left.text() or (QUIET if found.measured_at else "it was not looked at yet")
         why = f": {left}" if found.state is State.DRAINING else ""
         raise RefusedError(f"the broker {broker} is {found.state}, not drained{why}", status=409)
     _by_person(connection, found, State.REMOVING, "broker.remove", actor)
