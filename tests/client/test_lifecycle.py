@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
+from tests.support import run
 
 from sparrowmq.client.lifecycle import TRANSITIONS, Lifecycle, State
 from sparrowmq.core.errors import InvalidStateError
@@ -72,3 +74,25 @@ def test_in_a_forked_child_what_ran_is_closed_and_says_so(monkeypatch: pytest.Mo
     fresh.to(State.STARTING)
     fresh.to(State.RUNNING)
     fresh.need_running()
+
+
+def test_a_start_or_a_close_that_is_under_way_can_be_waited_for() -> None:
+    async def main() -> None:
+        life = Lifecycle("thing 'x'")
+        await life.settled()
+        for under_way, after in (
+            (State.STARTING, State.CREATED),
+            (State.STARTING, State.RUNNING),
+            (State.CLOSING, State.CLOSED),
+        ):
+            life.to(under_way)
+            gone = asyncio.create_task(life.settled())
+            waiting = [asyncio.create_task(life.settled()) for _ in range(2)]
+            await asyncio.sleep(0)
+            assert not any(one.done() for one in waiting)
+            gone.cancel()
+            life.to(after)
+            await asyncio.gather(*waiting)
+            assert gone.cancelled() or gone.cancelling()
+
+    run(main())

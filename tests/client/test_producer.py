@@ -228,3 +228,20 @@ def test_arguments_override_settings() -> None:
     assert producer.settings.compress_over == 1
     with pytest.raises(SettingsError):
         Producer("g", send_timeout=-1)
+
+
+def test_closing_waits_for_a_start_and_for_a_close_that_are_under_way() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            settings = ProducerSettings(namesrv=cluster.namesrv, topics=("T",))
+            producer = Producer("g", settings=settings)
+            starting = asyncio.create_task(producer.start())
+            await asyncio.sleep(0)
+            assert producer.state is State.STARTING
+            closing = asyncio.create_task(producer.close())
+            await until(lambda: producer.state is State.CLOSING)
+            await producer.close()
+            assert (producer.state, closing.done()) == (State.CLOSED, True)
+            await starting
+
+    run(main())

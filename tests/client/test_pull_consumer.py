@@ -10,6 +10,7 @@ from tests.support import run, until
 
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
+from sparrowmq.client.settings import ClientSettings, PullSettings
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -169,5 +170,78 @@ def test_the_life_of_a_pull_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
         await consumer.close()
         assert consumer.state is State.CLOSED
         assert "closed" in repr(consumer)
+
+    run(main())
+
+
+def test_closing_waits_for_a_start_and_for_a_close_that_are_under_way() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            consumer = PullConsumer("g", namesrv=cluster.namesrv)
+            consumer.subscribe("T")
+            starting = asyncio.create_task(consumer.start())
+            await asyncio.sleep(0)
+            assert consumer.state is State.STARTING
+            await consumer.close()
+            assert consumer.state is State.CLOSED
+            await starting
+            assert "g" not in cluster.broker.members or not cluster.broker.members["g"]
+
+            consumer = PullConsumer("g", namesrv=cluster.namesrv)
+            await consumer.start()
+            instance = consumer._running()
+            await consumer.queues("T")
+            first = asyncio.create_task(consumer.close())
+            await asyncio.sleep(0)
+            assert consumer.state is State.CLOSING
+            await consumer.close()
+            assert (consumer.state, first.done()) == (State.CLOSED, True)
+            assert not instance.remoting._connections
+
+    run(main())
+
+
+def test_closing_during_a_start_that_fails_leaves_nothing() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            cluster.on[int(RequestCode.GET_ROUTEINFO_BY_TOPIC)] = never
+            consumer = PullConsumer(
+                "g", settings=ClientSettings(namesrv=cluster.namesrv, request_timeout=0.1)
+            )
+            consumer.subscribe("T")
+            starting = asyncio.create_task(consumer.start())
+            await asyncio.sleep(0)
+            await consumer.close()
+            assert consumer.state is State.CLOSED
+            with pytest.raises(RequestTimeoutError):
+                await starting
+            assert consumer.state is State.CLOSED
+
+    run(main())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_consumer_that_ends_otherwise_than_in_peace_is_none_of_a_shared_client(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else heartbeats of the others would go on telling of it, and its group were taken here for good."""
+
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            shared = PullSettings(namesrv=cluster.namesrv, instance_name="shared", close_timeout=0.1)
+            async with PullConsumer("other", settings=shared):
+                consumer = PullConsumer("g", settings=shared)
+                consumer.subscribe("T")
+                await consumer.start()
+                await until(lambda: cluster.broker.members["g"])
+                if hangs:
+                    assert consumer._member is not None
+                    monkeypatch.setattr(consumer._member, "close", asyncio.Event().wait)
+                else:
+                    consumer._task_died("pull", ValueError("a fault"))
+                await consumer.close()
+                assert not cluster.broker.members["g"]
+                async with PullConsumer("g", settings=shared):
+                    """The name is free again."""
 
     run(main())

@@ -110,14 +110,17 @@ class Admin(
         self._life.to(State.RUNNING)
 
     async def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Close the connections. Idempotent; a second call waits for the first."""
+        await self._life.settled()
         if self.state in (State.CREATED, State.FAILED):
             self._life.to(State.CLOSED)
         if self.state is State.RUNNING:
             instance = self._running()
             self._life.to(State.CLOSING)
-            await instance.close()
-            self._life.to(State.CLOSED)
+            try:
+                await instance.close()
+            finally:
+                self._life.to(State.CLOSED)
 
     async def __aenter__(self) -> Self:
         await self.start()

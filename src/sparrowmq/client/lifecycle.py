@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import weakref
 from enum import Enum
@@ -31,6 +32,8 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.CLOSED: frozenset(),
 }
 
+_UNDER_WAY: Final = (State.STARTING, State.CLOSING)
+
 
 class Lifecycle:
     """The state of one object called `name` in errors.
@@ -39,12 +42,13 @@ class Lifecycle:
     asked on the way of a message for that.
     """
 
-    __slots__ = ("__weakref__", "_parent", "name", "state")
+    __slots__ = ("__weakref__", "_parent", "_waiting", "name", "state")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = State.CREATED
         self._parent: int | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         _lives.add(self)
 
     def to(self, state: State) -> None:
@@ -53,6 +57,18 @@ class Lifecycle:
         if state not in TRANSITIONS[self.state]:
             raise InvalidStateError(f"{self.name} is {self.state.value} and cannot become {state.value}")
         self.state = state
+        if state not in _UNDER_WAY:
+            waiting, self._waiting = self._waiting, []
+            for one in waiting:
+                if not one.done():
+                    one.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until a start or a close that is under way has ended, however it did."""
+        while self.state in _UNDER_WAY:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
 
     def need_running(self) -> None:
         """Raise `InvalidStateError` unless running."""

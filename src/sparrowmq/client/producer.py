@@ -137,8 +137,10 @@ class Producer:
             instance.start()
             await self._start_parts(self._sender, instance)
         except BaseException:
-            self._life.to(State.FAILED)
-            await self._end_parts(instance)
+            try:
+                await self._end_parts(instance)
+            finally:
+                self._life.to(State.FAILED)
             raise
         self._life.to(State.RUNNING)
 
@@ -166,7 +168,11 @@ class Producer:
         self._tasks.start(instance.heartbeat(), "first heartbeat")
 
     async def close(self) -> None:
-        """Wait for sends in flight (at most `close_timeout` seconds), tell the brokers, close. Idempotent."""
+        """Wait for sends in flight (at most `close_timeout` seconds), tell the brokers, close. Idempotent.
+
+        A start or another close that is under way ends first.
+        """
+        await self._life.settled()
         if self.state in (State.CREATED, State.FAILED):
             self._life.to(State.CLOSED)
         if self.state is not State.RUNNING:

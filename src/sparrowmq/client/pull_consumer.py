@@ -35,7 +35,7 @@ from sparrowmq.client.settings import ClientSettings, PullSettings, check_range
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.client.topic_watch import CHECK_FIRST_SECONDS, TopicWatch
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import ClientError, InvalidStateError, SettingsError
+from sparrowmq.core.errors import ClientError, GroupTakenError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
 from sparrowmq.core.results import PullResult, PullStatus, RawBatch, ReadFrom
@@ -134,24 +134,17 @@ class PullConsumer(QueueLookups):
                 self._store = store_of(self.settings, instance, self.group)
                 if self.settings.announce or self._plan.mode is not Mode.NONE:
                     self._join()
-        except ClientError:
-            await self._hooks.close()
-            await instance.close()
-            self._life.to(State.CREATED)  # the one that exists is not harmed; this one may try again
-            raise
-        try:
             instance.start()
             if self._store is not None:
                 await self._store.load()
             for topic in self._plan.topics:
                 await instance.update_route(topic)
             await instance.check_filters(self.group or "", self._plan.announced)
+        except GroupTakenError:
+            await self._end(State.CREATED)  # the one that exists is not harmed; this one may try again
+            raise
         except BaseException:
-            self._life.to(State.FAILED)
-            self._instance = None  # let go here, not once more by `close`
-            await instance.unregister(consumer=self.group)
-            await instance.close()
-            await self._hooks.close()
+            await self._end(State.FAILED)
             raise
         self._life.to(State.RUNNING)
         self._hooks.start()
@@ -166,11 +159,12 @@ class PullConsumer(QueueLookups):
     async def close(self) -> None:
         """Leave the group: what polls returned is committed, brokers are told; calls in flight fail.
 
-        Takes at most `close_timeout` seconds. Idempotent.
+        Takes at most `close_timeout` seconds. Idempotent; a start or close under way ends first.
         """
         await self._close(commit=True)
 
     async def _close(self, commit: bool) -> None:
+        await self._life.settled()
         if self.state is State.CREATED:
             self._life.to(State.CLOSED)
         if self.state not in (State.RUNNING, State.FAILED):
@@ -184,16 +178,23 @@ class PullConsumer(QueueLookups):
                     async with asyncio.timeout(self.settings.close_timeout):
                         await self._member.close()
         finally:
-            self._life.to(State.CLOSED)
             if self._lite is not None:
                 self._lite.end()
-            async with AsyncExitStack() as end:  # the last one first, all of it also when it is cancelled
-                if self._instance is not None:
-                    assert self._hooks is not None
-                    end.push_async_callback(self._hooks.close)
-                    end.push_async_callback(self._instance.close)
-                if self._tasks is not None:
-                    end.push_async_callback(self._tasks.close)
+            await self._end(State.CLOSED)
+
+    async def _end(self, state: State) -> None:
+        """Let go of what the start took, whatever of it there is; then the consumer is in `state`."""
+        instance, self._instance = self._instance, None
+        async with AsyncExitStack() as end:  # the last one first, all of it also when it is cancelled
+            end.callback(self._life.to, state)
+            if instance is not None:
+                assert self._hooks is not None
+                end.push_async_callback(self._hooks.close)
+                end.push_async_callback(instance.close)
+                if self._member is not None:
+                    end.push_async_callback(self._member.abort)
+            if self._tasks is not None:
+                end.push_async_callback(self._tasks.close)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from sparrowmq.client import control
 from sparrowmq.client.callables import call
@@ -33,6 +34,9 @@ from sparrowmq.protocol.bodies import ConsumerData, ConsumerRunningInfo, Consume
 from sparrowmq.protocol.codes import ResponseCode
 
 log = logging.getLogger("sparrowmq.client")
+
+GOODBYE_SECONDS: Final = 1.0
+"""How long a member that breaks off tells brokers."""
 
 
 class PullRebalancer(Rebalancer):
@@ -172,6 +176,13 @@ class PullMember(control.TellingMember):
         await self._instance.unregister(consumer=self.group)
         if self._managed is not None:
             await self._managed.leave()
+
+    async def abort(self) -> None:
+        """Be no member any more, for what did not close: others with this client go on."""
+        if self._instance.consumer(self.group) is self:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await self._instance.unregister(consumer=self.group)
 
     # What the instance asks
 

@@ -121,7 +121,10 @@ class Producer(ProducerFacade):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Wait for sends in flight (at most `close_timeout` seconds), tell the brokers, close. Idempotent."""
+        """Wait for sends in flight (at most `close_timeout` seconds), tell the brokers, close. Idempotent.
+
+        A start or another close that is under way ends first.
+        """
         self._run(self._inner.close)
 
     def send(
@@ -503,7 +506,7 @@ class PullConsumer(Facade[_PullConsumer]):
     def close(self) -> None:
         """Leave the group: what polls returned is committed, brokers are told; calls in flight fail.
 
-        Takes at most `close_timeout` seconds. Idempotent.
+        Takes at most `close_timeout` seconds. Idempotent; a start or close under way ends first.
         """
         self._run(self._inner.close)
 
@@ -827,7 +830,7 @@ class Admin(Facade[_Admin]):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Close the connections. Idempotent; a second call waits for the first."""
         self._run(self._inner.close)
 
     def topic_list(self, *, system: bool = False) -> list[str]:
