@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import functools
+import sys
 import threading
 from collections.abc import Awaitable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tests.support import run
 
-from sparrowmq.client.callables import call, is_async
+from sparrowmq.client.callables import CallThreads, call, is_async, kept
 
 
 async def work(log: list[Any], value: object) -> None:
@@ -54,8 +55,86 @@ def test_plain_functions_run_in_a_thread_and_raise_here() -> None:
         run(call(lambda: 1 // 0))
 
 
-def test_the_pool_that_is_given_is_used() -> None:
-    names: list[str] = []
-    with ThreadPoolExecutor(1, thread_name_prefix="mine") as pool:
-        run(call(lambda: names.append(threading.current_thread().name), pool=pool))
-    assert names == ["mine_0"]
+def test_the_threads_that_are_given_are_used() -> None:
+    async def main() -> None:
+        threads, names = CallThreads(1, "mine"), list[str]()
+        await call(lambda: names.append(threading.current_thread().name), threads=threads)
+        threads.close()
+        assert names == ["mine-1"]
+
+    run(main())
+
+
+def test_a_thread_that_never_ends_keeps_no_program_from_its_end() -> None:
+    async def main() -> None:
+        seen: list[threading.Thread] = []
+        await call(lambda: seen.append(threading.current_thread()))
+        assert seen[0].daemon
+        seen[0].join(20)
+        assert not seen[0].is_alive(), "a thread of its own ends with its call"
+
+    run(main())
+
+
+async def leave() -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("function", [leave, leave.__call__, lambda: leave(), lambda: sys.exit(3)])
+def test_what_would_end_a_program_is_a_fault_of_the_function(function: Any) -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"it raised SystemExit\(3\)"):
+            await call(function)
+        await asyncio.sleep(0)  # the loop goes on
+
+    run(main())
+
+
+def test_what_a_coroutine_raises_is_kept_but_for_what_is_not_its_own() -> None:
+    odd = SystemExit(3)
+    assert kept(odd) is odd
+    for other in (KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()):
+        with pytest.raises(type(other)):
+            kept(other)
+
+
+def test_who_waits_for_a_coroutine_can_be_cancelled() -> None:
+    async def main() -> None:
+        waiting = asyncio.create_task(call(asyncio.Event().wait))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    run(main())
+
+
+def test_what_a_called_function_returns_or_raises() -> None:
+    async def main() -> None:
+        threads = CallThreads(2, "test")
+        assert await threads.result(lambda: threading.current_thread().daemon)
+        with pytest.raises(ZeroDivisionError):
+            await threads.result(lambda: 1 // 0)
+        with pytest.raises(RuntimeError, match=r"it raised SystemExit\(3\)"):
+            await threads.result(functools.partial(sys.exit, 3))
+        threads.close()
+
+    run(main())
+
+
+def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
+    async def main() -> None:
+        threads, go, calls = CallThreads(1, "test"), threading.Event(), list[int]()
+        first = asyncio.create_task(threads.result(lambda: go.wait(20)))
+        second = asyncio.create_task(threads.result(lambda: calls.append(2)))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.sleep(0)
+        third = asyncio.create_task(threads.result(lambda: calls.append(3)))
+        go.set()
+        await asyncio.gather(first, third)
+        assert second.cancelled()
+        assert calls == [3]
+        threads.close()
+
+    run(main())

@@ -10,6 +10,7 @@ from tests.client.pulling import quick, store
 from tests.support import run, until, until_sync
 
 import sparrowmq as mq
+from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_schedule import PullContext, PullSchedule
 from sparrowmq.core.errors import ConnectError, InvalidNameError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -200,5 +201,65 @@ def test_bad_arguments_and_states() -> None:
             await schedule.start()
         await schedule.close()
         await schedule.close()
+
+    run(main())
+
+
+def test_a_second_start_is_refused_and_harms_nothing() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=1) as cluster:
+            calls: list[MessageQueue] = []
+
+            def work(queue: MessageQueue, context: PullContext) -> None:
+                calls.append(queue)
+                context.next_delay = 0.01
+
+            schedule = schedule_on(cluster)
+            schedule.register("T", work)
+            async with schedule:
+                await until(lambda: calls)
+                with pytest.raises(InvalidStateError, match="cannot become starting"):
+                    await schedule.start()
+                before = len(calls)
+                await until(lambda: len(calls) > before)
+
+    run(main())
+
+
+def test_nothing_is_called_by_a_schedule_that_was_closed_while_it_started() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=1) as cluster:
+            calls: list[MessageQueue] = []
+
+            async def work(queue: MessageQueue, context: PullContext) -> None:
+                calls.append(queue)
+
+            schedule = schedule_on(cluster)
+            schedule.register("T", work)
+            starting = asyncio.create_task(schedule.start())
+            await asyncio.sleep(0)
+            await schedule.close()
+            await starting
+            assert (schedule.state, schedule.queues, calls) == (State.CLOSED, [], [])
+
+    run(main())
+
+
+def test_a_callback_that_hangs_keeps_no_program_from_its_end() -> None:
+    async def main() -> None:
+        async with fake_cluster("T", queues=1) as cluster:
+            threads: list[threading.Thread] = []
+            go = threading.Event()
+
+            def hang(queue: MessageQueue, context: PullContext) -> None:
+                threads.append(threading.current_thread())
+                go.wait(20)
+
+            schedule = schedule_on(cluster)
+            schedule.register("T", hang)
+            async with schedule:
+                await until(lambda: threads)
+            assert threads[0].is_alive() and threads[0].daemon
+            go.set()
 
     run(main())

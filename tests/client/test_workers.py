@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 import threading
 import time
 from typing import Any
@@ -13,7 +12,7 @@ from tests.support import run, until
 from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.process_queue import Limits, ProcessQueue
 from sparrowmq.client.tasks import TaskGroup
-from sparrowmq.client.workers import CallThreads, Job, TaskWorkers, ThreadWorkers, TopicHandler, Waiting
+from sparrowmq.client.workers import Job, TaskWorkers, ThreadWorkers, TopicHandler, Waiting
 from sparrowmq.core.message import PROPERTY_CONSUME_START_TIME, MessageQueue, ReceivedMessage
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -21,6 +20,10 @@ QUEUE = MessageQueue("T", "b", 0)
 
 def message(offset: int) -> LazyMessage:
     return LazyMessage(QUEUE, offset, 0, "T", b"%d" % offset, {}, 0, 0, 0, "", 0, "", 0, 0, 0, "")
+
+
+class Odd(BaseException):
+    """Nobody expects it."""
 
 
 class Outcomes:
@@ -484,33 +487,21 @@ def test_async_handlers_that_take_too_long_are_cancelled() -> None:
     run(main())
 
 
-def test_what_a_called_function_returns_or_raises() -> None:
+@pytest.mark.parametrize("raised", [SystemExit(3), BaseExceptionGroup("", [SystemExit()]), Odd()])
+def test_what_would_end_a_program_is_the_outcome_of_an_async_handler(raised: BaseException) -> None:
     async def main() -> None:
-        threads = CallThreads(2, "test")
-        assert await threads.result(lambda: threading.current_thread().daemon)
-        with pytest.raises(ZeroDivisionError):
-            await threads.result(lambda: 1 // 0)
-        with pytest.raises(RuntimeError, match=r"it raised SystemExit\(3\)"):
-            await threads.result(functools.partial(sys.exit, 3))
-        threads.close()
+        outcomes = Outcomes()
+        workers = outcomes.tasks(1)
 
-    run(main())
+        async def handler(message: ReceivedMessage) -> None:
+            if message.queue_offset == 0:
+                raise raised
 
-
-def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
-    async def main() -> None:
-        threads, go, calls = CallThreads(1, "test"), threading.Event(), list[int]()
-        first = asyncio.create_task(threads.result(lambda: go.wait(20)))
-        second = asyncio.create_task(threads.result(lambda: calls.append(2)))
-        await asyncio.sleep(0)
-        second.cancel()
-        await asyncio.sleep(0)
-        third = asyncio.create_task(threads.result(lambda: calls.append(3)))
-        go.set()
-        await asyncio.gather(first, third)
-        assert second.cancelled()
-        assert calls == [3]
-        threads.close()
+        for offset in range(2):
+            outcomes.submit(workers, offset, handler)
+        await until(lambda: len(outcomes.finished) == 2)
+        assert outcomes.finished == [(0, raised), (1, None)]
+        assert outcomes.deaths == []
 
     run(main())
 

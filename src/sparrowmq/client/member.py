@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client import control
-from sparrowmq.client.callables import call
+from sparrowmq.client.callables import CallThreads, awaited, call
 from sparrowmq.client.consume import ConsumeService
 from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.decoding import decode_messages
@@ -35,7 +35,6 @@ from sparrowmq.client.statistics import SAMPLE_SECONDS, ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.client.tracing import hooks_with, tracing_of
-from sparrowmq.client.workers import CallThreads
 from sparrowmq.core.errors import ClientError, InvalidExpressionError
 from sparrowmq.core.knobs import Setting, is_paused
 from sparrowmq.core.message import MessageQueue
@@ -419,7 +418,7 @@ class GroupMember(control.ControlledMember):
         error: BaseException | None = None
         try:
             if handler.is_async:
-                said = await handler.call(argument)
+                said = await awaited(handler.call(argument))
             else:
                 said = await self._direct.result(partial(handler.call, argument))
             refuse_unfinished(said)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from sparrowmq.client.callables import CallThreads, kept
 from sparrowmq.client.consume_hooks import ConsumeHooks
 from sparrowmq.client.delivery import HandedMessage, MessageStream
 from sparrowmq.client.handed import LazyMessage
@@ -35,7 +36,7 @@ from sparrowmq.client.settings import ConsumerSettings
 from sparrowmq.client.statistics import ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup
-from sparrowmq.client.workers import CallThreads, NotRun, TopicHandler
+from sparrowmq.client.workers import NotRun, TopicHandler
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.transport.occasional import OccasionalLog
 
@@ -112,13 +113,13 @@ class _Calls:
                 self.result = await self.call(argument)
                 if self.result is not None:
                     refuse_unfinished(self.result)
-            except Exception as raised:
-                self.error = raised
             except asyncio.CancelledError as raised:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
                 self.error = raised
+            except BaseException as raised:
+                self.error = kept(raised)
         await asyncio.sleep(0)  # whatever else the loop has to do
 
 

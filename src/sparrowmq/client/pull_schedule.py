@@ -7,12 +7,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sparrowmq.client.callables import call
+from sparrowmq.client.callables import CallThreads, call
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
 from sparrowmq.client.settings import ClientSettings, check_range
@@ -76,7 +75,8 @@ class PullSchedule:
         self.context_consumer: Any = self.consumer
         """What callbacks get to pull with."""
         self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: CallThreads | None = None
+        self._closing = False
         self._callbacks: dict[str, PullCallback] = {}
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
         self._at_work: set[asyncio.Task[None] | None] = set()
@@ -108,21 +108,22 @@ class PullSchedule:
 
     async def start(self) -> None:
         """Join the group. Raises as `PullConsumer.start`."""
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="sparrowmq-schedule")
+        before, self._pool = self._pool, CallThreads(self._threads, "sparrowmq-schedule")
         try:
             await self.consumer.start()
         except BaseException:
-            self._pool.shutdown(wait=False)
+            self._pool = before  # the one that runs goes on when it is started a second time
             raise
 
     async def close(self) -> None:
         """Call no more, commit and leave the group. Idempotent."""
+        self._closing = True
         for task in {*self._running.values(), *self._at_work}:
             if task is not None:
                 task.cancel()
         self._running.clear()
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.close()
         await self.consumer.close()
 
     async def __aenter__(self) -> Self:
@@ -141,7 +142,7 @@ class PullSchedule:
             if not (self.consumer.settings.managed and task in self._at_work):
                 task.cancel()
         for queue in mine:
-            if queue not in self._running and self.state is State.RUNNING:
+            if queue not in self._running and self.state is State.RUNNING and not self._closing:
                 self._running[queue] = asyncio.get_running_loop().create_task(self._run(queue))
 
     async def _run(self, queue: MessageQueue) -> None:
@@ -150,7 +151,7 @@ class PullSchedule:
             self._at_work.add(me)
             context = PullContext(self.context_consumer)
             try:
-                await call(callback, queue, context, pool=self._pool)
+                await call(callback, queue, context, threads=self._pool)
                 context.next_delay = max(0.0, context.next_delay)
                 check_range("next_delay", context.next_delay, 0, NEXT_DELAY_MAX, "seconds")
             except Exception:

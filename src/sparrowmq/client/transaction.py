@@ -11,11 +11,11 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Protocol
 
+from sparrowmq.client.callables import CallThreads, awaited
 from sparrowmq.client.hooks import EndTransactionContext, Hooks
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.requests import command
 from sparrowmq.client.tasks import TaskGroup
-from sparrowmq.client.workers import CallThreads
 from sparrowmq.core.errors import ClientError, InvalidMessageError, RecordError, SparrowError
 from sparrowmq.core.ids import parse_offset_message_id
 from sparrowmq.core.message import (
@@ -185,11 +185,11 @@ class Transactions:
         """What the application says, and what it raised (client:B-99, B-102)."""
         try:
             if inspect.iscoroutinefunction(function):
-                outcome = await function(*arguments)
+                outcome = await awaited(function(*arguments))
             else:
                 outcome = await threads.result(partial(function, *arguments))
                 if inspect.isawaitable(outcome):
-                    outcome = await outcome
+                    outcome = await awaited(outcome)
             if outcome is None:
                 return TransactionState.UNKNOWN, None
             return TransactionState(outcome), None

@@ -13,17 +13,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
-from sparrowmq.client.callables import is_async
+from sparrowmq.client.callables import is_async, kept
 from sparrowmq.client.handed import LazyMessage
 from sparrowmq.client.outcomes import refuse_unfinished
 from sparrowmq.client.process_queue import ProcessQueue
 
 Handler = Callable[[Any], Any]
 """Takes a message, or a list of them with `batch` above 1; returning means done, raising means retry."""
-
-T = TypeVar("T")
 
 _TURN_SECONDS: Final = 0.005
 """Async workers let the rest of the loop run at least this often."""
@@ -336,85 +334,6 @@ class ThreadWorkers:
             self._idle.set()
 
 
-class CallThreads:
-    """Up to `count` daemon threads that make calls for coroutines which wait for them."""
-
-    def __init__(self, count: int, name: str) -> None:
-        self._count = count
-        self._name = name
-        self._loop = asyncio.get_running_loop()
-        self._calls: queue.SimpleQueue[tuple[Callable[[], None], asyncio.Future[None]] | None]
-        self._calls = queue.SimpleQueue()
-        self._ended: deque[asyncio.Future[None]] = deque()
-        self._announced = False
-        self._threads = 0
-        self._busy = 0
-
-    def call(self, function: Callable[[], None]) -> asyncio.Future[None]:
-        """Call `function`, which must not raise, in a thread; the future is done when it returned."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._busy += 1
-        if self._threads < min(self._count, self._busy):
-            self._threads += 1
-            name = f"{self._name}-{self._threads}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-        self._calls.put((function, future))
-        return future
-
-    async def result(self, function: Callable[[], T]) -> T:
-        """What `function` returns or raises, called in a thread; not called when its caller gave up before.
-
-        What would end a program (SystemExit and the like) is a RuntimeError: it came from a user's function.
-        """
-        ended: list[tuple[T | None, BaseException | None]] = []
-
-        def work() -> None:
-            try:
-                ended.append((function(), None))
-            except BaseException as raised:
-                ended.append((None, raised))
-
-        await self.call(work)
-        value, error = ended[0]
-        if error is None:
-            return cast("T", value)
-        if isinstance(error, Exception):
-            raise error
-        raise RuntimeError(f"it raised {error!r}") from error
-
-    def resize(self, count: int) -> None:
-        """Have `count` threads from now on."""
-        for _ in range(self._threads - count):
-            self._calls.put(None)
-        self._threads = min(self._threads, count)
-        self._count = count
-
-    def close(self) -> None:
-        """End the threads when they are done with what they do."""
-        self.resize(0)
-
-    def _work(self) -> None:
-        while (entry := self._calls.get()) is not None:
-            function, future = entry
-            if not future.cancelled():
-                function()
-            self._ended.append(future)
-            if not self._announced:
-                self._announced = True
-                try:
-                    self._loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:
-                    return  # the loop is closed: nobody waits
-
-    def _collect(self) -> None:
-        self._announced = False
-        for _ in range(len(self._ended)):
-            future = self._ended.popleft()
-            self._busy -= 1
-            if not future.done():
-                future.set_result(None)
-
-
 class NotRun(Exception):
     """Marks a job that was skipped because its queue was given up or the consumer closes."""
 
@@ -513,8 +432,6 @@ class TaskWorkers:
                     job.result = result = await job.handler(job.argument())
                     if result is not None:
                         refuse_unfinished(result)
-                except Exception as raised:
-                    job.error = raised
                 except asyncio.CancelledError as raised:
                     if job.timed_out and me.uncancel() == 0:
                         job.error = TimeoutError("the handler took longer than consume_timeout")
@@ -522,6 +439,8 @@ class TaskWorkers:
                         raise
                     else:
                         job.error = raised
+                except BaseException as raised:
+                    job.error = kept(raised)
                 finally:
                     del running[me]
                     job.process_queue.ended()
