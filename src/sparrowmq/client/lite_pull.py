@@ -165,10 +165,13 @@ class LitePull:
         self._begin(held)
 
     def need(self, queue: MessageQueue) -> _Held:
-        """The state of a queue. Raises `ClientError` when it is not read here."""
+        """The state of a queue. Raises `ClientError` when it is not read here, or not for much longer: begun
+        anew it would be read beside its next owner.
+        """
         held = self._queues.get(queue)
-        if held is None:
-            mine = ", ".join(str(one) for one in self.queues) or "none"
+        if held is None or held.process_queue.leaving:
+            read = (one for one in self.queues if not self._queues[one].process_queue.leaving)
+            mine = ", ".join(map(str, read)) or "none"
             raise ClientError(
                 f"{queue} is not among the queues this consumer reads now ({mine}); it may have gone to "
                 "another member of the group: look at `assignment`"

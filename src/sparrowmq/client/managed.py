@@ -157,6 +157,7 @@ class ManagedMember:
         self._address: str | None = None
         self._closing = False
         self._left = False
+        self._turning = asyncio.Lock()
         self._occasional = OccasionalLog(log)
         self._proof = ""
         self.member: str | None = None
@@ -191,7 +192,8 @@ class ManagedMember:
         """Report until cancelled."""
         while True:  # ends by cancellation when the consumer closes
             try:
-                await self._turn()
+                async with self._turning:
+                    await self._turn()
             except SparrowError as error:
                 self._address = None
                 left = self._lease.end - self._instance.clock.monotonic()
@@ -210,6 +212,9 @@ class ManagedMember:
     async def leave(self) -> None:
         """Say goodbye, so that nobody waits for the lease to run out. Call when all is committed."""
         self._left = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS), self._turning:
+                """It may just be joining, and says goodbye to that."""
         member, self.member = self.member, None
         if member is None or self._address is None:
             return
@@ -227,6 +232,8 @@ class ManagedMember:
                 return  # what it had as another member is not finished yet
             self._grants = Grants()
             await self._join()
+            if self._left:
+                return
             assert self.member is not None, "it was told who it is"
         self._announce_topics()
         late = self._late()

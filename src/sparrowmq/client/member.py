@@ -30,7 +30,7 @@ from sparrowmq.client.pulling import Puller
 from sparrowmq.client.rebalance import Rebalancer
 from sparrowmq.client.requests import need_address
 from sparrowmq.client.send_back import SendBack
-from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.settings import ConsumerSettings, QueueListener
 from sparrowmq.client.statistics import SAMPLE_SECONDS, ConsumeStatistics
 from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
@@ -120,6 +120,8 @@ class GroupMember(control.ControlledMember):
         self._direct = CallThreads(DIRECT_THREADS, f"sparrowmq-{group}-direct")
         self._paused = False
         self._resets = 0
+        self._untold: dict[str, None] = {}  # topics in order
+        self._teller: asyncio.Task[None] | None = None
         self._closing = False
         self._released = False
         self._ending: asyncio.Task[None] | None = None
@@ -492,18 +494,26 @@ class GroupMember(control.ControlledMember):
         for topic in topics:
             self._subscriptions.touch(topic)
         await self.instance.heartbeat()
-        await self._tell_listener(topics)
+        self._tell_listener(topics)
 
     async def _plan_changed(self, topics: Collection[str]) -> None:
         """The same for queues a coordinator gave or took: brokers know the subscriptions already."""
         self.queues.share_limits()
-        await self._tell_listener(topics)
+        self._tell_listener(topics)
 
-    async def _tell_listener(self, topics: Collection[str]) -> None:
+    def _tell_listener(self, topics: Collection[str]) -> None:
+        """Tell the listener, of one topic after the other; sharing goes on, however long that takes."""
         listener = self._settings.queue_listener
         if listener is None:
             return
-        for topic in sorted(topics):
+        self._untold.update(dict.fromkeys(sorted(topics)))
+        if self._teller is None or self._teller.done():
+            self._teller = self._tasks.start(self._tell(listener), "queue listener")
+
+    async def _tell(self, listener: QueueListener) -> None:
+        while self._untold:
+            topic = next(iter(self._untold))
+            del self._untold[topic]
             route = self.instance.routes.get(topic)
             every = [] if route is None or self._settings.server_assignment else route.subscribe_queues(topic)
             mine = [queue for queue in self.queues.queues() if queue.topic == topic]

@@ -11,12 +11,13 @@ from tests.coordinator.groups.managed_world import GROUP, SHORT, World, flow, qu
 from tests.support import until
 
 from sparrowmq import aio
+from sparrowmq.client.managed import ManagedMember
 from sparrowmq.coordinator.groups.handover import Times
 from sparrowmq.coordinator.groups.plan import Rules
 from sparrowmq.coordinator.groups.takeover import Terms
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.knobs import Place, Setting
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.managed import COORDINATOR_KEY, COORDINATOR_NAMESPACE
 
 pytestmark = pytest.mark.usefixtures("brisk")
@@ -328,3 +329,50 @@ def test_strangers_pull_nothing_and_the_address_goes_with_the_coordinator() -> N
 def test_settings_that_do_not_go_with_plans_are_refused(more: dict[str, Any], text: str) -> None:
     with pytest.raises(SettingsError, match=text):
         aio.ConsumerSettings(managed=True, **more)
+
+
+def test_a_queue_listener_that_hangs_keeps_no_queue_from_being_read_or_given_up() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            told: list[list[int]] = []
+
+            async def hang(topic: str, every: list[aio.MessageQueue], mine: list[aio.MessageQueue]) -> None:
+                told.append(sorted(queue.queue_id for queue in mine))
+                await asyncio.Event().wait()
+
+            await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one", queue_listener=hang))
+            await until(lambda: queues(one) == [0, 1, 2, 3] and told)
+            for _ in range(2):
+                async with world.member("two") as two:
+                    await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+                await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(0, 8)
+            await until(lambda: len(world.handled) == 8)
+            assert len(told) == 1, "one call at a time"
+
+    flow(test)
+
+
+def test_who_closes_while_it_joins_says_goodbye_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    joining, go = asyncio.Event(), asyncio.Event()
+
+    async def test(world: World) -> None:
+        async with world.coordinator() as server:
+            ask = ManagedMember._ask
+
+            async def slow(self: ManagedMember, code: RequestCode, *more: Any) -> Any:
+                answer = await ask(self, code, *more)
+                if code == RequestCode.JOIN_MANAGED_GROUP:
+                    joining.set()
+                    await go.wait()
+                return answer
+
+            monkeypatch.setattr(ManagedMember, "_ask", slow)
+            async with world.member("one"):
+                await joining.wait()
+                assert len(server.groups.find(GROUP).members) == 1
+                asyncio.get_running_loop().call_later(0.1, go.set)
+            assert server.groups.find(GROUP).members == [], "nobody has to wait until its lease is over"
+
+    flow(test)

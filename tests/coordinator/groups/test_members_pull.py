@@ -13,7 +13,7 @@ from tests.support import until, until_sync
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.core.errors import InvalidStateError, SettingsError
+from sparrowmq.core.errors import ClientError, InvalidStateError, SettingsError
 from sparrowmq.protocol.codes import ResponseCode
 
 pytestmark = pytest.mark.usefixtures("brisk")
@@ -320,3 +320,27 @@ def test_who_is_managed_has_a_group_and_assigns_itself_nothing() -> None:
         aio.PullConsumer(settings=PULL)
     with pytest.raises(InvalidStateError, match="reads what its coordinator grants"):
         aio.PullConsumer(GROUP, settings=PULL).assign([LAST])
+
+
+def test_a_queue_that_is_about_to_move_cannot_be_sought_and_is_read_no_more() -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(poller(world))
+            await until(lambda: queues(one) == [0, 1, 2, 3])
+            await world.send(3, 1)
+            await polled(one)
+            two = await stack.enter_async_context(poller(world))
+            await until(lambda: queues(one) == [0, 1])
+            lite = one._lite
+            assert lite is not None and lite.find(LAST) is not None
+            for refused in (one.seek(LAST, 0), one.seek_to_begin(LAST), one.seek_to_end(LAST)):
+                with pytest.raises(ClientError, match=r"Orders.* is not among the queues .* reads now \(.*0"):
+                    await refused
+            with pytest.raises(ClientError, match="is not among"):
+                one.pause([LAST])
+            assert await one.poll(0) == []
+            await until(lambda: 3 in queues(two))
+            assert lite.find(LAST) is None, "it is read by one member only"
+
+    flow(test)
