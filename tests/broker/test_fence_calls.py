@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.doubles import FakeClock, FakeConnection
 from tests.broker.rig import Rig, connection, pull_ext, send_command
-from tests.support import run
+from tests.support import run, until
 
 from sparrowmq.broker.clients import ClientTable, ConsumerGroup, Member
 from sparrowmq.broker.fence import NOBODY
@@ -295,11 +297,11 @@ def test_policies_are_on_disk_when_they_are_answered_and_in_force_after_a_restar
 def test_a_policy_that_cannot_be_saved_is_not_in_force(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.set(grant())
 
-    def full(self: ConfigFile, value: dict[str, Any]) -> None:
+    def full(self: ConfigFile, data: bytes) -> None:
         raise StoreFullError("no space is left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ConfigFile, "save", full)
+        patch.setattr(ConfigFile, "write", full)
         with pytest.raises(StoreFullError):
             world.put(GroupPolicy("g", revision=2, queues=[grant(0, "q", 4)]))
         with pytest.raises(StoreFullError):
@@ -307,6 +309,42 @@ def test_a_policy_that_cannot_be_saved_is_not_in_force(world: World, monkeypatch
     assert listed_policies(world).policies[0].revision == 1
     assert world.commit(0, 3).code == ResponseCode.SUCCESS
     world.set(grant(0, "q", 4), revision=2)
+
+
+def test_a_change_that_nobody_waits_for_any_more_is_made_before_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its file, written late, would take the place of the one after it, which was answered."""
+    writing, go, write = threading.Event(), threading.Event(), ConfigFile.write
+
+    def slow(self: ConfigFile, data: bytes) -> None:
+        if not writing.is_set():
+            writing.set()
+            go.wait(20)
+        write(self, data)
+
+    async def main() -> None:
+        def put(policy: GroupPolicy) -> asyncio.Task[Command]:
+            command = Command(Code.PUT_GROUP_POLICY, 1, 0, {}, policy.encode())
+            return asyncio.create_task(world.handlers[Code.PUT_GROUP_POLICY](connection(), command))
+
+        first = put(GroupPolicy("g", queues=[grant(0, "p", 3)]))
+        await until(writing.is_set)
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        second = put(GroupPolicy("g", revision=2, queues=[grant(0, "q", 4)]))
+        third = put(GroupPolicy("other", queues=[grant(0, "q", 1)]))
+        await asyncio.wait([second], timeout=0.1)  # time enough to overtake the first one, if it could
+        go.set()
+        assert [(await one).code for one in (second, third)] == [ResponseCode.SUCCESS] * 2
+
+    monkeypatch.setattr(ConfigFile, "write", slow)
+    monkeypatch.setattr(world.fence, "_pool", None)  # the loop's own has several threads, as a broker's
+    run(main())
+    found = GroupPolicies.decode(world.fence._file.path.read_bytes())
+    assert [(one.group, one.revision) for one in found.policies] == [("g", 2), ("other", 1)]
+    assert found == listed_policies(world)
 
 
 def test_the_same_policy_again_changes_nothing_and_an_older_one_is_refused(world: World) -> None:

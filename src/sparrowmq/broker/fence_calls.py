@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,6 +69,7 @@ class Fence:
         self._clock = clock
         self._pool = pool
         self._saving = asyncio.Lock()
+        self._changing: set[asyncio.Task[Command]] = set()
         self._occasional = OccasionalLog(log)
         self.changed: Callable[[str], None] = lambda group: None
         self.refused = 0
@@ -196,7 +197,23 @@ class Fence:
 
     async def put(self, connection: Connection, command: Command) -> Command:
         """90201: set a group's policy; answered when it is on disk and in force. It may be set twice."""
-        new = GroupPolicy.decode(command.body)
+        return await self._whole(self._put(command, GroupPolicy.decode(command.body)))
+
+    async def _whole(self, change: Coroutine[Any, Any, Command]) -> Command:
+        """The answer to a change that is made to its end also when nobody waits for it any more: else another
+        one could be saved before it, and be gone from the disk.
+        """
+        changing = asyncio.get_running_loop().create_task(change)
+        self._changing.add(changing)
+        changing.add_done_callback(self._ended)
+        return await asyncio.shield(changing)
+
+    def _ended(self, changing: asyncio.Task[Command]) -> None:
+        self._changing.discard(changing)
+        if not changing.cancelled():
+            changing.exception()  # who asked has it, if somebody waits still
+
+    async def _put(self, command: Command, new: GroupPolicy) -> Command:
         async with self._saving:
             before = self.groups.get(new.group)
             old = None if before is None else before.policy
@@ -208,7 +225,10 @@ class Fence:
             if new.group not in self.groups.keys() | self._retired.keys() and (
                 len(self.groups.keys() | self._retired.keys()) >= GROUPS_MAX
             ):
-                text = f"{GROUPS_MAX} groups are managed at this broker already, which is the limit"
+                text = (
+                    f"{GROUPS_MAX} groups are or were managed at this broker, which is the limit; take those "
+                    f"that are gone for good out of `retired` in {self._file.path}, with the broker stopped"
+                )
                 return refusal(command, ResponseCode.INVALID_PARAMETER, text)
             policies = {name: one.policy for name, one in self.groups.items()} | {new.group: new}
             retired = self._with_retired(old, new)
@@ -222,7 +242,9 @@ class Fence:
 
     async def delete(self, connection: Connection, command: Command) -> Command:
         """90202: manage a group no more. Its highest generation stays known, should it be managed again."""
-        group = from_ext(GroupPolicyRequest, command.ext).group
+        return await self._whole(self._delete(command, from_ext(GroupPolicyRequest, command.ext).group))
+
+    async def _delete(self, command: Command, group: str) -> Command:
         async with self._saving:
             before = self.groups.get(group)
             if before is None:
@@ -253,6 +275,8 @@ class Fence:
     async def _save(self, policies: dict[str, GroupPolicy], retired: dict[str, int]) -> None:
         """Have a table on disk. Raises `StoreError`, with all as it was."""
         table = GroupPolicies(list(policies.values()), retired)
-        content = msgspec.to_builtins(table)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pool, self._file.save, content)
+        await loop.run_in_executor(self._pool, self._write, table)
+
+    def _write(self, table: GroupPolicies) -> None:
+        self._file.write(msgspec.json.format(table.encode(), indent=1))

@@ -91,6 +91,10 @@ class GroupPolicies(Body, frozen=True):
     policies: list[GroupPolicy] = field(default_factory=list)
     retired: dict[str, Int64] = field(default_factory=dict)
 
+    def encode(self) -> bytes:
+        """Compact JSON, null included: brokers have thousands of groups, and tell of them on their loop."""
+        return msgspec.json.encode(self)
+
 
 class GroupPolicyRequest(Header, kw_only=True):
     """DELETE_GROUP_POLICY (90202), and GET_GROUP_POLICIES (90203) where an empty `group` means all."""

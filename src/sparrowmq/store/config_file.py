@@ -62,7 +62,10 @@ class ConfigFile:
 
         A crash leaves at least one of the two whole. Raises `StoreError`.
         """
-        data = java_json.dumps_pretty(value)
+        self.write(java_json.dumps_pretty(value))
+
+    def write(self, data: bytes) -> None:
+        """The same for what is JSON already."""
         with self._saving:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
