@@ -222,4 +222,6 @@ def test_an_unfinished_iteration_does_not_keep_the_process() -> None:
             print(next(messages).body)
         """
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "b'x'\n", "")
+    assert (done.returncode, done.stdout) == (0, "b'x'\n")
+    # The cluster is gone before the consumer, which may say so once; that is all there is to see.
+    assert all(line.startswith("pulling T/") for line in done.stderr.splitlines()), done.stderr
