@@ -55,6 +55,19 @@ def test_the_result() -> None:
     assert "sent = stored = in Parquet: no duplicate, no gap" in text
 
 
+def test_each_route_is_one_line_of_80_columns() -> None:
+    totals = Totals()
+    names = ("CVG", "Cincinnati Northern Kentucky Intl", "ExpressJet Airlines Incorporated")
+    totals.replace(0, [Group("EWR", *names, 5, 99_000, 99_000, 99_000 * 123)])
+    out = io.StringIO()
+    show_result(Console(file=out, width=80), totals, VERDICT)
+    (line,) = (line for line in out.getvalue().splitlines() if "CVG" in line)
+    assert line.split() == [
+        *("EWR", "CVG", "Cincinnati", "Northern", "Ke…", "ExpressJet", "Airlines", "Inc…"),
+        *("99,000", "+123.0", "min"),
+    ]
+
+
 def test_faults_are_shown() -> None:
     shown, out = console(False)
     show_result(shown, Totals(), Verdict(4, 3, 3, VERDICT.parquet, 3))

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PLAIN_SECONDS: Final = 5.0
 """Without a terminal there are no bars but a line this often."""
 BARS: Final = ("sent", "stored", "processed")
+PLACE_CHARACTERS: Final = 27
+AIRLINE_CHARACTERS: Final = 24
+"""Longer names are cut, so that the table fits 80 columns with one line a route."""
 
 
 class Screen:
@@ -69,10 +72,21 @@ class Screen:
 
 
 def _table(title: str, *columns: tuple[str, bool]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for name, number in columns:
         table.add_column(name, justify="right" if number else "left")
     return table
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
 
 
 def show_result(console: Console, totals: Totals, verdict: Verdict) -> None:
@@ -86,9 +100,10 @@ def show_result(console: Console, totals: Totals, verdict: Verdict) -> None:
         "Worst routes", ("from", False), ("to", False), ("airline", False), ("flights", True), ("delay", True)
     )
     for route in totals.worst_routes():
-        place = f"{route.dest} {route.dest_name}".strip()
+        place = _cut(f"{route.dest} {route.dest_name}".strip(), PLACE_CHARACTERS)
+        airline = _cut(route.airline, AIRLINE_CHARACTERS)
         delay = f"{route.tally.mean_delay:+.1f} min"
-        routes.add_row(route.origin, place, route.airline, f"{route.tally.flights:,}", delay)
+        routes.add_row(route.origin, place, airline, f"{route.tally.flights:,}", delay)
     books = _table("Reconciliation", ("", False), ("flights", True))
     for name, count in (
         ("in the source", verdict.expected),
@@ -101,6 +116,7 @@ def show_result(console: Console, totals: Totals, verdict: Verdict) -> None:
         books.add_row(name, f"{count:,}")
     for table in (origins, routes, books):
         console.print(table)
+        console.print()
     if verdict.faults:
         for fault in verdict.faults:
             console.print(f"FAULT: {fault}", style="bold red", markup=False)
