@@ -14,7 +14,7 @@ from typing import Any
 
 import typer.main
 
-from sparrowmq.cli.main import app
+from sparrowmq.cli.main import SUBJECTS, app
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 HEAD = """# Commands
@@ -24,9 +24,8 @@ Every command of `sparrow`; with `--help` each says the same itself. Made by `sc
 `--namesrv` is `HOST:PORT`, several separated by `;`; without it `SPARROW_NAMESRV` or `NAMESRV_ADDR`, else
 127.0.0.1:9876. `--json` prints one value a line. What fails prints one line that starts with `sparrow:` and
 ends with status 1; a wrong option ends with status 2, Ctrl-C with 130. All but `up`, `nameserver`, `broker`,
-`demo` and `test` work against Apache RocketMQ as well. `login`, `logout`, `token`, `service`, `alarm`,
-`audit` and `coordinator user` ask a coordinator (`--coordinator URL`), whatever brokers it watches; so do
-`broker checks`, `drain`, `undrain`, `remove` and `forget`, and `group roster`.
+`demo` and `test` work against Apache RocketMQ as well. Those that take `--coordinator URL` ask a
+[coordinator](coordination.md), whatever brokers it watches.
 
 """
 
@@ -36,8 +35,20 @@ def leaves(command: Any, words: tuple[str, ...] = ("sparrow",)) -> Iterator[tupl
     inner = getattr(command, "commands", None)
     if inner is None or command.invoke_without_command:
         yield words, command
-    for name in sorted(inner or {}):
+    for name in (inner or {}) if len(words) == 1 else sorted(inner or {}):
         yield from leaves(inner[name], (*words, name))
+
+
+def contents(calls: Iterable[tuple[str, ...]]) -> str:
+    """The commands by subject, each with a link to what is said of it."""
+    links: dict[str, list[str]] = {}
+    for words in calls:
+        links.setdefault(words[1], []).append(f"[{' '.join(words[1:])}](#{'-'.join(words)})")
+    rows = [
+        (title, ", ".join(link for name in names for link in links[name]))
+        for title, names in SUBJECTS.items()
+    ]
+    return markdown(("", "commands"), rows)
 
 
 def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -88,8 +99,9 @@ def section(words: tuple[str, ...], command: Any) -> str:
 def render() -> str:
     """The page."""
     root: Any = typer.main.get_command(app)
-    parts = [section(("sparrow",), root), *(section(words, command) for words, command in leaves(root))]
-    return HEAD + "".join(parts).rstrip("\n") + "\n"
+    found = list(leaves(root))
+    parts = [section(("sparrow",), root), *(section(words, command) for words, command in found)]
+    return HEAD + contents(words for words, _ in found) + "".join(parts).rstrip("\n") + "\n"
 
 
 def main(arguments: list[str]) -> int:

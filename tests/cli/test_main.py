@@ -42,6 +42,15 @@ def test_every_command_has_help(sparrow: Sparrow, command: tuple[str, ...]) -> N
     assert "Usage:" in sparrow(*command, "--help").out
 
 
+def test_help_shows_the_commands_by_subject(sparrow: Sparrow) -> None:
+    shown = sparrow("--help").out
+    places = [shown.index(f" {subject} ──") for subject in main.SUBJECTS]
+    assert places == sorted(places)
+    for start, end, names in zip(places, [*places[1:], len(shown)], main.SUBJECTS.values(), strict=True):
+        lines = [line.strip("│ ").split() for line in shown[start:end].splitlines()]
+        assert [line[0] for line in lines if line and line[0] in names] == list(names)
+
+
 def test_an_unknown_command(sparrow: Sparrow) -> None:
     assert "No such command" in sparrow("tpoic", status=2).err
 

@@ -79,7 +79,6 @@ def test_up_has_a_coordinator_beside_it_or_not(
     assert data.is_dir()
     sparrow("up", "--no-coordinator")
     assert beside[1] is None
-    assert "listenPort=99999" in sparrow("up", "--coordinator-port", "99999", status=1).err
 
 
 def test_up_without_the_extra_says_so_in_one_line_and_runs_on(
@@ -156,7 +155,7 @@ def test_a_broker_without_name_server_is_warned_of(sparrow: Sparrow, started: li
     ("arguments", "text"),
     [
         (("up", "--set", "listenPrt=1"), "did you mean listenPort?"),
-        (("up", "--broker-port", "99999"), "listenPort=99999"),
+        (("up", "--set", "listenPort=99999"), "listenPort=99999"),
         (("up", "-c", "/no/such.conf"), "/no/such.conf cannot be read"),
         (("broker", "--namesrv", "nowhere"), "'nowhere' is not an address"),
         (("nameserver", "--set", "brokerName=x"), "brokerName=x: there is no such setting"),
@@ -189,3 +188,17 @@ def test_servers_started_apart_work_together(sparrow: Sparrow, tmp_path: Path) -
             server.send_signal(signal.SIGTERM)
             server.communicate(timeout=60)
     assert [server.returncode for server in servers] == [0, 0]
+
+
+@pytest.mark.parametrize("option", ["--nameserver-port", "--broker-port", "--coordinator-port"])
+def test_a_port_out_of_range_is_refused_by_the_name_of_its_option(option: str, sparrow: Sparrow) -> None:
+    assert option in sparrow("up", option, "65536", status=2).err
+
+
+def test_data_that_is_a_file_is_told(sparrow: Sparrow, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("kept")
+    assert (
+        f"--data {path}: this is a file; give a directory" in sparrow("up", "--data", str(path), status=1).err
+    )
+    assert path.read_text() == "kept"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -42,9 +42,29 @@ from sparrowmq.cli import (
 from sparrowmq.cli.common import complain
 from sparrowmq.core.errors import SparrowError
 
+SUBJECTS: Final = {
+    "Servers": ("up", "nameserver", "broker", "coordinator"),
+    "Messages": ("send", "consume", "request", "serve", "message", "trace", "dlq"),
+    "Topics and groups": ("topic", "group", "cluster", "hold"),
+    "Access to brokers": ("user", "acl", "account"),
+    "At a coordinator": ("login", "logout", "token", "knob", "service", "alarm", "repair", "audit"),
+    "With Spark": ("demo", "sql", "pipe"),
+    "This repository": ("test",),
+}
+"""Where `--help` and the page of commands show each command, in this order."""
 
-class OneLineErrors(TyperGroup):
-    """Shows an error of SparrowMQ as its text alone; status 1, and 130 after Ctrl-C."""
+
+class Commands(TyperGroup):
+    """The commands by subject. Errors of SparrowMQ are shown as one line; status 1, 130 after Ctrl-C."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        found = self.commands
+        self.commands = {name: found[name] for names in SUBJECTS.values() for name in names}
+        assert self.commands.keys() == found.keys(), found.keys() - self.commands.keys()
+        for subject, names in SUBJECTS.items():
+            for name in names:
+                found[name].rich_help_panel = subject  # type: ignore[attr-defined]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -60,7 +80,7 @@ class OneLineErrors(TyperGroup):
 
 app = typer.Typer(
     name="sparrow",
-    cls=OneLineErrors,
+    cls=Commands,
     help="SparrowMQ: Apache RocketMQ for Python and Spark people.",
     no_args_is_help=True,
     add_completion=False,

@@ -56,7 +56,9 @@ def send(
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(help="Deliver at a time such as 2030-05-01T12:00 (local; brokers from 5.0 on)."),
+        typer.Option(
+            help="Deliver at a time such as 2030-05-01T12:00 (local, 3 days ahead at most; from 5.0 on)."
+        ),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Lines of a file a second, at most.")] = None,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds one send may take.")] = 3.0,

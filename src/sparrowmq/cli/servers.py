@@ -28,19 +28,26 @@ Assignments = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting by RocketMQ's name; may be repeated."),
 ]
 Data = Annotated[Path | None, typer.Option("--data", help=f"Directory of the data. Default: ./{DATA}.")]
-Port = Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes any free one.")]
+PORT_MAX: Final = 65535
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=PORT_MAX, help="Port to listen on; 0 takes any free one.")
+]
 Bind = Annotated[
     str | None, typer.Option("--bind", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 ]
 
 
 def up(
-    nameserver_port: Annotated[int, typer.Option(help="Port of the name server; 0: any free one.")] = 9876,
+    nameserver_port: Annotated[
+        int, typer.Option(min=0, max=PORT_MAX, help="Port of the name server; 0: any free one.")
+    ] = 9876,
     broker_port: Annotated[
-        int | None, typer.Option(help="Port of the broker. Default: 10911, or the configuration's.")
+        int | None,
+        typer.Option(min=0, max=PORT_MAX, help="Port of the broker. Default: 10911, or the configuration's."),
     ] = None,
     coordinator_port: Annotated[
-        int | None, typer.Option(help="Port of the coordinator; 0: any free one. Default: 9877.")
+        int | None,
+        typer.Option(min=0, max=PORT_MAX, help="Port of the coordinator; 0: any free one. Default: 9877."),
     ] = None,
     coordinator: Annotated[
         bool, typer.Option("--coordinator/--no-coordinator", help="Whether a coordinator runs beside.")
@@ -53,6 +60,8 @@ def up(
     from sparrowmq.runtime.configure import Sources, broker_settings, nameserver_settings
 
     root = data or DATA
+    if root.exists() and not root.is_dir():
+        raise SparrowError(f"--data {root}: this is a file; give a directory, which need not exist")
     ns_sources = Sources(
         defaults={"kvConfigPath": str(root / "namesrv" / "kvConfig.json")},
         environment=os.environ,
