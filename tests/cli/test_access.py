@@ -107,4 +107,4 @@ def test_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_brokers_without_access_control_say_so(sparrow: Sparrow) -> None:
     for command in (("user", "list"), ("acl", "list"), ("account", "version")):
-        assert "Is access control on there (" in sparrow(*command, status=1).err
+        assert "not supported. Is access control on there (" in sparrow(*command, status=1).err

@@ -7,7 +7,7 @@ import pytest
 from tests.support import run
 
 from sparrowmq.client.nameservers import NameServers
-from sparrowmq.core.errors import ConnectError, RequestTimeoutError, TransportError
+from sparrowmq.core.errors import BrokerError, ConnectError, RequestTimeoutError, TransportError
 from sparrowmq.protocol.frame import Command
 
 
@@ -125,3 +125,14 @@ def test_calls_that_fail_together_ask_every_server() -> None:
         assert names.current == "b"
 
     run(main())
+
+
+@pytest.mark.parametrize("code", [105, 106, 206])
+def test_a_broker_s_address_is_told_from_a_name_server_s(code: int) -> None:
+    class Broker(Caller):
+        async def call(self, addr: str, command: Command, timeout: float) -> Command:
+            return Command(3, remark=f" request type {command.code} not supported")
+
+    with pytest.raises(BrokerError, match=rf"from a:1: request type {code} not supported; is it a broker\?"):
+        run(servers(Broker(), "a:1").call(Command(code), 1))
+    assert run(servers(Broker(), "a:1").call(Command(318), 1)).code == 3, "not every name server knows it"

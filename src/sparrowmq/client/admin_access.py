@@ -191,7 +191,9 @@ class AccessAdmin(AdminCalls):
         answer = await self._running().remoting.call(address, request, _SECONDS)
         said = answer.remark or ""
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or _NO_REASON in said:
-            answer.remark = f"{said.strip()} Is access control on there (authenticationEnabled, aclEnable)?"
+            answer.remark = (
+                f"{said.strip().rstrip('.')}. Is access control on there (authenticationEnabled, aclEnable)?"
+            )
         return check(answer, address, code)
 
 

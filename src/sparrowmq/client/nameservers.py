@@ -6,7 +6,8 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
-from sparrowmq.core.errors import TransportError
+from sparrowmq.core.errors import BrokerError, TransportError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode, request_name
 from sparrowmq.protocol.frame import Command
 
 
@@ -32,6 +33,13 @@ class ListSource(Protocol):
 FOLLOW_FIRST_SECONDS: Final = 10.0
 FOLLOW_SECONDS: Final = 120.0
 """When the list is looked up again (client:A-33)."""
+_EVERY_NAME_SERVER_KNOWS: Final = frozenset(
+    (
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    )
+)
 
 
 class NameServers:
@@ -107,7 +115,8 @@ class NameServers:
     async def call(self, command: Command, timeout: float) -> Command:
         """The answer of the first name server that gives one, `timeout` seconds for each.
 
-        Raises the last `TransportError`, which says that it was a name server's, when none answers.
+        Raises the last `TransportError`, which says that it was a name server's, when none answers, and
+        `BrokerError` when the server that answers is no name server.
         """
         await self.known()
         last: TransportError | None = None
@@ -115,7 +124,7 @@ class NameServers:
         while (address := self._next(tried)) is not None:
             tried.add(address)
             try:
-                return await self._caller.call(address, command, timeout)
+                return _of_name_server(await self._caller.call(address, command, timeout), address, command)
             except TransportError as error:
                 last = error
                 if address == self.current:  # else another call has gone on already, or the list is new
@@ -133,3 +142,11 @@ class NameServers:
         """The first address from the current one on that was not tried, None after the last."""
         turned = (*self._addresses[self._current :], *self._addresses[: self._current])
         return next((address for address in turned if address not in tried), None)
+
+
+def _of_name_server(answer: Command, address: str, command: Command) -> Command:
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code in _EVERY_NAME_SERVER_KNOWS:
+        said = (answer.remark or "").strip()
+        remark = f"{said}; is it a broker? Give a name server's address, usually port 9876"
+        raise BrokerError(answer.code, remark, address=address, request=request_name(command.code))
+    return answer
