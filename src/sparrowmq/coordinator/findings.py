@@ -14,12 +14,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, insert, select, update
 
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.tables import NAME_CHARS
 from sparrowmq.coordinator.database.tables import finding as finding_table
+from sparrowmq.coordinator.database.texts import fitting, key_of
 from sparrowmq.core.errors import RefusedError
 
 FINDINGS_MAX: Final = 2000
 """Findings of one service that are kept; a service counts those beyond."""
-KEY_CHARS: Final = 600
 TEXT_CHARS: Final = 1000
 REPAIR_MS_MAX: Final = 120_000
 """How long a repair may take: after that the coordinator that did it is taken for dead."""
@@ -77,13 +78,13 @@ def replace(
         for row in connection.execute(select(finding_table).where(mine).with_for_update()).mappings()
     }
     counts = {"seen": len(found), "new": 0, "gone": 0}
-    for one in found[:FINDINGS_MAX]:
-        row = known.pop((one.kind, one.key[:KEY_CHARS]), None)
+    for (kind, key), one in {(one.kind, key_of(one.key)): one for one in found[:FINDINGS_MAX]}.items():
+        row = known.pop((kind, key), None)
         values = _values(one) | {"seen_at": now}
         if row is None:
             counts["new"] += 1
-            key = {"service": service, "kind": one.kind, "object_key": one.key[:KEY_CHARS], "first_at": now}
-            connection.execute(insert(finding_table).values(**key, **values))
+            new = {"service": service, "kind": kind, "object_key": key, "first_at": now}
+            connection.execute(insert(finding_table).values(**new, **values))
         else:
             connection.execute(update(finding_table).where(finding_table.c.id == row["id"]).values(**values))
     for row in known.values():
@@ -143,9 +144,9 @@ def _values(one: Finding) -> dict[str, Any]:
             "before": dict(repair.before),
         }
     return {
-        "group_name": one.group,
-        "topic": one.topic,
-        "text": one.text[:TEXT_CHARS],
+        "group_name": fitting(one.group, NAME_CHARS),
+        "topic": fitting(one.topic, NAME_CHARS),
+        "text": fitting(one.text, TEXT_CHARS),
         "body": json.dumps(body, sort_keys=True),
     }
 

@@ -29,7 +29,7 @@ def receivers(box: Mailbox) -> list[str]:
 def fire(it: Running, group: str) -> None:
     """A group is far behind; the services that see and tell it run at once."""
     it.cluster.seen.places[group] = [place(10**6)]
-    it.call("PATCH", "/services/lag-alarm", {"options": {"checks": 1}})
+    it.call("PATCH", "/services/lag-alarm", {"options": {"checks": 1, "calm_checks": 1}})
     it.call("POST", "/services/lag-alarm/run", {})
     until_sync(lambda: [one for one in it.get("/alarms") if one["group"] == group])
     it.call("POST", "/services/notices/run", {})

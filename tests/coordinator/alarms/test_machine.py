@@ -89,6 +89,63 @@ def test_a_silence_ends_by_itself_or_by_somebody() -> None:
     assert machine.gone(alarm, 5)[1] == "resolved"
 
 
+@pytest.mark.proves("pmq:T3", "pmq:T11")
+def test_what_comes_and_goes_is_one_firing_and_is_reminded_of_like_others() -> None:
+    policy, told = Policy(reminder_ms=20 * MINUTE, calm_checks=2), []
+    alarm = Alarm()
+    for minute in range(60):
+        seen = minute % 2 == 0
+        step = (
+            machine.seen(alarm, minute * MINUTE, policy) if seen else machine.gone(alarm, minute * MINUTE, 2)
+        )
+        alarm, notice = step
+        told.append(notice)
+    assert [notice for notice in told if notice] == ["firing", REMINDER, REMINDER]
+    assert alarm.state is State.FIRING, "once without it is not enough"
+    alarm, notice = machine.gone(alarm, HOUR, 2)
+    assert (alarm.state, notice) == (State.RESOLVED, "resolved")
+
+
+def test_a_silence_lasts_as_said_however_often_the_condition_comes_back() -> None:
+    policy = Policy(checks=2, reminder_ms=MINUTE)
+    alarm, told = Alarm(), []
+    for now in (0, 1):
+        alarm, _ = machine.seen(alarm, now, policy)
+    alarm, _ = machine.silence(alarm, 2, HOUR)
+    for minute in range(1, 50, 5):
+        for second, call in enumerate((machine.gone, machine.seen, machine.seen)):
+            now = minute * MINUTE + second
+            alarm, notice = call(alarm, now) if call is machine.gone else call(alarm, now, policy)
+            told.append((alarm.state, notice))
+    assert told[:3] == [(State.RESOLVED, "resolved"), (State.PENDING, None), (State.SILENCED, None)]
+    assert {notice for _, notice in told[1:]} == {None}, "whoever silenced it knows that it comes and goes"
+    alarm, notice = machine.seen(alarm, HOUR, policy)
+    assert (alarm.state, notice) == (State.FIRING, "firing")
+    alarm, notice = machine.gone(alarm, HOUR + 1)
+    assert (alarm.state, notice) == (State.RESOLVED, "resolved")
+
+
+def test_who_wakes_or_takes_on_a_silenced_alarm_ends_its_silence() -> None:
+    for end in (machine.wake, machine.acknowledge):
+        alarm, _ = machine.seen(Alarm(), 0, ONCE)
+        alarm, _ = machine.silence(alarm, 1, HOUR)
+        alarm, _ = end(alarm, 2)
+        alarm, notice = machine.gone(alarm, 3)
+        assert notice == "resolved"
+        assert machine.seen(alarm, 4, ONCE)[1] == "firing"
+
+
+def test_a_clock_that_is_set_back_holds_up_neither_alarms_nor_reminders() -> None:
+    policy = Policy(hold_ms=MINUTE, reminder_ms=HOUR)
+    alarm, _ = machine.seen(Alarm(), 10 * HOUR, policy)
+    alarm, _ = machine.seen(alarm, 5 * HOUR, policy)
+    alarm, notice = machine.seen(alarm, 5 * HOUR + MINUTE, policy)
+    assert notice == "firing"
+    alarm, notice = machine.seen(alarm, 2 * HOUR, policy)
+    assert notice == REMINDER
+    assert machine.seen(alarm, 2 * HOUR + 1, policy)[1] is None
+
+
 steps = st.lists(st.sampled_from(["seen", "gone", "acknowledge", "silence", "wake"]), max_size=40)
 
 
@@ -110,6 +167,10 @@ def test_each_change_is_told_once_and_reminders_keep_their_distance(
         except RefusedError:
             continue
         told = {State.FIRING, State.ACKNOWLEDGED, State.SILENCED}
+        if call in ("seen", "gone") and now < alarm.silenced_until:
+            assert notice in (None, "resolved"), "a silence is kept"
+            alarm, reminded_at = after, now if notice else reminded_at
+            continue
         changed = after.state is not alarm.state
         if notice == REMINDER:
             assert after.state is State.FIRING and not changed

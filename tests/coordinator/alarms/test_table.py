@@ -14,7 +14,7 @@ from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.database.tables import notice
+from sparrowmq.coordinator.database.tables import alarm, notice
 from sparrowmq.coordinator.users import people
 from sparrowmq.coordinator.users.people import Change
 from sparrowmq.core.errors import RefusedError
@@ -77,6 +77,61 @@ def test_alarms_of_groups_that_could_not_be_looked_at_stay(database: Database) -
     observe(database, BAD, OTHER)
     assert observe(database, unknown=("g",)) == {"seen": 0, "fired": 0, "resolved": 1}
     assert alarms(database)["g t"].alarm.state is State.FIRING
+
+
+def many(count: int) -> list[Condition]:
+    return [Condition(f"q{number:05}", f"queue {number}", "g", "t") for number in range(count)]
+
+
+def test_thousands_of_conditions_are_few_alarms_and_one_that_says_how_many_more(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "ALARMS_MAX", 5)
+    assert observe(database, *many(3)) == {"seen": 3, "fired": 3, "resolved": 0}
+    late = [Condition("a", "an early name", "g", "t"), *many(1000)]
+    assert observe(database, *late) == {"seen": 1001, "fired": 3, "resolved": 0}
+    found = alarms(database)
+    assert found.keys() == {"q00000", "q00001", "q00002", "a", "q00003", table.MORE}
+    assert found[table.MORE].text == (
+        "996 more alarms of the rule lag are not told one by one; the first of them: queue 4"
+    )
+    assert observe(database, *late[1:])["resolved"] == 1, "the one that is gone"
+    assert observe(database, *many(4)) == {"seen": 4, "fired": 0, "resolved": 2}
+    assert observe(database)["resolved"] == 4
+
+
+def test_names_of_any_length_and_bytes_are_kept_apart(database: Database) -> None:
+    long = "c" * 700
+    bad = [Condition(long + end, f"the client {long}\0{end}", "g" * 300, "t\0") for end in ("1", "2", "\0")]
+    assert observe(database, *bad)["fired"] == 3
+    assert observe(database, *bad) == {"seen": 3, "fired": 0, "resolved": 0}
+    for key, row in alarms(database).items():
+        assert len(key) <= 600 and len(row.text) <= 1000 and len(row.group) <= 255
+        assert "\0" not in key + row.text + row.topic
+    assert observe(database, bad[0], bad[0]) == {"seen": 1, "fired": 0, "resolved": 2}
+
+
+def test_what_another_leader_goes_on_with_is_not_told_again(database: Database) -> None:
+    hourly = Policy(reminder_ms=3_600_000)
+    observe(database, BAD, policy=hourly)
+    with database.write() as connection:
+        after = Actor("service:lag-alarm", generation=8)
+        table.observe(connection, Check("lag", hourly, (BAD,)), after, NOWHERE)
+        connection.execute(update(alarm).values(noticed_at=alarm.c.noticed_at - 3_600_000))
+        table.observe(connection, Check("lag", hourly, (BAD,)), after, NOWHERE)
+        table.observe(connection, Check("lag", hourly, (BAD,)), SERVICE, NOWHERE)
+    assert [kind for kind, _, _ in notices(database)] == ["firing", "reminder"]
+
+
+def test_an_alarm_that_calms_down_keeps_who_looks_after_it(database: Database) -> None:
+    calm = Policy(reminder_ms=0, calm_checks=2)
+    observe(database, BAD, policy=calm)
+    with database.write() as connection:
+        table.acknowledge(connection, alarms(database)["g t"].id, PERSON, NOWHERE)
+    assert observe(database, policy=calm)["resolved"] == 0
+    found = alarms(database)["g t"]
+    assert (found.alarm.state, found.changed_by) == (State.ACKNOWLEDGED, "ann")
+    assert observe(database, policy=calm)["resolved"] == 1
 
 
 def test_rules_do_not_touch_each_others_alarms(database: Database) -> None:

@@ -209,7 +209,7 @@ class MadeUp(MadeUpFleet, MadeUpTelling):
 
 
 def step(database: Database, service: Service, **options: int) -> Report:
-    """One step of the service, as its leader."""
+    """One step of the service, as its leader; what it does not see is resolved at once."""
 
     async def main() -> Report:
         owner, name = Owner("a" * 32, "one"), service.kind.name
@@ -220,7 +220,7 @@ def step(database: Database, service: Service, **options: int) -> Report:
         assert epoch is not None
         holder = LeaseHolder(database, name, owner, LeaseTimes(), SystemClock(), lambda: None)
         holder._candidate = rules.won(SystemClock().monotonic(), epoch, LeaseTimes())
-        work = Work(database, holder, epoch, service.kind.defaults() | options)
+        work = Work(database, holder, epoch, service.kind.defaults() | {"calm_checks": 1} | options)
         return await service.step(work)
 
     return asyncio.run(main())

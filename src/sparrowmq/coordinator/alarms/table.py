@@ -4,7 +4,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,10 +15,16 @@ from sparrowmq.coordinator.alarms.machine import Alarm, Policy, State
 from sparrowmq.coordinator.alarms.outbox import Channels, post
 from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.tables import NAME_CHARS
 from sparrowmq.coordinator.database.tables import alarm as alarm_table
+from sparrowmq.coordinator.database.texts import fitting, key_of
 from sparrowmq.core.errors import RefusedError
 
 TEXT_CHARS: Final = 1000
+ALARMS_MAX: Final = 200
+"""Alarms of one rule that are told one by one; the rest is one more alarm, of how many there are."""
+MORE: Final = "(more)"
+"""The key of that one."""
 PAGE_MAX: Final = 1000
 SILENCE_MS_MAX: Final = 30 * 24 * 3_600_000
 
@@ -66,23 +72,41 @@ def observe(connection: Connection, check: Check, actor: Actor, channels: Channe
     """Bring the alarms of a rule to what the check found; gives how many fire, were new and were resolved."""
     now = int(connection.execute(select(now_ms())).scalar_one())
     known = {row.key: row for row in _rows(connection, alarm_table.c.rule == check.rule, lock=True)}
-    counts = {"seen": len(check.conditions), "fired": 0, "resolved": 0}
-    for condition in check.conditions:
-        row = known.pop(condition.key, None)
+    found = {key_of(one.key): one for one in check.conditions}
+    counts = {"seen": len(found), "fired": 0, "resolved": 0}
+    for key, condition in _told_singly(check.rule, found, known).items():
+        row = known.pop(key, None)
         before = row.alarm if row else Alarm()
         after, kind = machine.seen(before, now, check.policy)
-        row = _keep(connection, check.rule, condition, row, after)
+        row = _keep(connection, check.rule, (key, condition), row, after)
         counts["fired"] += kind == State.FIRING
         _tell(connection, row, before, kind, actor, channels)
     for row in known.values():
-        if row.alarm.state is State.RESOLVED or check.partial or row.group in check.unknown:
+        untold = row.alarm.state is State.RESOLVED or row.key in found
+        if untold or check.partial or row.group in check.unknown:
             continue
-        after, kind = machine.gone(row.alarm, now)
+        after, kind = machine.gone(row.alarm, now, check.policy.calm_checks)
         counts["resolved"] += kind == State.RESOLVED
         before = row.alarm
-        row = _store(connection, row, after, actor.name)
+        who = row.changed_by if after.state is before.state else actor.name
+        row = _store(connection, row, after, who)
         _tell(connection, row, before, kind, actor, channels)
     return counts
+
+
+def _told_singly(
+    rule: str, found: dict[str, Condition], known: Mapping[str, AlarmRow]
+) -> dict[str, Condition]:
+    """At most `ALARMS_MAX` conditions, those that are told already before others, and how many more there
+    are: when a broker with thousands of queues is gone, nobody wants thousands of mails.
+    """
+    if len(found) <= ALARMS_MAX:
+        return found
+    order = sorted(found, key=lambda key: key not in known or known[key].alarm.state is State.RESOLVED)
+    count = len(found) - ALARMS_MAX
+    text = f"{count} more alarms of the rule {rule} are not told one by one; the first of them: "
+    more = Condition(MORE, text + found[order[ALARMS_MAX]].text)
+    return {key: found[key] for key in order[:ALARMS_MAX]} | {MORE: more}
 
 
 def acknowledge(connection: Connection, alarm_id: int, actor: Actor, channels: Channels) -> AlarmRow:
@@ -199,23 +223,30 @@ def _values(alarm: Alarm) -> dict[str, Any]:
     }
 
 
-def _keep(connection: Connection, rule: str, seen: Condition, row: AlarmRow | None, after: Alarm) -> AlarmRow:
-    text = seen.text[:TEXT_CHARS]
+def _keep(
+    connection: Connection, rule: str, found: tuple[str, Condition], row: AlarmRow | None, after: Alarm
+) -> AlarmRow:
+    key, seen = found
+    text, group, topic = (
+        fitting(seen.text, TEXT_CHARS),
+        fitting(seen.group, NAME_CHARS),
+        fitting(seen.topic, NAME_CHARS),
+    )
     if row is not None:
         changed_by = row.changed_by if row.alarm.state is after.state else ""
         values = {**_values(after), "text": text, "changed_by": changed_by}
         connection.execute(update(alarm_table).where(alarm_table.c.id == row.id).values(**values))
-        return AlarmRow(row.id, rule, seen.key, row.group, row.topic, text, after, changed_by)
+        return AlarmRow(row.id, rule, key, row.group, row.topic, text, after, changed_by)
     values = {
         "rule": rule,
-        "object_key": seen.key,
-        "group_name": seen.group,
-        "topic": seen.topic,
+        "object_key": key,
+        "group_name": group,
+        "topic": topic,
         "text": text,
     }
     made = connection.execute(insert(alarm_table).values(**values, **_values(after)))
     (number,) = made.inserted_primary_key or (0,)
-    return AlarmRow(number, rule, seen.key, seen.group, seen.topic, text, after, "")
+    return AlarmRow(number, rule, key, group, topic, text, after, "")
 
 
 def _store(connection: Connection, row: AlarmRow, after: Alarm, changed_by: str) -> AlarmRow:

@@ -21,7 +21,7 @@ from sparrowmq.coordinator.services import drains
 from sparrowmq.coordinator.services.drains import MASTER, OVER, Drain, Known, Left, State
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.services.watch import Watch, policy_of
+from sparrowmq.coordinator.services.watch import CALM, Watch, policy_of
 from sparrowmq.core.errors import CoordinatorError, SparrowError
 from sparrowmq.core.route import PERM_READ, PERM_WRITE
 
@@ -41,6 +41,7 @@ KIND: Final = Kind(
         Option(
             "settle_seconds", 60, 0, 3600, "how long nothing may be sent to a broker before it is drained"
         ),
+        CALM,
         Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )

@@ -20,7 +20,7 @@ from sparrowmq.coordinator.cluster.told import Stored, TellingView, Told
 from sparrowmq.coordinator.services import growth
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
+from sparrowmq.coordinator.services.watch import CALM, Watch, need, policy_of, report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX
 from sparrowmq.protocol.bodies import ProcessQueueInfo
@@ -44,6 +44,7 @@ KIND: Final = Kind(
         Option("retries", 1000, 0, 10**9, "messages that may come back for another try; 0: any number"),
         Option("dead_letters", 1, 0, 10**9, "dead letters that make an alarm; 0: none does"),
         Option("window_seconds", 600, 1, 86_400, "without more of them for so long it is over"),
+        CALM,
         Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )

@@ -23,7 +23,7 @@ from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.plans import client_of
 from sparrowmq.coordinator.services.roster import Seen
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
+from sparrowmq.coordinator.services.watch import CALM, Watch, need, policy_of, report
 from sparrowmq.protocol.managed import QueueGrant
 
 GONE: Final = "members-gone"
@@ -43,6 +43,7 @@ KIND: Final = Kind(
         Option("forget_hours", 24, 1, 8760, "after so long a group that lost all members is missed no more"),
         Option("hold_seconds", 300, 0, 86_400, "how long half a connection or a stale fence may last"),
         Option("keep_alarm_days", 30, 1, 3650, "days an alarm that was resolved is kept"),
+        CALM,
         Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )

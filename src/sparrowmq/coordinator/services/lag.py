@@ -17,7 +17,7 @@ from sparrowmq.coordinator.services import limits
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.limits import Limit, Limits, limit_of
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
+from sparrowmq.coordinator.services.watch import CALM, Watch, need, policy_of, report
 from sparrowmq.core.clock import Clock
 
 RULE: Final = "lag"
@@ -37,6 +37,7 @@ KIND: Final = Kind(
         ),
         Option("age_seconds", 3600, 0, 31_536_000, "age of the oldest unread message, likewise"),
         Option("checks", 2, 1, 100, "checks running that must see it before it fires"),
+        CALM,
         Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )

@@ -16,7 +16,7 @@ from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.told import TellingView, Told, is_broadcasting
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
+from sparrowmq.coordinator.services.watch import CALM, Watch, need, policy_of, report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.protocol.managed import GENERATIONS_PROPERTY, QueueGrant, generations_of
@@ -32,6 +32,7 @@ KIND: Final = Kind(
     120.0,
     (
         Option("hold_seconds", 120, 0, 86_400, "how long it must last before it fires"),
+        CALM,
         Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )

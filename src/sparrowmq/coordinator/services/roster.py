@@ -13,7 +13,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sparrowmq.aio import GroupMemberInfo
 from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
-from sparrowmq.coordinator.database.tables import managed_member, member_seen
+from sparrowmq.coordinator.database.tables import NAME_CHARS, managed_member, member_seen
+from sparrowmq.coordinator.database.texts import fitting, key_of
 
 AT_ONCE: Final = 500
 """Rows that one statement names at most."""
@@ -63,17 +64,16 @@ def note(
         known = rows.setdefault(group, {})
         same: list[str] = []
         for member in members:
-            before = known.get(member.client_id)
-            seen = Seen(
-                group, member.client_id, member.address[:200], member.language[:32], member.version, now, now
-            )
+            client_id, address = key_of(member.client_id, NAME_CHARS), fitting(member.address, 200)
+            before = known.get(client_id)
+            seen = Seen(group, client_id, address, fitting(member.language, 32), member.version, now, now)
             if before is not None:
                 seen = replace(seen, first_seen=before.first_seen)
             if before is not None and replace(before, last_seen=now) == seen:
-                same.append(member.client_id)
+                same.append(client_id)
             else:
                 _put(connection, seen, there=before is not None)
-            known[member.client_id] = seen
+            known[client_id] = seen
         for start in range(0, len(same), AT_ONCE):
             mine = member_seen.c.client_id.in_(same[start : start + AT_ONCE])
             connection.execute(

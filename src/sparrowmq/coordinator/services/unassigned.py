@@ -16,7 +16,7 @@ from sparrowmq.coordinator.cluster.told import is_broadcasting
 from sparrowmq.coordinator.cluster.view import ClusterView, Place
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
-from sparrowmq.coordinator.services.watch import Watch, need, policy_of, report
+from sparrowmq.coordinator.services.watch import CALM, Watch, need, policy_of, report
 from sparrowmq.core.message import MessageQueue
 
 UNASSIGNED: Final = "unassigned-queue"
@@ -29,6 +29,7 @@ KIND: Final = Kind(
     120.0,
     (
         Option("hold_seconds", 60, 0, 86_400, "how long it must last before it fires"),
+        CALM,
         Option("reminder_seconds", 3600, 0, 604_800, "how often a firing alarm is told again; 0: once"),
     ),
 )

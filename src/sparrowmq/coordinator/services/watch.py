@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from sqlalchemy import Connection
 
@@ -12,10 +12,12 @@ from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.table import Check
 from sparrowmq.coordinator.services.frame import Work
-from sparrowmq.coordinator.services.schedule import Kind, Report
+from sparrowmq.coordinator.services.schedule import Kind, Option, Report
 from sparrowmq.core.errors import CoordinatorError
 
 View = TypeVar("View")
+CALM: Final = Option("calm_checks", 2, 1, 100, "checks running that must not see it before it is resolved")
+"""The option of services that look every minute or so: what comes and goes shall be one alarm."""
 
 
 class Watch(Generic[View]):
@@ -43,9 +45,10 @@ def need(what: str, found: Sized, failed: Mapping[str, str]) -> None:
 
 
 def policy_of(options: Mapping[str, int]) -> Policy:
-    """When conditions fire, by a service's options `checks`, `hold_seconds` and `reminder_seconds`."""
+    """When conditions fire and end, by those of a service's options that are about it."""
     hold, reminder = options.get("hold_seconds", 0), options["reminder_seconds"]
-    return Policy(options.get("checks", 1), hold * 1000, reminder * 1000)
+    calm = options.get(CALM.name, 1)
+    return Policy(options.get("checks", 1), hold * 1000, reminder * 1000, calm)
 
 
 def report(what: str, found: Sized, failed: Mapping[str, str], counts: dict[str, int]) -> Report:
