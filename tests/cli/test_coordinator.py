@@ -134,13 +134,15 @@ def test_services(sparrow: Call, server: Running) -> None:
         (("set", "notices"), "nothing to set"),
         (("set", "notices", "x"), "'x' is no option; write NAME=NUMBER"),
         (("set", "notices", "x=y"), "'x=y' is no option"),
-        (("set", "notices", "--interval", "0.5"), "must be from 1000"),
+        (("set", "notices", "--interval", "0.5"), "must be from 1 to 604800 seconds, not 0.5"),
         (("show", "a/b"), "Not Found"),
     ):
         assert words in sparrow("service", *arguments, status=1).err
 
 
 def test_alarms_limits_and_audit(sparrow: Call, server: Running) -> None:
+    nothing = sparrow("alarm", "limit", "billing", status=1).err
+    assert "nothing to limit: give --messages, --age, both, or --no-alarms" in nothing
     sparrow("alarm", "limit", "billing", "--messages", "5", "--age", "60", "--reason", "slow")
     assert "billing" in sparrow("alarm", "limits").out
     (limit,) = sparrow("alarm", "limits", "--json").values

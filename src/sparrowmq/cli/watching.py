@@ -239,7 +239,12 @@ def limit(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """Set how far a group may be behind before it alarms."""
+    """Set how far a group may be behind before it alarms; what is not given has no limit."""
+    if alarms and not messages and not age:
+        raise UsageError(
+            "nothing to limit: give --messages, --age, both, or --no-alarms; sparrow alarm unlimit brings the "
+            "default back"
+        )
     body = {"topic": topic, "messages": messages, "age_ms": age * 1000, "enabled": alarms, "reason": reason}
     call(coordinator, "PUT", f"/limits/{part(group)}", body)
     print(f"limit of {group} set")

@@ -44,8 +44,8 @@ class Kind:
         """Raise `RefusedError` (422) with the bounds unless the interval is allowed."""
         if not self.floor_ms <= interval_ms <= INTERVAL_MS_MAX:
             raise RefusedError(
-                f"the interval of {self.name} must be from {self.floor_ms} to {INTERVAL_MS_MAX} ms, not "
-                f"{interval_ms}",
+                f"the interval of {self.name} must be from {self.floor_ms / 1000:g} to "
+                f"{INTERVAL_MS_MAX / 1000:.0f} seconds, not {interval_ms / 1000:g}",
                 status=422,
             )
 
