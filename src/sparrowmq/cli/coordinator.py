@@ -22,7 +22,8 @@ Url = Annotated[
     ),
 ]
 app = typer.Typer(
-    invoke_without_command=True, help="Start a coordinator alone; or migrate its database, manage its users."
+    invoke_without_command=True,
+    help="Start a coordinator alone; or migrate its database, manage its people.",
 )
 
 

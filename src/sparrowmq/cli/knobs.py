@@ -88,7 +88,10 @@ def set_knob(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """Set a knob of a group; in force in running clients within five seconds."""
+    """Set a knob of a group; in force in running clients within five seconds.
+
+    For example: `sparrow knob set billing delay 30 --place Orders --minutes 120`
+    """
     knob = KNOBS.get(name)
     parsed: Any = value if knob is None else knob.parse(value)
     _put(coordinator, group, name, parsed, place, minutes, reason, revision)
@@ -122,7 +125,10 @@ def offset(
     coordinator: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a group go on elsewhere; nothing of where it was is committed afterwards."""
+    """Have a group go on elsewhere; nothing of where it was is committed afterwards.
+
+    For example: `sparrow knob offset billing Orders/3 --to 2024-05-01T12:30`
+    """
     if (to is None) == (number is None):
         raise UsageError("say where to go on: --to first, last or a time, or --number N")
     body: dict[str, Any] = {"place": place, "reason": reason}
@@ -175,7 +181,10 @@ def pause(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """Deliver nothing more of a group, topic or queue; what is in hand is finished."""
+    """Deliver nothing more of a group, topic or queue; what is in hand is finished.
+
+    For example: `sparrow group pause billing Orders --minutes 15 --reason repair`
+    """
     _put(coordinator, group, "pause", True, place, minutes, reason, None)
     print(f"{group} {'' if place == '*' else f'{place} '}paused")
 

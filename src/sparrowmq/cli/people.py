@@ -76,7 +76,10 @@ def create_person(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """Make a person; a password that is made is shown once."""
+    """Make a person; a password that is made is shown once.
+
+    For example: `sparrow coordinator user create ann --role operator --email ann@example.org`
+    """
     body: dict[str, Any] = {"name": name, "role": role, "email": email, "reason": reason}
     if password_stdin:
         body["password"] = sys.stdin.readline().rstrip("\n")
@@ -128,7 +131,10 @@ def grant(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """Give a person a role for one topic or group."""
+    """Give a person a role for one topic or group.
+
+    For example: `sparrow coordinator user grant ann group billing --role owner`
+    """
     given = None if role == "none" else role
     body = {"name": name, "kind": kind, "object": object_, "role": given, "reason": reason}
     call(coordinator, "POST", "/grants", body)

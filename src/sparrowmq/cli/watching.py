@@ -12,9 +12,12 @@ from sparrowmq.cli.times import span, when
 
 NUMBER_CHARS_MAX: Final = 19
 service_app = typer.Typer(
-    help="The coordinator's services: list, runs, set, pause, run.", no_args_is_help=True
+    help="The coordinator's services: list, show, runs, findings, set, pause, run, hand-over.",
+    no_args_is_help=True,
 )
-alarm_app = typer.Typer(help="Alarms: list, acknowledge, silence; limits of groups.", no_args_is_help=True)
+alarm_app = typer.Typer(
+    help="Alarms: list, acknowledge, silence, wake; notices; limits of groups.", no_args_is_help=True
+)
 
 Service = Annotated[str, typer.Argument(help="Name of the service.")]
 Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the alarm.")]
@@ -91,7 +94,10 @@ def set_service(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """Change a service's interval or options; in force within two seconds."""
+    """Change a service's interval or options; in force within two seconds.
+
+    For example: `sparrow service set lag-alarm messages=5000 --interval 30`
+    """
     body: dict[str, Any] = {"reason": reason, "options": dict(map(_pair, options or ()))}
     if interval is not None:
         body["interval_ms"] = round(interval * 1000)
@@ -166,7 +172,10 @@ def silence(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """No reminders for some minutes; then it fires again if it is still so."""
+    """No reminders for some minutes; then it fires again if it is still so.
+
+    For example: `sparrow alarm silence 12 --minutes 90 --reason 'known, see ticket 7'`
+    """
     call(coordinator, "POST", f"/alarms/{number}/silence", {"minutes": minutes, "reason": reason})
     print(f"alarm {number} silenced for {minutes} min")
 
@@ -239,11 +248,14 @@ def limit(
     reason: Why = "",
     coordinator: Url = None,
 ) -> None:
-    """Set how far a group may be behind before it alarms; what is not given has no limit."""
+    """Set how far a group may be behind before it alarms; what is not given has no limit.
+
+    For example: `sparrow alarm limit billing --messages 10000 --age 600`
+    """
     if alarms and not messages and not age:
         raise UsageError(
-            "nothing to limit: give --messages, --age, both, or --no-alarms; sparrow alarm unlimit brings the "
-            "default back"
+            "nothing to limit: give --messages, --age, both, or --no-alarms; sparrow alarm unlimit brings "
+            "the default back"
         )
     body = {"topic": topic, "messages": messages, "age_ms": age * 1000, "enabled": alarms, "reason": reason}
     call(coordinator, "PUT", f"/limits/{part(group)}", body)
@@ -267,7 +279,10 @@ def audit(
     coordinator: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print who changed what at the coordinator, the newest first."""
+    """Print who changed what at the coordinator, the newest first.
+
+    For example: `sparrow audit --kind group --object billing --count 10`
+    """
     query = {
         "actor": actor,
         "action": action,

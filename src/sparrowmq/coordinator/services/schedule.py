@@ -45,7 +45,7 @@ class Kind:
         if not self.floor_ms <= interval_ms <= INTERVAL_MS_MAX:
             raise RefusedError(
                 f"the interval of {self.name} must be from {self.floor_ms / 1000:g} to "
-                f"{INTERVAL_MS_MAX / 1000:.0f} seconds, not {interval_ms / 1000:g}",
+                f"{INTERVAL_MS_MAX / 1000:.0f} seconds, not {interval_ms / 1000:.15g}",
                 status=422,
             )
 
