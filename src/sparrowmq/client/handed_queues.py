@@ -58,13 +58,13 @@ class HandedQueues:
 
         Raises `ClientError` for a queue that is not.
         """
-        process_queue = self._granted(queue)
+        process_queue = self.need(queue)
         process_queue.began(self._monotonic())
         self._finish(process_queue)
         found = False
         try:
             answer = await pull()
-            self._granted(queue)
+            self.need(queue)
             found = answer.status is PullStatus.FOUND
         finally:
             if found and process_queue not in self._given:
@@ -73,7 +73,8 @@ class HandedQueues:
                 process_queue.ended()
         return answer
 
-    def _granted(self, queue: MessageQueue) -> ProcessQueue:
+    def need(self, queue: MessageQueue) -> ProcessQueue:
+        """The state of a queue that is granted. Raises `ClientError` for another one."""
         found = self._table.get(queue)
         if found is None or found.leaving:
             granted = sorted(one for one, held in self._table.items() if not held.leaving)

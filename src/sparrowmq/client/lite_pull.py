@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparrowmq.client.aging import hand_out_old
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.knobs import Changed, LiveKnobs
 from sparrowmq.client.namespaces import unwrap_messages
 from sparrowmq.client.offsets import OffsetStore
 from sparrowmq.client.process_queue import Limits, ProcessQueue
@@ -33,6 +35,7 @@ from sparrowmq.client.settings import PullSettings
 from sparrowmq.client.start_offset import start_offset
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.core.errors import BrokerError, ClientError, SparrowError, TransportError
+from sparrowmq.core.knobs import is_paused
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.results import PullStatus
 from sparrowmq.core.route import MASTER_ID
@@ -44,6 +47,8 @@ log = logging.getLogger("sparrowmq.client")
 LITE_PULL_VERSION: Final = 413
 """The first release whose brokers know request 361, 5.0.0 (client:G-22)."""
 _FLOW_CONTROL_DELAY: Final = 0.02
+_PAUSED_SECONDS: Final = 1.0
+"""Steps in which a queue that a live knob pauses looks whether it goes on."""
 _START_DELAY: Final = 3.0
 """Seconds until the start of a queue is looked up again after a failure (client:E-29)."""
 
@@ -54,6 +59,7 @@ class _Held:
 
     process_queue: ProcessQueue
     consume_offset: int = -1
+    begun: int = -1
     task: asyncio.Task[None] | None = None
     resumed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -90,6 +96,8 @@ class LitePull:
         """Makes what holds the messages of a queue."""
         self.generation_of: Callable[[MessageQueue], int | None] = lambda queue: None
         """What pulls carry in a managed group."""
+        self.knobs = LiveKnobs(settings, instance.clock.now_ms, instance.clock.monotonic)
+        """What it goes by besides its settings."""
         self._occasional = OccasionalLog(log)
         self._commit_at = 0.0
         self._ended = False
@@ -159,9 +167,27 @@ class LitePull:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from `offset`, which is stored; what was read ahead is thrown away (client:E-38)."""
         held = self.need(queue)
-        self._stop(held)
-        held.process_queue = self.make(queue, offset, self._limits, now=self._instance.clock.monotonic())
+        self._read_from(held, offset)
         held.consume_offset = offset
+
+    def begin_anew(self, changed: Changed) -> None:
+        """Other knobs count. What was read ahead of queues that rest now or have other tags is thrown away
+        and read again; pulls that wait at brokers are made anew. What polls returned is the application's.
+        """
+        for queue, held in self._queues.items():
+            if held.process_queue.leaving:
+                continue
+            if queue.topic in changed.tags or is_paused(changed.pauses, queue, 0):
+                offset = held.begun if held.consume_offset < 0 else held.consume_offset
+                self._read_from(held, offset)
+            elif queue.topic in changed.pulls and held.task is not None:
+                held.task.cancel()
+                self._begin(held)
+
+    def _read_from(self, held: _Held, offset: int) -> None:
+        self._stop(held)
+        queue, now = held.process_queue.queue, self._instance.clock.monotonic()
+        held.process_queue = self.make(queue, offset, self._limits, now=now)
         self._begin(held)
 
     def need(self, queue: MessageQueue) -> _Held:
@@ -220,6 +246,10 @@ class LitePull:
             self._room.set()
             if process_queue.leaving:
                 continue
+            known = self.knobs.pull(process_queue.queue.topic)
+            if known.told and len(messages) > known.batch:  # it was read ahead in larger ones
+                self._waiting.appendleft((held, process_queue, messages[known.batch :]))
+                messages = messages[: known.batch]
             if process_queue not in self._given:
                 self._given.add(process_queue)
                 process_queue.began(self._instance.clock.monotonic())
@@ -282,7 +312,7 @@ class LitePull:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._waiting) * self._settings.pull_batch > self._settings.messages_max
+        return len(self._waiting) * self.knobs.batch_max > self._settings.messages_max
 
     async def _run(self, held: _Held, process_queue: ProcessQueue) -> None:
         """Pull one queue until it is dropped or this is cancelled (client:E-28)."""
@@ -290,28 +320,33 @@ class LitePull:
         while not process_queue.leaving:
             if not held.resumed.is_set():
                 await held.resumed.wait()
+            elif self.knobs.is_paused(process_queue.queue):
+                await self.knobs.sleep(_PAUSED_SECONDS)
             elif process_queue.is_full:
                 await process_queue.room()
             elif self._is_full:
                 self._room.clear()
                 await self._room.wait()
             elif process_queue.next_offset < 0:
-                await self._find_start(process_queue)
+                await self._find_start(held, process_queue)
             else:
                 process_queue.last_pull = self._instance.clock.monotonic()
                 asked = process_queue.next_offset
                 try:
                     answer = await self._pull(process_queue, broker_id)
                     broker_id = answer.suggested_broker_id
-                    self._take(held, process_queue, answer)
+                    await self._take(held, process_queue, answer)
                     unmoved = unmoved + 1 if answer.stays_at(asked) else 0
                     if unmoved > 1:
                         await asyncio.sleep(self._settings.error_delay)
                 except SparrowError as error:
                     broker_id = MASTER_ID
                     await asyncio.sleep(await self._failed(process_queue, error))
+                    continue
+                if interval := self.knobs.pull(process_queue.queue.topic).interval:
+                    await asyncio.sleep(interval)
 
-    async def _find_start(self, process_queue: ProcessQueue) -> None:
+    async def _find_start(self, held: _Held, process_queue: ProcessQueue) -> None:
         """Where the group stands: in memory, else stored, else what `consume_from` says (client:E-29)."""
         queue = process_queue.queue
         try:
@@ -324,7 +359,7 @@ class LitePull:
             self._occasional.write(logging.WARNING, f"start {queue}", text)
             await asyncio.sleep(_START_DELAY)
             return
-        process_queue.next_offset = max(0, offset)
+        process_queue.next_offset = held.begun = max(0, offset)
 
     async def _pull(self, process_queue: ProcessQueue, broker_id: int) -> PullAnswer:
         queue, routes, settings = process_queue.queue, self._instance.routes, self._settings
@@ -338,7 +373,7 @@ class LitePull:
             group=self._group,
             queue=queue,
             offset=process_queue.next_offset,
-            max_messages=settings.pull_batch,
+            max_messages=self.knobs.pull(queue.topic).batch,
             max_bytes=settings.pull_bytes,
             hold=settings.pull_hold,
             subscription=self._plan.pull_filter(queue.topic),
@@ -360,7 +395,7 @@ class LitePull:
             return RequestCode.PULL_MESSAGE
         return RequestCode.LITE_PULL_MESSAGE
 
-    def _take(self, held: _Held, process_queue: ProcessQueue, answer: PullAnswer) -> None:
+    async def _take(self, held: _Held, process_queue: ProcessQueue, answer: PullAnswer) -> None:
         if process_queue.leaving:
             return  # given up, or a seek came in between (client:E-31)
         queue = process_queue.queue
@@ -373,9 +408,9 @@ class LitePull:
                 answer.max_offset,
                 answer.next_offset,
             )
-        process_queue.next_offset = answer.next_offset
         process_queue.broker_max_offset = answer.max_offset
         if answer.status is not PullStatus.FOUND:
+            process_queue.next_offset = answer.next_offset
             return
         tags = self._plan.subscription(queue.topic).tags
         messages = decode_messages(
@@ -383,10 +418,19 @@ class LitePull:
         )
         unwrap_messages(self._instance.namespace, messages)
         messages = self._hooks.filtered(queue, messages)
-        if messages:
-            process_queue.put(messages)
-            self._waiting.append((held, process_queue, messages))
+
+        def offer(old: list[ReceivedMessage]) -> None:
+            process_queue.put(old)
+            self._waiting.append((held, process_queue, old))
             self._arrived.set()
+
+        if messages and (delay := self.knobs.pull(queue.topic).delay):
+            messages = await hand_out_old(process_queue, messages, delay, self._instance.clock, offer)
+            if process_queue.leaving:
+                return
+        process_queue.next_offset = answer.next_offset
+        if messages:
+            offer(messages)
         elif not len(process_queue):
             held.consume_offset = answer.next_offset  # all were left out, which counts as consumed
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Final, Protocol
@@ -25,7 +25,7 @@ from sparrowmq.client.requests import check, command
 from sparrowmq.client.tasks import TaskGroup
 from sparrowmq.core.errors import ClientError, SparrowError
 from sparrowmq.core.grants import Grants
-from sparrowmq.core.knobs import Setting
+from sparrowmq.core.knobs import Setting, Unable
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -116,8 +116,8 @@ class Hands(Protocol):
 class ManagedMember:
     """One consumer's dealings with its coordinator. `topics` says what it subscribes, `late` how many of its
     results brokers refused; `forget` lets go of what waits for handlers and belongs to leaving queues;
-    `announce` tells brokers what they do not know of its subscriptions. Consumers that have live
-    knobs give them.
+    `announce` tells brokers what they do not know of its subscriptions. `knobs` are the live knobs it goes
+    by, `unable` says which it cannot go by, `apply_knobs` has it go by others.
     """
 
     def __init__(
@@ -132,8 +132,9 @@ class ManagedMember:
         forget: Callable[[], None],
         on_change: Callable[[Collection[str]], Awaitable[None]],
         announce: Callable[[], Awaitable[None]],
-        knobs: LiveKnobs | None = None,
-        apply_knobs: Callable[[int, Sequence[Setting]], None] | None = None,
+        knobs: LiveKnobs,
+        unable: Callable[[], Mapping[str, Unable]],
+        apply_knobs: Callable[[int, Sequence[Setting], int, Sequence[str]], None],
     ) -> None:
         self._group = group
         self._instance = instance
@@ -144,8 +145,8 @@ class ManagedMember:
         self._forget = forget
         self._on_change = on_change
         self._knobs = knobs
+        self._unable = unable
         self._apply_knobs = apply_knobs
-        self._knobs_heard = 0
         self._announce = announce
         self._grants = Grants()
         self._lease = Lease(instance.clock.monotonic)
@@ -238,10 +239,15 @@ class ManagedMember:
         self._announce_topics()
         late = self._late()
         sent, report = self._instance.clock.monotonic(), self._grants.report()
-        knobs = self._knobs_heard if self._knobs is None else self._knobs.revision
-        known = late - self._late_before
         asked = ReportBody.of(
-            self._group, self.member, report, list(self._topics()), known, knobs, proof=self._proof
+            self._group,
+            self.member,
+            report,
+            list(self._topics()),
+            late - self._late_before,
+            self._knobs.revision,
+            proof=self._proof,
+            unable={name: why.value for name, why in self._unable().items()},
         )
         code = RequestCode.REPORT_MANAGED_MEMBER
         answer = await self._ask(code, asked.encode(), ANSWER_SECONDS)
@@ -254,9 +260,8 @@ class ManagedMember:
         told = OrdersBody.decode(check(answer, self._address or "", code).body)
         self._late_told = late
         if told.knobs is not None:
-            self._knobs_heard = told.knobs.revision
-            if self._apply_knobs is not None:
-                self._apply_knobs(told.knobs.revision, told.knobs.settings)
+            other = told.knobs
+            self._apply_knobs(other.revision, other.settings, other.now_ms, other.unknown)
         orders = told.orders
         changes = self._grants.obey(orders, sent)
         self._lease.end = self._grants.lease_end

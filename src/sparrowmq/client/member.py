@@ -18,7 +18,7 @@ from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.instances import shared_instance
-from sparrowmq.client.knobs import Changed, LiveKnobs
+from sparrowmq.client.knobs import Changed, LiveKnobs, knob_properties, log_knobs
 from sparrowmq.client.locks import QueueLocks
 from sparrowmq.client.managed import ManagedMember
 from sparrowmq.client.offset_store import BrokerOffsetStore, store_of
@@ -36,7 +36,7 @@ from sparrowmq.client.subscriptions import Subscriptions
 from sparrowmq.client.tasks import TaskGroup, run_every
 from sparrowmq.client.tracing import hooks_with, tracing_of
 from sparrowmq.core.errors import ClientError, InvalidExpressionError
-from sparrowmq.core.knobs import Setting, is_paused
+from sparrowmq.core.knobs import Setting, Unable, is_paused
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX, without_namespace
 from sparrowmq.core.route import TopicRoute
@@ -82,7 +82,8 @@ class GroupMember(control.ControlledMember):
         self._store = store_of(settings, self.instance, group)
         self._tasks = TaskGroup(on_death)
         self.statistics = ConsumeStatistics(group, self.instance.clock.monotonic)
-        self.knobs = LiveKnobs(settings, self.instance.clock.now_ms)
+        clock = self.instance.clock
+        self.knobs = LiveKnobs(settings, clock.now_ms, clock.monotonic)
         self._send_back = SendBack(
             self.instance, group, settings.max_reconsume_times, settings.request_timeout
         )
@@ -157,6 +158,7 @@ class GroupMember(control.ControlledMember):
             on_change=self._plan_changed,
             announce=self.announce,
             knobs=self.knobs,
+            unable=self.unable,
             apply_knobs=self.apply_knobs,
         )
         store.generation_of = back.generation_of = managed.generation
@@ -270,11 +272,25 @@ class GroupMember(control.ControlledMember):
 
     # Live knobs
 
-    def apply_knobs(self, revision: int, settings: Sequence[Setting]) -> None:
+    def unable(self) -> dict[str, Unable]:
+        """The live knobs that are set and that this consumer cannot go by."""
+        cannot: dict[str, Unable] = {}
+        if not self._subscriptions.is_empty and not self._subscriptions.has_handlers:
+            cannot = {"threads": Unable.ITERATED, "batch": Unable.ITERATED}
+        else:
+            if not self.knobs.takes_lists:
+                cannot["batch"] = Unable.SINGLE
+            if self._settings.ordered:
+                cannot["consume_timeout"] = Unable.ORDERED
+        return self.knobs.unable(cannot)
+
+    def apply_knobs(
+        self, revision: int, settings: Sequence[Setting], now_ms: int = 0, unknown: Sequence[str] = ()
+    ) -> None:
         """Go by these live knobs from now on; what began under others and matters is begun anew."""
         knobs, topics = self.knobs, self._subscriptions
-        changed = knobs.take(revision, settings)
-        log.info("group %s goes by other knobs: %r", self.group, knobs)
+        changed = knobs.take(revision, settings, now_ms, unknown)
+        log_knobs(self.group, knobs, self.unable())
         if changed.threads:
             self.service.resize(knobs.threads)
         self.service.rebatch()
@@ -399,7 +415,7 @@ class GroupMember(control.ControlledMember):
             allocateMessageQueueStrategy=settings.allocate.name,
             PROP_CONSUMEORDERLY=str(settings.ordered).lower(),
             PROP_THREADPOOL_CORE_SIZE=str(self.knobs.threads),
-            liveKnobs=self.knobs.text,
+            **knob_properties(self.knobs, self.unable()),
             lateResults=str(self.late_results()),
             **({} if self._managed is None else {GENERATIONS_PROPERTY: self._managed.generations()}),
         )

@@ -17,17 +17,16 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.decoding import decode_messages
-from sparrowmq.client.handed_queues import HandedQueues
 from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.lite_pull import LitePull
-from sparrowmq.client.namespaces import unwrap_messages
+from sparrowmq.client.offset_pulls import OffsetPulls, asked
 from sparrowmq.client.offset_store import OffsetStore, store_of
 from sparrowmq.client.pull_hooks import PullHooks
 from sparrowmq.client.pull_member import PullMember
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
+from sparrowmq.client.pull_results import pull_result, raw_batch
 from sparrowmq.client.queue_lookups import QueueLookups
 from sparrowmq.client.queue_reader import MESSAGES_MAX, PullWish, QueueReader
 from sparrowmq.client.requests import BrokerRequests, PullAnswer, need_address
@@ -38,9 +37,8 @@ from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import ClientError, GroupTakenError, InvalidStateError, SettingsError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
-from sparrowmq.core.results import PullResult, PullStatus, RawBatch, ReadFrom
+from sparrowmq.core.results import PullResult, RawBatch, ReadFrom
 from sparrowmq.core.subscription import Expression
-from sparrowmq.protocol.filter import parse_expression
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 
 log = logging.getLogger("sparrowmq.client")
@@ -339,8 +337,8 @@ class PullConsumer(QueueLookups):
         self._running()
         if topic not in self._plan.shared:
             raise ClientError(f"topic {topic!r} is not registered: call register_topic({topic!r}) first")
-        if (handed := self._handed()) is not None:
-            handed.finish(topic=topic)
+        if (pulls := self._offset_pulls()) is not None:
+            pulls.finish(topic=topic)
         return [queue for queue in self.assignment if queue.topic == topic]
 
     def finish(self, queue: MessageQueue) -> None:
@@ -349,8 +347,8 @@ class PullConsumer(QueueLookups):
         The next pull of the queue says the same, and so does asking for the queues of its topic.
         """
         self._running()
-        if (handed := self._handed()) is not None:
-            handed.finish(queue)
+        if (pulls := self._offset_pulls()) is not None:
+            pulls.finish(queue)
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
         """Set the next offset to consume, in memory, wherever it was; it is sent every `persist_interval`
@@ -370,17 +368,20 @@ class PullConsumer(QueueLookups):
     async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
 
-        Level 0 lets the broker choose the delay by the number of retries; -1 makes a dead letter at once.
+        Level 0 lets the knob `retry_delay` or the broker choose the delay; -1 makes a dead letter at once.
         """
         group, queue = self._need_group(), message.queue
+        level, retries = delay_level, self.settings.max_reconsume_times
+        if self._member is not None:
+            level, retries = self._member.retry_of(message, delay_level)
         address = need_address(self._running().routes.master(queue.broker_name), queue, "master")
         with self._late():
             await self._running().brokers.send_back(
                 address,
                 group,
                 message,
-                delay_level=delay_level,
-                max_reconsume_times=self.settings.max_reconsume_times,
+                delay_level=level,
+                max_reconsume_times=retries,
                 generation=self._generation(queue),
                 timeout=_SEND_BACK_TIMEOUT,
             )
@@ -404,45 +405,38 @@ class PullConsumer(QueueLookups):
         At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
         `max_messages`, but always one whole record if there is one. `expression` filters at the broker, tags
         by their hash: compare them again when they matter. With `wait` the broker may hold the pull so many
-        seconds until messages come. `timeout` defaults to `wait` and 10 s. `read_from` is "master", "slave"
+        seconds until messages come. `timeout` defaults to `wait` and 10 s. In a managed group knobs count: no
+        more than `pull_batch`, `tags` before `expression`, `pull_interval` after the pull before, and what
+        is younger than `delay`, or paused, is not there yet. `read_from` is "master", "slave"
         (the master where there is none; it may be behind) or None, the one that the master suggests.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
         `NoRouteError`, `BrokerError` or `TransportError`.
         """
         wish = PullWish(max_bytes, max_messages, expression, wait, timeout, read_from)
-        answer = await self._pull(queue, offset, wish)
-        body = answer.body if answer.status is PullStatus.FOUND else b""
-        return RawBatch(answer.status, body, answer.next_offset, answer.min_offset, answer.max_offset)
+        return raw_batch(await self._pull(queue, offset, wish))
 
     async def pull(
         self,
         queue: MessageQueue,
         offset: int,
         *,
-        max_messages: int = 32,
+        max_messages: int | None = None,
         expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:
         """Messages from `offset` on, decoded and filtered by the text of tags and by `FilterMessageHook`s.
 
+        At most `max_messages`, by default 32, or as many as the live knob `pull_batch` says.
         For `ConsumeHook`s and traces what it returns is consumed (client:E-08). Otherwise as `fetch_raw`,
         which calls no hooks.
         """
-        wish = PullWish(BULK_BYTES_MAX, max_messages, expression, wait, timeout)
+        count, expression = asked(self._offset_pulls(), queue.topic, max_messages, expression)
+        wish = PullWish(BULK_BYTES_MAX, count, expression, wait, timeout)
         answer = await self._pull(queue, offset, wish)
-        messages: list[ReceivedMessage] = []
-        if answer.status is PullStatus.FOUND:
-            tags = parse_expression(queue.topic, expression, 0).tags
-            messages = decode_messages(
-                answer.body, queue, ReceivedMessage, tags, answer.min_offset, answer.max_offset
-            )
-            unwrap_messages(self._running().namespace, messages)
-            assert self._hooks is not None
-            messages = self._hooks.filtered(queue, messages)
-            self._hooks.taken(queue, messages)
-        return PullResult(answer.status, messages, answer.next_offset, answer.min_offset, answer.max_offset)
+        assert self._hooks is not None
+        return pull_result(answer, queue, expression, self._running().namespace, self._hooks)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, None when it has none; for a queue in `assignment` the one that is
@@ -590,10 +584,14 @@ class PullConsumer(QueueLookups):
             self._member.plan_changed()
         if not self.settings.managed:
             return await self._reader.pull(queue, offset, wish)
-        handed = self._handed()
-        if handed is None:
+        if (pulls := self._offset_pulls()) is None:
             raise InvalidStateError(f"{self._life.name} is managed and polls; it cannot pull by offset, too")
-        return await handed.pull(queue, lambda: self._reader.pull(queue, offset, wish))
+        return await pulls.pull(queue, offset, wish, lambda wish: self._reader.pull(queue, offset, wish))
 
-    def _handed(self) -> HandedQueues | None:
-        return None if self._member is None else self._member.handed
+    async def _rest(self, queue: MessageQueue) -> None:
+        """Wait until live knobs let a queue be pulled again. Raises `ClientError` once it is not granted."""
+        if (pulls := self._offset_pulls()) is not None:
+            await pulls.rest(queue)
+
+    def _offset_pulls(self) -> OffsetPulls | None:
+        return None if self._member is None else self._member.pulls

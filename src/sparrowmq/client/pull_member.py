@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -17,17 +17,21 @@ from sparrowmq.client import control
 from sparrowmq.client.callables import call
 from sparrowmq.client.handed_queues import HandedQueues
 from sparrowmq.client.instance import ClientInstance
+from sparrowmq.client.knobs import LiveKnobs, knob_properties, log_knobs
 from sparrowmq.client.lite_pull import LitePull
 from sparrowmq.client.managed import ManagedMember
+from sparrowmq.client.offset_pulls import OffsetPulls
 from sparrowmq.client.offset_store import BrokerOffsetStore
 from sparrowmq.client.offsets import OffsetStore
+from sparrowmq.client.outcomes import retry_level
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.pull_plan import Mode, PullPlan, QueueListener
 from sparrowmq.client.rebalance import Rebalancer
 from sparrowmq.client.settings import PullSettings
 from sparrowmq.client.tasks import TaskGroup, run_every
-from sparrowmq.core.errors import BrokerError
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.errors import BrokerError, InvalidExpressionError
+from sparrowmq.core.knobs import Setting, Unable
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageModel
@@ -35,6 +39,7 @@ from sparrowmq.protocol.codes import ResponseCode
 
 log = logging.getLogger("sparrowmq.client")
 
+_UNABLE: Final = dict.fromkeys(("threads", "batch", "consume_timeout"), Unable.PULLS)
 GOODBYE_SECONDS: Final = 1.0
 """How long a member that breaks off tells brokers."""
 
@@ -90,6 +95,8 @@ class PullMember(control.TellingMember):
         self._sharing: asyncio.Task[None] | None = None
         self.refused = 0
         """Commits and returned messages of the application that came too late, besides those of the store."""
+        self.knobs = LiveKnobs(settings, instance.clock.now_ms, instance.clock.monotonic)
+        self._pulls: OffsetPulls | None = None
         self._managed = self._managed_member() if settings.managed else None
         if user is not None:
             self.read_by(user)
@@ -107,9 +114,13 @@ class PullMember(control.TellingMember):
             forget=lambda: None,
             on_change=self._plan_in_force,
             announce=self.announce,
+            knobs=self.knobs,
+            unable=self.unable,
+            apply_knobs=self.apply_knobs,
         )
         store.generation_of = managed.generation
-        self._user = HandedQueues(managed.make_queue, instance.clock.monotonic)
+        handed = self._user = HandedQueues(managed.make_queue, instance.clock.monotonic)
+        self._pulls = OffsetPulls(self.knobs, handed, instance.clock)
         return managed
 
     def __repr__(self) -> str:
@@ -136,6 +147,7 @@ class PullMember(control.TellingMember):
         self._user = user
         if self._managed is not None:
             user.make, user.generation_of = self._managed.make_queue, self._managed.generation
+            user.knobs = self.knobs
 
     def reassign(self) -> None:
         """Read the queues of the plan's assignment, and no others (client:E-23)."""
@@ -227,6 +239,7 @@ class PullMember(control.TellingMember):
             messageModel=settings.model.upper(),
             allocateMessageQueueStrategy=settings.allocate.name,
             lateResults=str(self.late_results()),
+            **knob_properties(self.knobs, self.unable()),
         )
         queues = {
             one.queue: control.queue_info(one, self.store.get(one.queue), now, now_ms)
@@ -269,6 +282,25 @@ class PullMember(control.TellingMember):
 
     # What a coordinator asks for
 
+    def unable(self) -> dict[str, Unable]:
+        """The live knobs that are set and that no pull consumer can go by."""
+        return self.knobs.unable(_UNABLE)
+
+    def apply_knobs(
+        self, revision: int, settings: Sequence[Setting], now_ms: int = 0, unknown: Sequence[str] = ()
+    ) -> None:
+        """Go by these live knobs from now on; what was read ahead under others and matters is read again."""
+        changed = self.knobs.take(revision, settings, now_ms, unknown)
+        log_knobs(self.group, self.knobs, self.unable())
+        try:
+            self._plan.replace_tags(self.knobs.tags)
+        except InvalidExpressionError as error:
+            log.warning("group %s keeps the tags it subscribes: %s", self.group, error)
+        if isinstance(self._user, LitePull):
+            self._user.begin_anew(changed)
+        if changed.tags:
+            self._tasks.start(self.announce(), "new tags")
+
     def generation(self, queue: MessageQueue) -> int | None:
         """What requests about a queue carry; None in a group that is not managed."""
         return None if self._managed is None else self._managed.generation(queue)
@@ -281,6 +313,11 @@ class PullMember(control.TellingMember):
         except BrokerError as error:
             self.refused += error.code == ResponseCode.GENERATION_FENCED
             raise
+
+    def retry_of(self, message: ReceivedMessage, level: int) -> tuple[int, int]:
+        """Delay level and most tries of a message that is sent back; level 0 is for knobs, or the broker."""
+        seconds = self.knobs.retry_seconds(message.reconsume_times)
+        return level or retry_level(seconds), self.knobs.max_reconsume_times
 
     def late_results(self) -> int:
         """Results that brokers refused because the queue had gone on to another member."""
@@ -321,6 +358,11 @@ class PullMember(control.TellingMember):
     def handed(self) -> HandedQueues | None:
         """What the application pulled by offset, in a managed group that is not polled."""
         return self._user if isinstance(self._user, HandedQueues) else None
+
+    @property
+    def pulls(self) -> OffsetPulls | None:
+        """How it pulls by offset, in a managed group that is not polled."""
+        return None if self.handed is None else self._pulls
 
     # Inside
 

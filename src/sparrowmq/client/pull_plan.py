@@ -6,7 +6,7 @@ Pure: it decides what calls may follow each other and keeps what they said. `Pul
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -44,6 +44,8 @@ class PullPlan:
         self._data: dict[str, SubscriptionData] = {}
         self._automatic: dict[str, None] = {}  # topics in order
         self._expressions: dict[str, SubscriptionData] = {}
+        self._instead: dict[str, str] = {}
+        self._own: dict[str, SubscriptionData] = {}  # what was subscribed where tags replace it
 
     def __repr__(self) -> str:
         return f"<PullPlan {self.mode.value} {', '.join(self.topics)}>"
@@ -76,7 +78,7 @@ class PullPlan:
         check_topic(topic)
         data = parse_expression(topic, expression, self._clock.now_ms())
         self._enter(Mode.SUBSCRIBE)
-        self._data[topic] = data
+        self._put(topic, data)
         self.listeners.pop(topic, None)
         if listener is not None:
             self.listeners[topic] = listener
@@ -84,6 +86,7 @@ class PullPlan:
     def unsubscribe(self, topic: str) -> None:
         """Forget a topic; nothing happens when it was not subscribed."""
         self._data.pop(topic, None)
+        self._own.pop(topic, None)
         self.listeners.pop(topic, None)
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
@@ -108,9 +111,27 @@ class PullPlan:
         check_topic(topic)
         self._enter(Mode.REGISTER)
         self._automatic.pop(topic, None)
-        self._data[topic] = SubscriptionData(topic)
+        self._put(topic, SubscriptionData(topic))
         if listener is not None:
             self.listener = listener
+
+    def replace_tags(self, instead: Mapping[str, str]) -> None:
+        """Filter by these expressions, by topic, in place of those subscribed or registered; what is left out
+        is as before again. Raises `InvalidExpressionError`.
+        """
+        before, self._instead = self._instead, dict(instead)
+        for topic, known in list(self._data.items()):
+            if before.get(topic) != self._instead.get(topic):
+                own = self._own.pop(topic, known)
+                self._put(topic, replace(own, version=max(self._clock.now_ms(), known.version + 1)))
+
+    def _put(self, topic: str, own: SubscriptionData) -> None:
+        tags = self._instead.get(topic)
+        if tags is None:
+            self._data[topic] = own
+        else:
+            self._own[topic] = own
+            self._data[topic] = parse_expression(topic, tags, own.version)
 
     def note_pull(self, topic: str) -> bool:
         """A queue of `topic` is read by offset: with registered topics that one is shared, too, without

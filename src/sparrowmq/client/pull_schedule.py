@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,7 +16,7 @@ from sparrowmq.client.callables import CallThreads, call
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
 from sparrowmq.client.settings import ClientSettings, check_range
-from sparrowmq.core.errors import InvalidStateError
+from sparrowmq.core.errors import ClientError, InvalidStateError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
 
@@ -57,7 +58,8 @@ class PullSchedule:
 
     An `async def` callback runs on the loop, a plain function in one of `threads` threads. One queue's calls
     never overlap. A queue that leaves the share is called no more; a call that runs is not waited for, but in
-    a managed group, where the queue moves when it has ended.
+    a managed group, where the queue moves when it has ended, and the next call waits for the live knob
+    `pull_interval`.
     """
 
     def __init__(
@@ -164,3 +166,7 @@ class PullSchedule:
             if self._running.get(queue) is not me:
                 return
             await asyncio.sleep(context.next_delay)
+            with suppress(
+                ClientError
+            ):  # it is not granted any more: the next call is told so, if there is one
+                await self.consumer._rest(queue)

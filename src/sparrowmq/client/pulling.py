@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from sparrowmq.client.aging import hand_out_old
 from sparrowmq.client.decoding import decode_messages
 from sparrowmq.client.delivery import HandedMessage
 from sparrowmq.client.hooks import FilterMessageContext, Hooks
@@ -218,35 +219,16 @@ class Puller:
                 messages = self._filtered(queue, messages)
         process_queue.broker_max_offset = answer.max_offset
         if messages and (delay := self._knobs.pull(queue.topic).delay):
-            messages = await self._hand_out_old(process_queue, messages, delay)
+
+            def submit(old: list[HandedMessage]) -> None:
+                self._submit(process_queue, old, process_queue.put(old))
+
+            messages = await hand_out_old(process_queue, messages, delay, self._instance.clock, submit)
         process_queue.next_offset = answer.next_offset
         if messages:
             self._submit(process_queue, messages, process_queue.put(messages))
         elif not len(process_queue):
             self._store.advance(queue, answer.next_offset)
-
-    async def _hand_out_old(
-        self, process_queue: ProcessQueue, messages: list[HandedMessage], delay: float
-    ) -> list[HandedMessage]:
-        """Hand out what was pulled as it becomes `delay` seconds old; the last of it, which is old then.
-
-        Other queues go on meanwhile. New knobs cancel it, and what is left is pulled again.
-        """
-        clock = self._instance.clock
-        while not process_queue.leaving:
-            old_ms = clock.now_ms() - delay * 1000
-            count = next(
-                (at for at, one in enumerate(messages) if one.store_timestamp > old_ms), len(messages)
-            )
-            if count == len(messages):
-                return messages
-            if count:
-                process_queue.next_offset = messages[count].queue_offset
-                self._submit(process_queue, messages[:count], process_queue.put(messages[:count]))
-                messages = messages[count:]
-            process_queue.last_pull = clock.monotonic()
-            await asyncio.sleep(min((messages[0].store_timestamp - old_ms) / 1000, _PAUSED_SECONDS))
-        return []
 
     def _filtered(self, queue: MessageQueue, messages: list[HandedMessage]) -> list[HandedMessage]:
         """What the filter hooks leave (client:D-90)."""

@@ -80,6 +80,11 @@ class Subscriptions:
         """Whether no topic but the retry topic is subscribed."""
         return not any(topic != self._retry for topic in self._data)
 
+    @property
+    def has_handlers(self) -> bool:
+        """Whether messages of any topic are given to a handler, not iterated over."""
+        return any(handler is not None for handler in self._handlers.values())
+
     def find(self, topic: str) -> SubscriptionData | None:
         """The subscription of `topic`."""
         return self._data.get(topic)

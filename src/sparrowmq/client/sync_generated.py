@@ -628,7 +628,7 @@ class PullConsumer(Facade[_PullConsumer]):
     def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
 
-        Level 0 lets the broker choose the delay by the number of retries; -1 makes a dead letter at once.
+        Level 0 lets the knob `retry_delay` or the broker choose the delay; -1 makes a dead letter at once.
         """
         self._run(self._inner.send_back, message, delay_level)
 
@@ -649,7 +649,9 @@ class PullConsumer(Facade[_PullConsumer]):
         At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
         `max_messages`, but always one whole record if there is one. `expression` filters at the broker, tags
         by their hash: compare them again when they matter. With `wait` the broker may hold the pull so many
-        seconds until messages come. `timeout` defaults to `wait` and 10 s. `read_from` is "master", "slave"
+        seconds until messages come. `timeout` defaults to `wait` and 10 s. In a managed group knobs count: no
+        more than `pull_batch`, `tags` before `expression`, `pull_interval` after the pull before, and what
+        is younger than `delay`, or paused, is not there yet. `read_from` is "master", "slave"
         (the master where there is none; it may be behind) or None, the one that the master suggests.
 
         An offset that is not stored gives status OFFSET_ILLEGAL with the offset to go on from. Raises
@@ -672,13 +674,14 @@ class PullConsumer(Facade[_PullConsumer]):
         queue: MessageQueue,
         offset: int,
         *,
-        max_messages: int = 32,
+        max_messages: int | None = None,
         expression: Expression = "*",
         wait: float = 0.0,
         timeout: float | None = None,
     ) -> PullResult:
         """Messages from `offset` on, decoded and filtered by the text of tags and by `FilterMessageHook`s.
 
+        At most `max_messages`, by default 32, or as many as the live knob `pull_batch` says.
         For `ConsumeHook`s and traces what it returns is consumed (client:E-08). Otherwise as `fetch_raw`,
         which calls no hooks.
         """
@@ -766,7 +769,8 @@ class PullSchedule(PullScheduleFacade):
 
     An `async def` callback runs on the loop, a plain function in one of `threads` threads. One queue's calls
     never overlap. A queue that leaves the share is called no more; a call that runs is not waited for, but in
-    a managed group, where the queue moves when it has ended.
+    a managed group, where the queue moves when it has ended, and the next call waits for the live knob
+    `pull_interval`.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ import ipaddress
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final, Self
 
 from sparrowmq.core.errors import SettingsError
@@ -111,6 +111,8 @@ class Knob:
     obeyed: Obeyed
     default: str
     help: str
+    pull: str = ""
+    """What a pull consumer does with it, if members obey it."""
     unit: str = ""
     low: float = 0
     high: float = 0
@@ -204,64 +206,99 @@ _CHECKS: Final = {
 _WIDE: Final = (Scope.GROUP, Scope.TOPIC)
 _OWN: Final = "the consumer's own"
 _M, _P = Obeyed.MEMBERS, Obeyed.PLANS
+_SAME: Final = "the same"
 
 _TABLE: Final = (
-    Knob("threads", Kind.COUNT, _M, _OWN, "handlers at work at once", "handlers", 1, 1000),
+    Knob(
+        "threads", Kind.COUNT, _M, _OWN, "handlers at work at once",
+        "nothing: its application decides", "handlers", 1, 1000,
+    ),
     Knob(
         "batch", Kind.COUNT, _M, _OWN,
         "messages a handler gets at once, when it takes lists (the consumer's own batch is above 1)",
-        "messages", 1, 1024,
+        "nothing: it gets what one pull gave, see pull_batch", "messages", 1, 1024,
     ),
     Knob(
-        "pull_batch", Kind.COUNT, _M, _OWN, "messages asked for in one pull", "messages", 1, 1024,
-        scopes=_WIDE,
+        "pull_batch", Kind.COUNT, _M, _OWN, "messages asked for in one pull",
+        "the same; a poll gives no more at once", "messages", 1, 1024, scopes=_WIDE,
     ),
     Knob(
-        "pull_interval", Kind.NUMBER, _M, _OWN, "rest between two pulls of a queue", "seconds", 0, 60,
+        "pull_interval", Kind.NUMBER, _M, _OWN, "rest between two pulls of a queue",
+        "the same; a pull by offset waits, and so does the next call of a schedule", "seconds", 0, 60,
         scopes=_WIDE,
     ),
     Knob(
         "delay", Kind.NUMBER, _M, "none",
-        "no message is handed out before it is so old; retries are not held up", "seconds", 0, 43_200,
-        scopes=_WIDE,
+        "no message is handed out before it is so old; retries are not held up",
+        "the same: younger ones are as if they were not there yet", "seconds", 0, 43_200, scopes=_WIDE,
     ),
     Knob(
         "consume_timeout", Kind.NUMBER, _M, _OWN,
-        "how long a handler may take: later its message goes to retry", "seconds", 0.1, 86_400,
+        "how long a handler may take: later its message goes to retry",
+        "nothing: what it got is done when its application says so", "seconds", 0.1, 86_400,
     ),
     Knob(
-        "retries", Kind.COUNT, _M, _OWN, "tries again before a message is a dead letter", "tries", 0, 10_000,
+        "retries", Kind.COUNT, _M, _OWN, "tries again before a message is a dead letter",
+        "the same, for what its application sends back", "tries", 0, 10_000,
     ),
     Knob(
         "retry_delay", Kind.NUMBER, _M, "the broker's levels",
-        "until the first try again; rounded up to a delay level, in order up to 30 s", "seconds", 0.01, 7200,
+        "until the first try again; rounded up to a delay level, in order up to 30 s",
+        "the same, for what is sent back without a delay level", "seconds", 0.01, 7200,
     ),
     Knob(
         "retry_growth", Kind.NUMBER, _M, "1", "each further retry_delay is so many times the one before",
-        "times", 1, 10,
+        _SAME, "times", 1, 10,
     ),
     Knob(
         "tags", Kind.TEXT, _M, _OWN, "tags in place of those subscribed: TagA || TagB, or * for all",
-        scopes=(Scope.TOPIC,),
+        "the same, also in place of a pull's own expression", scopes=(Scope.TOPIC,),
     ),
     Knob(
         "pause", Kind.FLAG, Obeyed.BROKERS, "not paused",
         "nothing more is delivered; handlers at work end, nothing is lost",
-        scopes=(Scope.GROUP, Scope.TOPIC, Scope.QUEUE),
+        "the same: polls and pulls give nothing", scopes=(Scope.GROUP, Scope.TOPIC, Scope.QUEUE),
     ),
     Knob(
-        "lease", Kind.NUMBER, _P, "10", "how long after its last report a member counts as gone", "seconds",
-        2, 300,
+        "lease", Kind.NUMBER, _P, "10", "how long after its last report a member counts as gone",
+        unit="seconds", low=2, high=300,
     ),
     Knob(
         "drain", Kind.NUMBER, _P, "30", "time a member has to end its handlers on a queue that moves",
-        "seconds", 0, 3600,
+        unit="seconds", low=0, high=3600,
     ),
-    Knob("maximum", Kind.COUNT, _P, "all", "members with queues; others stand by", "members", 1, 10_000),
+    Knob(
+        "maximum", Kind.COUNT, _P, "all", "members with queues; others stand by",
+        unit="members", low=1, high=10_000,
+    ),
     Knob("allow", Kind.LIST, _P, "everybody", "who may have queues"),
     Knob("deny", Kind.LIST, _P, "nobody", "who may not"),
 )  # fmt: skip
 KNOBS: Final[Mapping[str, Knob]] = {knob.name: knob for knob in _TABLE}
+
+
+class Unable(StrEnum):
+    """Why a member cannot go by a knob that is set: a word for reports, and words for people."""
+
+    SINGLE = "single"
+    ITERATED = "iterated"
+    ORDERED = "ordered"
+    PULLS = "pulls"
+    UNKNOWN = "unknown"
+
+    @property
+    def text(self) -> str:
+        """The reason as a sentence's end: "it cannot, because …"."""
+        return _WHY_UNABLE[self]
+
+
+_WHY_UNABLE: Final = {
+    Unable.SINGLE: "its handlers take single messages (its own batch is 1)",
+    Unable.ITERATED: "it has no handlers: it is iterated over",
+    Unable.ORDERED: "handlers in order have no time limit",
+    Unable.PULLS: "it pulls: its application decides",
+    Unable.UNKNOWN: "its release does not know the knob",
+}
 
 
 def find(name: str) -> Knob:
@@ -309,8 +346,14 @@ def for_members(settings: Iterable[Setting]) -> list[Setting]:
 
 
 def fingerprint(settings: Iterable[Setting]) -> int:
-    """A number for what members are told: the same for the same, whoever computes it; 0 for nothing."""
-    told = [(one.name, str(one.place), one.text) for one in for_members(settings)]
+    """A number for what members are told: the same for the same, whoever computes it; 0 for nothing.
+
+    The end of a pause counts, because members heed it; other values end when members are told so.
+    """
+    told = [
+        (one.name, str(one.place), one.text, one.until if one.name == "pause" else 0)
+        for one in for_members(settings)
+    ]
     if not told:
         return 0
     digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8).digest()

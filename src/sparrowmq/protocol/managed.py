@@ -166,8 +166,8 @@ class ReportBody(Body, frozen=True):
     """REPORT_MANAGED_MEMBER (90212): what a member knows, has released and subscribes.
 
     `late` counts its results that brokers refused because the queue had gone on, `knobs` numbers the live
-    knobs it goes by. The answer is an `OrdersBody`, or code 90013 for a member that is not counted in and has
-    to join.
+    knobs it goes by, `unable` says which of them it cannot go by, and why in a word (`Unable`). The answer is
+    an `OrdersBody`, or code 90013 for a member that is not counted in and has to join.
     """
 
     group: str
@@ -179,6 +179,7 @@ class ReportBody(Body, frozen=True):
     late: Int64 = 0
     knobs: Int64 = 0
     proof: str = ""
+    unable: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -191,10 +192,12 @@ class ReportBody(Body, frozen=True):
         knobs: int = 0,
         *,
         proof: str = "",
+        unable: Mapping[str, str] | None = None,
     ) -> Self:
         """The body for a report."""
-        released = _numbered(report.released)
-        return cls(group, member, report.number, report.revision, released, topics, late, knobs, proof)
+        released, cannot = _numbered(report.released), dict(unable or {})
+        numbers = report.number, report.revision
+        return cls(group, member, *numbers, released, topics, late, knobs, proof, cannot)
 
     @property
     def report(self) -> Report:
@@ -212,10 +215,15 @@ class KnobBody(Body, frozen=True):
 
 
 class KnobsBody(Body, frozen=True):
-    """All live knobs that a member is to go by, and their number, which is 0 for none."""
+    """All live knobs that a member is to go by, and their number, which is 0 for none.
+
+    `now_ms` is the coordinator's time when it told them, by which a member with a wrong clock knows when they
+    end; 0 from one that does not say.
+    """
 
     revision: Int64 = 0
     knobs: list[KnobBody] = field(default_factory=list)
+    now_ms: Int64 = 0
 
     @classmethod
     def of(cls, settings: Iterable[Setting]) -> Self:
@@ -223,6 +231,16 @@ class KnobsBody(Body, frozen=True):
         told = for_members(settings)
         knobs = [KnobBody(one.name, str(one.place), dump(one.value), one.until) for one in told]
         return cls(fingerprint(told), knobs)
+
+    def at(self, now_ms: int) -> KnobsBody:
+        """The same, told at this time."""
+        return KnobsBody(self.revision, self.knobs, now_ms)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Knobs that this release does not know, or whose value it does not take."""
+        known = {(one.name, str(one.place)) for one in self.settings}
+        return sorted({one.name for one in self.knobs if (one.name, one.place) not in known})
 
     @property
     def settings(self) -> list[Setting]:

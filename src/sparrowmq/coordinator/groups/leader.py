@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from sparrowmq.coordinator.groups.handover import Fenced, HandOver, Times
 from sparrowmq.coordinator.groups.ledger import (
@@ -36,9 +36,9 @@ from sparrowmq.coordinator.groups.ledger import (
     queue_rows,
     reasons_after,
 )
-from sparrowmq.coordinator.groups.moves import Moves, Offsets
+from sparrowmq.coordinator.groups.moves import Cluster, Moves
 from sparrowmq.coordinator.groups.plan import MEMBERS_MAX, Candidate, Plan, Rules, make_plan, renumbered
-from sparrowmq.coordinator.groups.takeover import Start, Terms, begin, members_of
+from sparrowmq.coordinator.groups.takeover import Said, Start, Terms, begin, members_of
 from sparrowmq.core.errors import (
     BrokerError,
     CoordinatorError,
@@ -53,9 +53,8 @@ from sparrowmq.core.errors import (
 from sparrowmq.core.grants import Orders, Report
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
-from sparrowmq.core.route import TopicRoute
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, QueueGrant
+from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.coordinator")
@@ -67,21 +66,6 @@ IDLE_SECONDS: Final = 60.0
 """A group without members for so long is forgotten here; its brokers keep the fence."""
 PLANS_REMEMBERED: Final = 64
 """Of so many of the last plans it is known whether a member has heard of them."""
-
-
-class Cluster(Offsets, Protocol):
-    """What a leader needs of a cluster: the admin client's calls."""
-
-    async def topic_route(self, topic: str) -> TopicRoute:
-        """Queues and brokers of a topic. Raises `NoRouteError` for one that nobody serves."""
-
-    async def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
-        """Policies by broker name."""
-
-    async def set_group_policy(
-        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
-    ) -> None:
-        """Have a broker enforce a policy, durably."""
 
 
 class GroupLeader:
@@ -111,6 +95,8 @@ class GroupLeader:
         """Whether brokers, or the ledger, said that another leads."""
         self.late = 0
         """Results of members that brokers refused, because the queue had gone on."""
+        self.news = False
+        """Whether members said since this was unset that they go by other live knobs."""
         self.lease_only: set[str] = set()
         """Brokers that enforce nothing, because they are not SparrowMQ's."""
         self.problem = ""
@@ -241,7 +227,7 @@ class GroupLeader:
         return member
 
     def report(
-        self, member: str, address: str, report: Report, topics: Iterable[str], late: int
+        self, member: str, address: str, report: Report, topics: Iterable[str], said: Said
     ) -> Orders | None:
         """Take in what a member says, and what it is to do; None for one that must join again."""
         if self.deposed or not self._hand.report(member, report, self._monotonic()):
@@ -250,8 +236,10 @@ class GroupLeader:
         known = members.candidates.get(member)
         if known is None or known.address != address or members.topics.get(member) != wanted:
             members.put(replace(known or Candidate(member), address=address), wanted)
-        self.late += max(0, late - members.late.get(member, 0))
-        members.late[member] = late
+        before = members.said.get(member, Said())
+        self.late += max(0, said.late - before.late)
+        self.news |= (said.knobs, said.unable) != (before.knobs, before.unable)
+        members.said[member] = said
         if not self._hand.settled:
             self._wake.set()
         return self._hand.orders(member)
@@ -273,7 +261,7 @@ class GroupLeader:
                     round((now - session.heard) * 1000),
                     round((session.ends - now) * 1000),
                     knows,
-                    self._members.late.get(name, 0),
+                    *self._members.said.get(name, Said()).values,
                 )
         return found
 
@@ -502,6 +490,8 @@ class Groups:
         self._told: dict[str, int] = {}
         self.epoch_behind = 0
         """A later epoch that brokers know: whoever leads has to begin above it."""
+        self.ahead_ms = 0
+        """How far the clock by which knobs end, the database's, is ahead of this process's."""
 
     def find(self, group: str) -> GroupLeader | None:
         """The leader of a group that has members here."""

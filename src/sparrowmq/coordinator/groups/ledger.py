@@ -94,13 +94,16 @@ class PlanRow:
 @dataclass(frozen=True, slots=True)
 class SeenMember:
     """What a member said last: milliseconds since it was heard, until its lease ends, the generation whose
-    plan it knows, and its results that brokers refused.
+    plan it knows, its results that brokers refused; the number of the live knobs it goes by (-1: it did not
+    say yet), and those it cannot go by, each with a word why (`Unable`).
     """
 
     heard_ms_ago: int
     lease_ms_left: int
     knows: int
     late: int
+    knobs: int = -1
+    unable: Mapping[str, str] = field(default_factory=dict)
 
 
 class Ledger(Protocol):

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq import GroupConnections
 from sparrowmq.coordinator.groups.handover import Times
-from sparrowmq.coordinator.groups.leader import Cluster, Groups
+from sparrowmq.coordinator.groups.leader import Groups
+from sparrowmq.coordinator.groups.moves import Cluster
 from sparrowmq.coordinator.groups.plan import Rules
+from sparrowmq.coordinator.groups.takeover import Said
 from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import InvalidNameError, SparrowError
 from sparrowmq.core.names import check_group, check_topic
@@ -48,6 +50,9 @@ FORGET_SECONDS: Final = 2.0
 CLIENT_CHARS_MAX: Final = 200
 LATE_MAX: Final = 10**12
 """Late results one member may tell of: sums over all members fit what a database keeps."""
+UNABLE_MAX: Final = 32
+"""Knobs one member may say that it cannot go by."""
+WORD_CHARS_MAX: Final = 32
 TOPICS_MAX: Final = 1000
 """Topics one member may subscribe."""
 
@@ -238,13 +243,17 @@ class MemberServer:
             return _unknown(body.group, body.member)
         address = str(connection.peer[0])
         late = max(0, min(body.late, LATE_MAX))
-        orders = leader.report(body.member, address, body.report, body.topics, late)
+        said = Said(late, body.knobs, _unable(body.unable))
+        orders = leader.report(body.member, address, body.report, body.topics, said)
         if orders is None:
             return _unknown(body.group, body.member)
         knobs = leader.terms.knobs
-        if knobs is not None and knobs.revision == body.knobs:
-            knobs = None  # it goes by them
-        return _answer(OrdersBody.of(orders, knobs).encode())
+        if knobs is None or knobs.revision == body.knobs:  # it goes by them
+            return _answer(OrdersBody.of(orders).encode())
+        return _answer(OrdersBody.of(orders, knobs.at(self._now_ms())).encode())
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ms() + self.groups.ahead_ms
 
     def leave(self, connection: Connection, command: Command) -> Command:
         """90213: a member goes; nothing happens when it is not counted in."""
@@ -279,6 +288,14 @@ def _wrong_client(client_id: str) -> str:
     if not 0 < len(client_id) <= CLIENT_CHARS_MAX or not client_id.isprintable():
         return f"a member has a client id of 1 to {CLIENT_CHARS_MAX} printable characters"
     return ""
+
+
+def _unable(told: Mapping[str, str]) -> dict[str, str]:
+    """The knobs a member cannot go by, as far as they are kept: a few words."""
+    items = sorted(told.items())[:UNABLE_MAX]
+    return {
+        name[:WORD_CHARS_MAX]: why[:WORD_CHARS_MAX] for name, why in items if f"{name}{why}".isprintable()
+    }
 
 
 def _unknown(group: str, member: str) -> Command:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from sparrowmq.core.errors import BrokerError, CoordinatorError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.managed import GroupPolicies
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 
 if TYPE_CHECKING:
     from sparrowmq import aio
     from sparrowmq.coordinator.groups.handover import Fenced
     from sparrowmq.coordinator.groups.resets import Target, Wish
     from sparrowmq.core.knobs import Place
+    from sparrowmq.core.route import TopicRoute
 
 log = logging.getLogger("sparrowmq.coordinator")
 
@@ -62,6 +63,18 @@ class Offsets(Protocol):
 
     async def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
         """Policies by broker name."""
+
+
+class Cluster(Offsets, Protocol):
+    """What a leader needs of a cluster: the admin client's calls."""
+
+    async def topic_route(self, topic: str) -> TopicRoute:
+        """Queues and brokers of a topic. Raises `NoRouteError` for one that nobody serves."""
+
+    async def set_group_policy(
+        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """Have a broker enforce a policy, durably."""
 
 
 def is_in(place: Place, queue: MessageQueue) -> bool:

@@ -105,6 +105,22 @@ class Start:
     told: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a member says of itself: its results that brokers refused, the number of the live knobs it goes by
+    (-1: it did not say yet), and those it cannot go by, each with a word why.
+    """
+
+    late: int = 0
+    knobs: int = -1
+    unable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def values(self) -> tuple[int, int, Mapping[str, str]]:
+        """All of it."""
+        return self.late, self.knobs, self.unable
+
+
 @dataclass(slots=True)
 class Members:
     """Who is counted in. `changes` counts what is worth a row."""
@@ -112,7 +128,7 @@ class Members:
     candidates: dict[str, Candidate] = field(default_factory=dict)
     topics: dict[str, frozenset[str]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    late: dict[str, int] = field(default_factory=dict)
+    said: dict[str, Said] = field(default_factory=dict)
     changes: int = 0
 
     def put(self, candidate: Candidate, topics: frozenset[str], version: str | None = None) -> None:
@@ -129,7 +145,7 @@ class Members:
             self.candidates.pop(name, None)
             self.topics.pop(name, None)
             self.versions.pop(name, None)
-            self.late.pop(name, None)
+            self.said.pop(name, None)
             self.changes += 1
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from sparrowmq import GroupConnections
-from sparrowmq.coordinator.groups.leader import Cluster
+from sparrowmq.coordinator.groups.moves import Cluster
 from sparrowmq.coordinator.groups.plan import Candidate, Rules, Standing, admit
 from sparrowmq.coordinator.groups.takeover import Terms
 from sparrowmq.core.errors import SparrowError

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -19,7 +20,7 @@ from sqlalchemy import Connection, func, select
 
 from sparrowmq.coordinator.database.tables import group_revision
 from sparrowmq.coordinator.groups import knobs
-from sparrowmq.coordinator.groups.leader import Groups
+from sparrowmq.coordinator.groups.leader import GroupLeader, Groups
 from sparrowmq.coordinator.groups.members import Keeper, Port, open_port
 from sparrowmq.coordinator.groups.table import DatabaseLedger, Proofs, proof_key
 from sparrowmq.coordinator.groups.takeover import Terms
@@ -108,8 +109,10 @@ class Rebalance:
                 await self.resign()
                 term = await self._begin(work, seen.plan.paused)
             term.groups.pause(seen.plan.paused)
+            term.groups.ahead_ms = seen.now - self._clock.now_ms()
             changed = await _have_in_force(term, seen.now)
             await term.mover.look(changed=changed)
+            await _write_down(term, [one for one in term.groups.leaders if one.news])
             if changed:
                 await _steer(term)
             if term.groups.epoch_behind:
@@ -130,7 +133,7 @@ class Rebalance:
         term.groups.plan_anew()
         steered = await _steer(term)
         leaders = term.groups.leaders
-        await term.ledger.see({one.group: (one.seen(), one.problem) for one in leaders})
+        await _write_down(term, leaders)
         made = sum(one.plans for one in leaders)
         counts = {
             "groups": len(leaders),
@@ -210,6 +213,14 @@ async def _have_in_force(term: _Term, now: int) -> bool:
     term.set = await term.work.read(_read_set)
     term.groups.adopt(term.set.terms, _USUAL)
     return True
+
+
+async def _write_down(term: _Term, leaders: Iterable[GroupLeader]) -> None:
+    """Keep what members said last: each interval, and at most once a look when they go by other knobs."""
+    chosen = list(leaders)
+    for one in chosen:
+        one.news = False
+    await term.ledger.see({one.group: (one.seen(), one.problem) for one in chosen})
 
 
 def _members_of(groups: Groups, group: str) -> list[str]:

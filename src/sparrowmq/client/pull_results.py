@@ -1,0 +1,34 @@
+"""What a pull by offset gives its caller: messages, or records as they are stored."""
+
+from __future__ import annotations
+
+from sparrowmq.client.decoding import decode_messages
+from sparrowmq.client.namespaces import unwrap_messages
+from sparrowmq.client.pull_hooks import PullHooks
+from sparrowmq.client.requests import PullAnswer
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from sparrowmq.core.results import PullResult, PullStatus, RawBatch
+from sparrowmq.core.subscription import Expression
+from sparrowmq.protocol.filter import parse_expression
+
+
+def raw_batch(answer: PullAnswer) -> RawBatch:
+    """Stored records as the broker sent them; none for an answer that is not FOUND."""
+    body = answer.body if answer.status is PullStatus.FOUND else b""
+    return RawBatch(answer.status, body, answer.next_offset, answer.min_offset, answer.max_offset)
+
+
+def pull_result(
+    answer: PullAnswer, queue: MessageQueue, expression: Expression, namespace: str | None, hooks: PullHooks
+) -> PullResult:
+    """Messages, filtered by the text of tags and by hooks, which are told what the application takes."""
+    messages: list[ReceivedMessage] = []
+    if answer.status is PullStatus.FOUND:
+        tags = parse_expression(queue.topic, expression, 0).tags
+        messages = decode_messages(
+            answer.body, queue, ReceivedMessage, tags, answer.min_offset, answer.max_offset
+        )
+        unwrap_messages(namespace, messages)
+        messages = hooks.filtered(queue, messages)
+        hooks.taken(queue, messages)
+    return PullResult(answer.status, messages, answer.next_offset, answer.min_offset, answer.max_offset)
