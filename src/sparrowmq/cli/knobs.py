@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -46,10 +48,11 @@ def list_knobs(coordinator: Url = None, as_json: AsJson = False) -> None:
             ", ".join(knob["places"]),
             knob["obeyed_by"],
             knob["help"],
+            knob["pull_consumers"] or "-",
         )
         for knob in knobs
     ]
-    print_table(("knob", "range", "default", "of a", "obeyed by", "what"), rows)
+    print_table(("knob", "range", "default", "of a", "obeyed by", "what", "pull consumers"), rows)
 
 
 @app.command("show")
@@ -58,7 +61,7 @@ def show(
     coordinator: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is set of a group, or of all."""
+    """Print what is set of a group and who goes by it, or what is set of all."""
     if group is None:
         found = call(coordinator, "GET", "/knobs/set")
         if as_json:
@@ -75,6 +78,15 @@ def show(
     print(f"{group}: revision {table['revision']}")
     if table["knobs"]:
         print_table(_COLUMNS, map(_row, table["knobs"]))
+    if table["members"]:
+        rest = f"; not yet: {', '.join(table['older'])}" if table["older"] else ""
+        print(f"{table['newest']} of {table['members']} managed members go by this{rest}")
+    told = set()
+    for one in table["knobs"]:
+        for member, why in one["unable"].items():
+            if (one["knob"], member) not in told:
+                told.add((one["knob"], member))
+                print(f"{member} cannot go by {one['knob']}: {why}")
 
 
 @app.command("set")
@@ -224,10 +236,12 @@ def _put(
     reason: str,
     revision: int | None,
 ) -> None:
-    body = {"value": value, "place": place, "seconds": round(minutes * 60), "reason": reason}
+    body = {"value": value, "place": place, "seconds": math.ceil(minutes * 60), "reason": reason}
     if revision is not None:
         body["revision"] = revision
-    call(url, "PUT", f"/groups/{part(group)}/knobs/{part(name)}", body)
+    made = call(url, "PUT", f"/groups/{part(group)}/knobs/{part(name)}", body)
+    if made["note"]:
+        print(made["note"], file=sys.stderr)
 
 
 def _ended(url: str | None, group: str, number: int) -> dict[str, Any]:

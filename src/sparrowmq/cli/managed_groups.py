@@ -61,12 +61,12 @@ def members(group: Group, coordinator: Url = None, as_json: AsJson = False) -> N
         return
     rows = [
         (one["member"], one["address"], one["version"], one["standing"] or "-", one["queues"], one["late"],
-         "-" if one["knows"] is None else one["knows"], when(one["joined_ms"]), when(one["heard_ms"]),
-         when(one["lease_ends_ms"]), one["reason"] or "-")
+         "-" if one["knows"] is None else one["knows"], _knobs(one), when(one["joined_ms"]),
+         when(one["heard_ms"]), when(one["lease_ends_ms"]), one["reason"] or "-")
         for one in found
     ]  # fmt: skip
-    columns = ("member", "address", "version", "standing", "queues", "late", "knows", "joined", "heard",
-               "lease ends", "why")  # fmt: skip
+    columns = ("member", "address", "version", "standing", "queues", "late", "knows", "knobs", "joined",
+               "heard", "lease ends", "why")  # fmt: skip
     print_table(columns, rows, right=("queues", "late", "knows"))
 
 
@@ -91,6 +91,12 @@ def plans(
     ]  # fmt: skip
     columns = ("id", "generation", "epoch", "made", "in force", "members", "moved", "why")
     print_table(columns, rows, right=("id", "generation", "epoch", "members", "moved"))
+
+
+def _knobs(member: dict[str, Any]) -> str:
+    """Whether a member goes by the newest live knobs, and those it cannot go by."""
+    unable = ", ".join(member["unable"])
+    return (member["knobs"] or "-") + (f", not {unable}" if unable else "")
 
 
 def _show_all(groups: list[dict[str, Any]], as_json: bool) -> None:

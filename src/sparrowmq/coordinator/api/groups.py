@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 
 from sparrowmq.coordinator.api.shared import Answer, Who
-from sparrowmq.coordinator.groups import knobs
+from sparrowmq.coordinator.groups import followers, knobs
 from sparrowmq.coordinator.groups import table as managed_groups
 from sparrowmq.coordinator.groups.ledger import Kept, client_of
 from sparrowmq.coordinator.groups.plan import LIST_MAX, MEMBERS_MAX, Rules
@@ -51,14 +51,19 @@ def show_group(group: str, who: Who) -> Answer:
 
 @router.get("/groups/{group}/members")
 def list_members(group: str, who: Who) -> list[Answer]:
-    """The members of a managed group, the longest first. Two of one client id are two members."""
+    """The members of a managed group, the longest first. Two of one client id are two members.
+
+    `knobs` says whether a member goes by the `newest` live knobs or by `older` ones, None before it said so;
+    `unable` names those it cannot go by, with why.
+    """
     who.need(Right.READ)
 
-    def work(connection: Connection) -> list[MemberView]:
+    def work(connection: Connection) -> tuple[list[MemberView], int]:
         _one(connection, group)
-        return managed_groups.member_views(connection, group)
+        return managed_groups.member_views(connection, group), followers.number(connection, group)
 
-    return [member_view(one) for one in who.read(work)]
+    views, wanted = who.read(work)
+    return [member_view(one, wanted) for one in views]
 
 
 @router.get("/groups/{group}/plans")
@@ -159,8 +164,10 @@ def queue_view(view: QueueView) -> Answer:
     }
 
 
-def member_view(view: MemberView) -> Answer:
-    """A member as the API shows it; what it said last is as its leader wrote it down."""
+def member_view(view: MemberView, wanted: int) -> Answer:
+    """A member as the API shows it; what it said last is as its leader wrote it down. `wanted` is the number
+    of the newest knobs.
+    """
     row = view.row
     return {
         "member": view.member,
@@ -175,6 +182,8 @@ def member_view(view: MemberView) -> Answer:
         "reason": row.reason,
         "queues": view.queues,
         "late": view.late,
+        "knobs": None if view.knobs is None else "newest" if view.knobs == wanted else "older",
+        "unable": {knob: followers.why_unable(word) for knob, word in view.unable.items()},
         "topics": list(row.topics),
     }
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from sparrowmq.coordinator.api.shared import Answer, Caller, Reason, Who
 from sparrowmq.coordinator.audit import REASON_CHARS_MAX, Actor
-from sparrowmq.coordinator.groups import knobs, resets
+from sparrowmq.coordinator.groups import followers, knobs, resets
 from sparrowmq.coordinator.groups.knobs import Row
 from sparrowmq.coordinator.groups.resets import Target, Wish
 from sparrowmq.coordinator.users.roles import Right
@@ -47,7 +47,7 @@ class Move(Reason):
 
 @router.get("/knobs")
 def list_knobs(who: Who) -> list[Answer]:
-    """All knobs: name, range, where they can be set, and who obeys them."""
+    """All knobs: name, range, where they can be set, who obeys them, and what pull consumers do with them."""
     who.need(Right.READ)
     return [
         {
@@ -58,6 +58,7 @@ def list_knobs(who: Who) -> list[Answer]:
             "places": [scope.value for scope in knob.scopes],
             "obeyed_by": knob.obeyed.value,
             "help": knob.help,
+            "pull_consumers": knob.pull,
         }
         for knob in KNOBS.values()
     ]
@@ -72,15 +73,23 @@ def list_set(who: Who) -> list[Answer]:
 
 @router.get("/groups/{group}/knobs")
 def show_group(group: str, who: Who) -> Answer:
-    """What is set of a group, and the number of its last change."""
+    """What is set of a group, the number of its last change, and who goes by it.
+
+    Of its managed `members` so many go by the `newest`; the first of those who do not yet are `older`, and
+    each knob names the first of those who are `unable` to go by it, with why.
+    """
     who.need(Right.READ)
 
     def work(connection: Connection) -> Answer:
-        number = knobs.revision(connection, group)
+        number, going = knobs.revision(connection, group), followers.followers(connection, group)
+        rows, unable = knobs.read(connection, group), going.unable or {}
         return {
             "group": group,
             "revision": number,
-            "knobs": [row_view(row) for row in knobs.read(connection, group)],
+            "members": going.members,
+            "newest": going.newest,
+            "older": list(going.older),
+            "knobs": [row_view(row) | {"unable": dict(unable.get(row.setting.name, ()))} for row in rows],
         }
 
     return who.read(work)
@@ -88,7 +97,10 @@ def show_group(group: str, who: Who) -> Answer:
 
 @router.put("/groups/{group}/knobs/{name}")
 def put_knob(group: str, name: str, body: KnobChange, who: Who) -> Answer:
-    """Set a knob of a group, a topic or a queue of it; in force within five seconds."""
+    """Set a knob of a group, a topic or a queue of it; in force within five seconds.
+
+    `note` says when nobody is there whom it concerns.
+    """
     who.need(Right.EDIT, ("group", group))
     place = _place(body.place)
 
@@ -106,7 +118,8 @@ def put_knob(group: str, name: str, body: KnobChange, who: Who) -> Answer:
 
     row = who.change(body.reason, work)
     _wake(who)
-    return row_view(row)
+    note = who.read(lambda connection: followers.note(connection, group, name))
+    return row_view(row) | {"note": note}
 
 
 @router.delete("/groups/{group}/knobs/{name}")

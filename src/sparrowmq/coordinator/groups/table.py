@@ -11,7 +11,7 @@ import hmac
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, update
@@ -303,6 +303,8 @@ class MemberView:
     lease_ends_at: int | None = None
     knows: int | None = None
     late: int = 0
+    knobs: int | None = None
+    unable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +374,8 @@ def member_views(connection: Connection, group: str) -> list[MemberView]:
         if name in seen:
             one = SeenMember(*seen[name])
             times = seen_at - one.heard_ms_ago, seen_at + one.lease_ms_left
-            view = MemberView(name, kept[name], row["joined_at"], view.queues, *times, one.knows, one.late)
+            last = one.knows, one.late, None if one.knobs < 0 else one.knobs, one.unable
+            view = MemberView(name, kept[name], row["joined_at"], view.queues, *times, *last)
         found.append(view)
     return found
 
