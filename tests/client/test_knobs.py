@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from typing import Any
 
@@ -10,15 +11,15 @@ import pytest
 from tests.client import fake
 from tests.client.consuming import PULL, SEND_BACK, committed, consumer_of, flow, numbers, put
 from tests.client.fake import NOW_MS, FakeCluster, answer
-from tests.support import until
+from tests.support import run, until
 
-from sparrowmq.client import pulling
+from sparrowmq.client import aging
 from sparrowmq.client.knobs import Changed, LiveKnobs
 from sparrowmq.client.outcomes import Retry
 from sparrowmq.client.push_consumer import PushConsumer
-from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.settings import ConsumerSettings, PullSettings
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.knobs import Place, Setting
+from sparrowmq.core.knobs import Place, Setting, Unable
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.names import retry_topic
 
@@ -88,6 +89,81 @@ def test_what_is_told_counts_and_what_is_not_told_any_more_is_the_own_again() ->
     changed = knobs.take(11, [])
     assert (changed.threads, changed.pulls >= {"T"}) == (True, True)
     assert (knobs.threads, knobs.pull("T").batch, knobs.pull("T").behind) == (3, 32, 512)
+
+
+def test_whole_numbers_in_settings_do_not_cut_what_is_told() -> None:
+    knobs = live(Setting("consume_timeout", ALL, 0.5), consume_timeout=60)
+    assert knobs.consume_timeout == 0.5
+    told = [Setting("pull_interval", ALL, 0.25), Setting("retry_delay", ALL, 2), Setting("threads", ALL, 3)]
+    knobs.take(2, told)
+    assert (knobs.pull("T").interval, knobs.retry_seconds(0), knobs.threads) == (0.25, 2.0, 3)
+    assert isinstance(knobs.threads, int)
+
+
+def test_pauses_end_by_the_coordinator_s_clock_however_wrong_the_own_is() -> None:
+    wall, elapsed = [9_000_000], [50.0]
+    knobs = LiveKnobs(ConsumerSettings(), lambda: wall[0], lambda: elapsed[0])
+    knobs.take(1, [Setting("pause", ALL, True, until=1_060_000)], 1_000_000)
+    assert knobs.is_paused(QUEUE), "an hour too fast, it would be over"
+    wall[0] = 0
+    elapsed[0] += 59.9
+    assert knobs.is_paused(QUEUE)
+    elapsed[0] += 0.2
+    assert not knobs.is_paused(QUEUE), "an hour too slow, it would last"
+    knobs.take(2, [Setting("pause", ALL, True, until=1)])
+    assert knobs.is_paused(QUEUE), "by the own one when the coordinator does not say what time it has"
+
+
+def test_a_pull_consumer_s_own_values_are_those_of_its_settings() -> None:
+    knobs = LiveKnobs(PullSettings(pull_batch=7, max_reconsume_times=3), lambda: 1000)
+    assert (knobs.pull("T").batch, knobs.pull("T").told, knobs.batch_max) == (7, False, 7)
+    assert (knobs.pull("T").interval, knobs.max_reconsume_times) == (0.0, 3)
+    knobs.take(1, [Setting("pull_batch", ALL, 5), Setting("pull_batch", Place("T"), 20)])
+    assert (knobs.pull("T").batch, knobs.pull("U").batch, knobs.pull("T").told) == (20, 5, True)
+    assert knobs.batch_max == 20
+
+
+def test_whoever_sleeps_is_woken_by_other_knobs() -> None:
+    async def main() -> None:
+        knobs = LiveKnobs(ConsumerSettings(), lambda: 1000)
+        sleeping = [asyncio.ensure_future(knobs.sleep(seconds)) for seconds in (3600, math.inf)]
+        await asyncio.sleep(0)
+        knobs.take(1, [])
+        await asyncio.wait_for(asyncio.gather(*sleeping), 20)
+        await knobs.sleep(0.001)
+        knobs.take(2, [])
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("own", "handler", "unable"),
+    [
+        ({}, True, {"batch": Unable.SINGLE}),
+        ({"batch": 2}, True, {}),
+        ({"batch": 2, "ordered": True}, True, {"consume_timeout": Unable.ORDERED}),
+        ({}, False, {"batch": Unable.ITERATED, "threads": Unable.ITERATED}),
+    ],
+)
+def test_a_member_says_which_knobs_it_cannot_go_by_and_why(
+    own: dict[str, Any], handler: bool, unable: dict[str, Unable], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        async with consumer_of(cluster, **own) as consumer:
+            member = consumer._member
+            assert member is not None
+            consumer.subscribe("T", handler=print if handler else None)
+            assert member.unable() == {}, "nothing is set"
+            tell(consumer, threads=4, batch=5, consume_timeout=60.0, retries=1)
+            assert member.unable() == unable
+            shown = consumer.running_info().properties.get("liveKnobsNotFollowed", "")
+            assert shown == "; ".join(f"{name}: {why.text}" for name, why in sorted(unable.items()))
+            told = [one.getMessage() for one in caplog.records if "cannot go by knobs" in one.getMessage()]
+            assert len(told) == bool(unable)
+            member.apply_knobs(9, [], 0, ["thoughts"])
+            assert member.unable() == {"thoughts": Unable.UNKNOWN}
+
+    flow(test)
 
 
 def test_retries_are_not_held_up_by_a_delay_of_all() -> None:
@@ -386,7 +462,7 @@ class StandingClock(SystemClock):
 def test_no_message_is_handed_out_before_it_is_as_old_as_the_knob_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pulling, "_PAUSED_SECONDS", 0.005)
+    monkeypatch.setattr(aging, "STEP_SECONDS", 0.005)
 
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []
@@ -418,7 +494,7 @@ def test_no_message_is_handed_out_before_it_is_as_old_as_the_knob_says(
 def test_of_what_was_pulled_together_the_old_ones_are_handed_out_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pulling, "_PAUSED_SECONDS", 0.005)
+    monkeypatch.setattr(aging, "STEP_SECONDS", 0.005)
 
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []

@@ -5,13 +5,15 @@ import logging
 from typing import Any
 
 import pytest
+from tests.client import fake
 from tests.client.fake import FakeCluster, answer
 from tests.client.pulling import flow, quick, store
 from tests.support import until
 
-from sparrowmq.client import lite_pull
+from sparrowmq.client import aging, lite_pull
 from sparrowmq.client.lifecycle import State
 from sparrowmq.client.pull_consumer import PullConsumer
+from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -19,6 +21,7 @@ from sparrowmq.core.errors import (
     InvalidStateError,
     SettingsError,
 )
+from sparrowmq.core.knobs import Place, Setting, Unable
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.subscription import Sql
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -503,5 +506,193 @@ def test_a_filter_over_properties_is_checked_at_the_start_and_goes_with_each_pul
             InvalidExpressionError, match="cannot read the SQL92 expression for topic 'T': no"
         ):
             await late.start()
+
+    flow(test, messages=1)
+
+
+# Live knobs
+
+
+def tell(consumer: PullConsumer, place: str = "*", **values: Any) -> None:
+    """What its coordinator would tell a running member."""
+    member = consumer._member
+    assert member is not None
+    told = [Setting(name, Place.parse(place), value) for name, value in values.items()]
+    member.apply_knobs(member.knobs.revision + 1, told)
+
+
+def asked(cluster: FakeCluster) -> list[str]:
+    return [one.ext["maxMsgNums"] for one in cluster.broker.requests(LITE)]
+
+
+def test_polls_and_pulls_have_the_batch_of_the_knob_also_of_what_was_read_ahead() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: sum(map(len, lite.process_queues())) == 35)
+        assert len(await consumer.poll(10)) == 20
+        tell(consumer, pull_batch=4)
+        sizes = []
+        while sum(sizes) < 15:
+            sizes.append(len(await consumer.poll(10)))
+        assert sizes == [4, 4, 4, 3]
+        await until(lambda: asked(cluster)[-1] == "4")
+        store(cluster, 3)
+        tell(consumer)
+        await until(lambda: asked(cluster)[-1] == "20")
+        assert len(await consumer.poll(10)) == 3
+
+    flow(test, messages=35, pull_batch=20)
+
+
+def test_a_queue_rests_between_pulls_until_the_knob_is_unset() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        await until(lambda: len(asked(cluster)) > 2)
+        tell(consumer, pull_interval=60)
+        store(cluster, 1)
+        assert bodies(await consumer.poll(10)) == [0]
+        before = len(asked(cluster))
+        store(cluster, 1)
+        assert await consumer.poll(0.05) == []
+        assert len(asked(cluster)) == before
+        tell(consumer)
+        assert bodies(await consumer.poll(10)) == [0]
+
+    flow(test, pull_hold=0.02)
+
+
+def test_polls_give_what_is_old_enough_and_the_rest_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aging, "STEP_SECONDS", 0.005)
+    clock = StandingClock()
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert consumer._instance is not None
+        consumer._instance.clock = clock
+        await until(lambda: asked(cluster))
+        tell(consumer, delay=60)
+        for number in range(3):
+            monkeypatch.setattr(fake, "NOW_MS", fake_now + number * 1000)
+            cluster.broker.store("T", 0, b"%d" % number, b"TAGS\x01A\x02")
+        clock.ms = fake_now + 59_999
+        assert await consumer.poll(0.05) == []
+        clock.ms = fake_now + 61_000
+        assert await take(consumer, 2) == [0, 1]
+        assert await consumer.poll(0.05) == []
+        await consumer.commit()
+        assert cluster.broker.offsets["g", "T", 0] == 2, "what is too young is not consumed"
+        tell(consumer)
+        assert await take(consumer, 1) == [2]
+
+    fake_now = fake.NOW_MS
+    flow(test, pull_hold=0.02)
+
+
+class StandingClock(SystemClock):
+    """Wall time stands until a test moves it."""
+
+    ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def test_what_was_read_ahead_under_other_tags_is_read_again() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        for number in range(12):
+            tag = b"AB"[number % 2 : number % 2 + 1]
+            cluster.broker.store("T", 0, b"%d" % number, b"TAGS\x01" + tag + b"\x02")
+        consumer.subscribe("T", "A")
+        await consumer.start()
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: sum(map(len, lite.process_queues())) == 6)
+        assert bodies(await consumer.poll(10)) == [0, 2]
+        tell(consumer, "T", tags="B")
+        assert await take(consumer, 4) == [5, 7, 9, 11], "from where polls were"
+        (mine,) = consumer._member.heartbeat_data().subscriptions  # type: ignore[union-attr]
+        assert mine.expression == "B"
+        tell(consumer)
+        cluster.broker.store("T", 0, b"12", b"TAGS\x01A\x02")
+        assert await take(consumer, 1) == [12]
+
+    flow(test, pull_batch=4)
+
+
+def test_what_was_read_ahead_before_the_first_poll_is_read_again_from_its_begin() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        for number in range(4):
+            tag = b"BA"[number % 2 : number % 2 + 1]
+            cluster.broker.store("T", 0, b"%d" % number, b"TAGS\x01" + tag + b"\x02")
+        consumer.subscribe("T", "A")
+        await consumer.start()
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: sum(map(len, lite.process_queues())) == 2)
+        tell(consumer, "T", tags="B")
+        assert await take(consumer, 2) == [0, 2]
+
+    flow(test)
+
+
+def test_a_paused_queue_is_not_polled_and_goes_on_where_polls_were() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: sum(map(len, lite.process_queues())) == 30)
+        assert bodies(await consumer.poll(10)) == list(range(10))
+        tell(consumer, "T/0", pause=True)
+        await until(lambda: asked(cluster))
+        before = len(asked(cluster))
+        assert await consumer.poll(0.05) == []
+        assert len(asked(cluster)) == before
+        tell(consumer)
+        assert await take(consumer, 20) == list(range(10, 30)), "nothing is lost or twice"
+
+    flow(test, messages=30)
+
+
+def test_a_pull_consumer_says_which_knobs_it_cannot_go_by() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        member = consumer._member
+        assert member is not None
+        tell(consumer, threads=3, batch=4, consume_timeout=60, pull_batch=3)
+        assert member.unable() == dict.fromkeys(("threads", "batch", "consume_timeout"), Unable.PULLS)
+        shown = member.running_info().properties
+        assert "pull_batch=3 (*)" in shown["liveKnobs"]
+        assert "threads: it pulls: its application decides" in shown["liveKnobsNotFollowed"]
+        tell(consumer, pull_batch=3)
+        assert "liveKnobsNotFollowed" not in member.running_info().properties
+
+    flow(test)
+
+
+def test_what_is_sent_back_goes_by_the_knobs_unless_its_level_is_said() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        cluster.broker.on[int(RequestCode.CONSUMER_SEND_MSG_BACK)] = lambda conn, c: answer()
+        consumer.subscribe("T")
+        await consumer.start()
+        (message, *_) = await consumer.poll(10)
+        tell(consumer, retries=3, retry_delay=20, retry_growth=3)
+        message.reconsume_times = 1
+        await consumer.send_back(message)
+        await consumer.send_back(message, 2)
+        tell(consumer)
+        await consumer.send_back(message)
+        back = [one.ext for one in cluster.broker.requests(int(RequestCode.CONSUMER_SEND_MSG_BACK))]
+        assert [(one["delayLevel"], one["maxReconsumeTimes"]) for one in back] == [
+            ("5", "3"),
+            ("2", "3"),
+            ("0", "16"),
+        ]
 
     flow(test, messages=1)

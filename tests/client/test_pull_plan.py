@@ -142,3 +142,36 @@ def test_filters_over_properties_are_subscribed_and_keep_their_version_in_pulls(
     assigned.filter_assigned("T", Sql("b = 'x'"))
     assigned.assign([A])
     assert assigned.pull_filter("T").expression == "b = 'x'"
+
+
+def test_tags_are_replaced_and_come_back_each_with_a_later_version() -> None:
+    plan = PullPlan(SystemClock())
+    plan.subscribe("T", "A", None)
+    plan.subscribe("U", Sql("a > 1"), None)
+    own, other = plan.subscription("T"), plan.subscription("U")
+    plan.replace_tags({"T": "B || C", "U": "D", "V": "E"})
+    told = plan.subscription("T")
+    assert (told.tags, plan.subscription("U").tags) == ({"B", "C"}, {"D"})
+    assert told.version > own.version
+    plan.subscribe("T", "F", None)
+    assert plan.subscription("T").tags == {"B", "C"}, "also for what is subscribed meanwhile"
+    plan.replace_tags({"U": "D"})
+    assert plan.subscription("T").tags == {"F"}
+    assert plan.subscription("T").version > told.version
+    plan.unsubscribe("U")
+    plan.subscribe("U", Sql("a > 1"), None)
+    plan.replace_tags({})
+    assert (plan.subscription("U").expression_type, plan.subscription("U").expression) == (SQL92, "a > 1")
+    assert plan.subscription("U").version > other.version
+    plan.replace_tags({})
+    with pytest.raises(InvalidExpressionError):
+        plan.replace_tags({"T": "||"})
+
+
+def test_registered_topics_have_the_tags_that_are_told_as_well() -> None:
+    plan = PullPlan(SystemClock())
+    plan.replace_tags({"T": "A"})
+    plan.register("T", None)
+    assert plan.announced[0].expression == "A"
+    plan.replace_tags({})
+    assert plan.announced[0].expression == "*"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.core import knobs
 from sparrowmq.core.errors import InvalidNameError, SettingsError
-from sparrowmq.core.knobs import KNOBS, Kind, Obeyed, Place, Scope, Setting
+from sparrowmq.core.knobs import KNOBS, Kind, Obeyed, Place, Scope, Setting, Unable
 
 SETTINGS = [
     Setting("threads", Place(), 4, until=1),
@@ -144,6 +145,14 @@ def test_a_fingerprint_is_of_what_members_are_told_in_any_order(settings: list[S
     assert knobs.fingerprint([]) == 0 == knobs.fingerprint([Setting("maximum", Place(), 1)])
 
 
+def test_another_end_of_a_pause_is_news_to_members_and_other_ends_and_reasons_are_not() -> None:
+    pause = Setting("pause", Place("Orders"), True, until=1000)
+    assert knobs.fingerprint([pause]) != knobs.fingerprint([replace(pause, until=2000)])
+    assert knobs.fingerprint([pause]) == knobs.fingerprint([replace(pause, reason="repair")])
+    threads = Setting("threads", Place(), 8)
+    assert knobs.fingerprint([threads]) == knobs.fingerprint([replace(threads, until=1000)])
+
+
 @pytest.mark.parametrize(
     ("first", "growth", "tries", "seconds"),
     [(1, 1, 0, 1), (1, 1, 50, 1), (2, 3, 2, 18), (5, 10, 10**9, 7200), (7200, 1, 0, 7200)],
@@ -158,6 +167,7 @@ def test_every_knob_says_its_range_and_who_obeys() -> None:
     for knob in KNOBS.values():
         assert knob.range
         assert knob.help
+        assert bool(knob.pull) == (knob.obeyed is not Obeyed.PLANS), "what pull consumers do is said"
         assert Scope.GROUP in knob.scopes or knob.name == "tags"
         json.dumps([knob.name, knob.unit, knob.obeyed.value])
 
@@ -167,3 +177,13 @@ def test_the_page_on_coordination_has_every_knob_with_its_range() -> None:
     for knob in KNOBS.values():
         scopes = ", ".join(scope.value for scope in knob.scopes)
         assert f"| `{knob.name}` | {knob.range} | {scopes} | {knob.default} | {knob.obeyed.value} |" in page
+
+
+def test_the_page_says_what_push_and_pull_consumers_do_with_each_knob() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "coordination.md").read_text()
+    for knob in KNOBS.values():
+        if knob.pull:
+            text = knob.pull.replace("|", "\\|")
+            assert f"| `{knob.name}` | {knob.help.replace('|', chr(92) + '|')} | {text} |" in page
+    for why in Unable:
+        assert why.text in page

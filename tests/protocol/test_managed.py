@@ -61,3 +61,28 @@ def test_a_report_says_which_knobs_it_goes_by() -> None:
 def test_numbers_of_knobs_are_numbers() -> None:
     with pytest.raises(BodyError, match="KnobsBody"):
         KnobsBody.decode(b'{"revision":"many"}')
+
+
+def test_what_this_release_does_not_know_is_named_once() -> None:
+    strange = [
+        KnobBody("thoughts", "*", "8"),
+        KnobBody("thoughts", "Orders", "8"),
+        KnobBody("threads", "*", "0"),
+        KnobBody("delay", "*", "8"),
+    ]
+    assert KnobsBody(7, strange).unknown == ["thoughts", "threads"]
+    assert KnobsBody.of(TOLD).unknown == []
+
+
+def test_a_coordinator_says_what_time_it_has() -> None:
+    body = KnobsBody.of(TOLD)
+    found = KnobsBody.decode(body.at(1_700_000_000_000).encode())
+    assert (found.now_ms, found.revision, found.settings) == (1_700_000_000_000, body.revision, TOLD)
+    assert KnobsBody.decode(b'{"revision":1}').now_ms == 0, "an older one says nothing"
+
+
+def test_a_report_says_what_its_member_cannot_go_by() -> None:
+    body = ReportBody.of("g", "m", Report(1, 2, {}), ["T"], 0, 7, unable={"batch": "single"})
+    found = ReportBody.decode(body.encode())
+    assert (found.knobs, found.unable) == (7, {"batch": "single"})
+    assert ReportBody.decode(b'{"group":"g","member":"m","number":1,"revision":1}').unable == {}

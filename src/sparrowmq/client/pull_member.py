@@ -145,9 +145,9 @@ class PullMember(control.TellingMember):
     def read_by(self, user: LitePull) -> None:
         """Have `user` read the queues that come; there was nothing to read before."""
         self._user = user
+        user.knobs = self.knobs
         if self._managed is not None:
             user.make, user.generation_of = self._managed.make_queue, self._managed.generation
-            user.knobs = self.knobs
 
     def reassign(self) -> None:
         """Read the queues of the plan's assignment, and no others (client:E-23)."""

@@ -17,7 +17,9 @@ def shown(api: Running) -> Running:
     database = Database(api.coordinator.settings.database_url)
     with database.write() as connection:
         managed_groups.save(connection, "g", 3, Kept(), FIRST, PLAN)
-        managed_groups.see(connection, {"g": ({"p#1": SeenMember(250, 7_750, 1, 3)}, "b is down")})
+        managed_groups.see(
+            connection, {"g": ({"p#1": SeenMember(250, 7_750, 1, 3, 0, {"batch": "single"})}, "b is down")}
+        )
     database.close()
     return api
 
@@ -41,6 +43,8 @@ def test_managed_groups_are_shown_with_owners_members_and_plans(shown: Running) 
     assert p["lease_ends_ms"] - p["heard_ms"] == 8_000
     assert (q["standing"], q["heard_ms"], q["topics"]) == ("standby", None, ["T", "U"])
     assert q["reason"] == "1 members that joined before have the queues"
+    assert (p["knobs"], q["knobs"], q["unable"]) == ("newest", None, {})
+    assert p["unable"] == {"batch": "its handlers take single messages (its own batch is 1)"}
     (plan,) = shown.get("/groups/g/plans")
     assert (plan["cause"], plan["moved"], plan["epoch"]) == ("joined: p#1", 1, 3)
     assert plan["moves"] == [

@@ -3,7 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.coordinator.groups.test_table import FIRST
 from tests.coordinator.running import Running
+
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.groups import followers
+from sparrowmq.coordinator.groups import table as managed_groups
+from sparrowmq.coordinator.groups.ledger import Kept, SeenMember
 
 
 def entries(api: Running, group: str) -> list[Any]:
@@ -14,12 +20,14 @@ def entries(api: Running, group: str) -> list[Any]:
 def test_the_table_of_knobs_is_told(api: Running) -> None:
     found = {one["name"]: one for one in api.get("/knobs")}
     assert found["threads"]["range"] == "1 to 1000 handlers"
+    assert found["threads"]["pull_consumers"] == "nothing: its application decides"
     assert (found["pause"]["places"], found["pause"]["obeyed_by"]) == (["group", "topic", "queue"], "brokers")
 
 
 def test_a_knob_is_set_shown_and_unset(api: Running) -> None:
     status, made = api.call("PUT", "/groups/k1/knobs/threads", {"value": 8, "reason": "slow day"})
     assert (status, made["value"], made["changed_by"], made["until_ms"]) == (200, 8, "admin", None)
+    assert made["note"] == "nobody is known to be in group k1 now: threads counts for those who come"
     status, made = api.call(
         "PUT", "/groups/k1/knobs/pause", {"value": True, "place": "Orders/3", "seconds": 60}
     )
@@ -62,7 +70,8 @@ def test_what_cannot_be_is_refused_with_the_range(
     found, answer = api.call("PUT", f"/groups/k2/knobs/{path}", body)
     assert found == status
     assert text in answer["error"]
-    assert api.get("/groups/k2/knobs") == {"group": "k2", "revision": 0, "knobs": []}
+    nothing = {"revision": 0, "members": 0, "newest": 0, "older": [], "knobs": []}
+    assert api.get("/groups/k2/knobs") == {"group": "k2", **nothing}
     assert entries(api, "k2") == []
 
 
@@ -104,3 +113,23 @@ def test_only_owners_and_operators_change_knobs_of_a_group(api: Running) -> None
     for path in ("/knobs", "/knobs/set", "/groups/k4/knobs", "/groups/k4/resets"):
         assert api.call("GET", path, token=viewer)[0] == 200
     assert {one["actor"] for one in entries(api, "k5")} == {"k-runs"}
+
+
+def test_who_goes_by_a_group_s_knobs_is_shown(api: Running) -> None:
+    for name, value in (("threads", 4), ("batch", 9)):
+        assert api.call("PUT", f"/groups/k6/knobs/{name}", {"value": value})[0] == 200
+    database = Database(api.coordinator.settings.database_url)
+    with database.write() as connection:
+        number = followers.number(connection, "k6")
+        said = {"p#1": SeenMember(0, 9, 1, 0, number, {"batch": "single"}), "q#1": SeenMember(0, 9, 1, 0, 1)}
+        managed_groups.save(connection, "k6", 3, Kept(), FIRST, None)
+        managed_groups.see(connection, {"k6": (said, "")})
+    database.close()
+    shown = api.get("/groups/k6/knobs")
+    assert (shown["members"], shown["newest"], shown["older"]) == (2, 1, ["q#1"])
+    batch, threads = shown["knobs"]
+    assert batch["unable"] == {"p#1": "its handlers take single messages (its own batch is 1)"}
+    assert threads["unable"] == {}
+    assert [one["knobs"] for one in api.get("/groups/k6/members")] == ["newest", "older"]
+    assert api.call("PUT", "/groups/k6/knobs/threads", {"value": 5})[1]["note"] == ""
+    assert api.get("/groups/k6/knobs")["newest"] == 0

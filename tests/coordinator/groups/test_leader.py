@@ -10,7 +10,7 @@ from tests.support import run, until
 from sparrowmq.broker.fence import judge
 from sparrowmq.coordinator.groups.handover import Phase, Times
 from sparrowmq.coordinator.groups.leader import GroupLeader, Groups
-from sparrowmq.coordinator.groups.takeover import Terms, recovered
+from sparrowmq.coordinator.groups.takeover import Said, Terms, recovered
 from sparrowmq.core.errors import (
     BrokerError,
     ConnectError,
@@ -103,19 +103,19 @@ def test_members_join_report_and_leave_and_only_what_moves_is_fenced_anew() -> N
     leader = lead(cluster)
     p = leader.join("p", "10.0.0.1", ["T", "%RETRY%g"], 1)
     step(leader)
-    orders = leader.report(p, "10.0.0.1", Report(1, 0), ["T"], 0)
+    orders = leader.report(p, "10.0.0.1", Report(1, 0), ["T"], Said(0))
     assert orders is not None
     assert orders.granted == {A: 1, B: 1}
     assert cluster.grants("a") == {A: (p, 1), B: (p, 1)}
     q = leader.join("q", "10.0.0.2", ["T"], 2)
     step(leader)
-    orders = leader.report(p, "10.0.0.1", Report(2, 0), ["T"], 3)
+    orders = leader.report(p, "10.0.0.1", Report(2, 0), ["T"], Said(3))
     assert orders is not None
     assert (orders.granted, orders.revoked) == ({A: 1}, {B: 1})
-    leader.report(p, "10.0.0.1", Report(3, orders.revision, {B: 1}), ["T"], 3)
+    leader.report(p, "10.0.0.1", Report(3, orders.revision, {B: 1}), ["T"], Said(3))
     assert leader.late == 3
     step(leader)
-    got = leader.report(q, "10.0.0.2", Report(1, 0), ["T"], 0)
+    got = leader.report(q, "10.0.0.2", Report(1, 0), ["T"], Said(0))
     assert got is not None
     assert got.granted == {B: 2}
     assert cluster.grants("b") == {A: (p, 1), B: (q, 2)}
@@ -123,7 +123,14 @@ def test_members_join_report_and_leave_and_only_what_moves_is_fenced_anew() -> N
     leader.leave(p)
     step(leader)
     assert cluster.grants("a")[A] == (q, 3)
-    assert leader.report("stranger", "", Report(1, 0), ["T"], 0) is None
+    assert not leader.news, "nothing of live knobs was said"
+    going = Said(3, 77, {"batch": "single"})
+    for news in (True, False):
+        leader.report(q, "10.0.0.2", Report(2, 0), ["T"], going)
+        assert leader.news == news
+        leader.news = False
+    assert (leader.seen()[q].knobs, leader.seen()[q].unable) == (77, {"batch": "single"})
+    assert leader.report("stranger", "", Report(1, 0), ["T"], Said(0)) is None
 
 
 def test_a_broker_that_is_down_delays_its_queues_and_no_others() -> None:
@@ -132,12 +139,12 @@ def test_a_broker_that_is_down_delays_its_queues_and_no_others() -> None:
     leader = lead(cluster)
     p = leader.join("p", "", ["T"], 1)
     step(leader)
-    orders = leader.report(p, "", Report(1, 0), ["T"], 0)
+    orders = leader.report(p, "", Report(1, 0), ["T"], Said(0))
     assert orders is not None
     assert orders.granted == {A: 1}
     cluster.down = set()
     step(leader)
-    orders = leader.report(p, "", Report(2, 0), ["T"], 0)
+    orders = leader.report(p, "", Report(2, 0), ["T"], Said(0))
     assert orders is not None
     assert orders.granted == {A: 1, B: 1}
 
@@ -150,11 +157,11 @@ def test_silent_members_lose_their_queues_and_a_new_leader_tells_brokers_at_once
     second = lead(cluster)
     step(second)
     assert second.epoch == first.epoch + 1
-    assert second.report(p, "", Report(5, 0), ["T"], 0) is not None, "it goes on under the next leader"
+    assert second.report(p, "", Report(5, 0), ["T"], Said(0)) is not None, "it goes on under the next leader"
     cluster.now = 10.5
     step(first)
     assert first.deposed, "what it thinks of members that report elsewhere means nothing"
-    assert first.report(p, "", Report(6, 0), ["T"], 0) is None
+    assert first.report(p, "", Report(6, 0), ["T"], Said(0)) is None
     assert cluster.grants("a")[A] == (p, 1)
     step(second)
     step(second)
@@ -181,7 +188,7 @@ def test_a_broker_that_heard_of_a_hand_over_its_queue_s_own_broker_never_did_tak
         cluster.now = float(second)
         if leader.deposed or not second:
             leader = lead(cluster)
-        leader.report(q, "", Report(second, 0), ["T"], 0)
+        leader.report(q, "", Report(second, 0), ["T"], Said(0))
         step(leader)
     assert (leader.epoch, leader.deposed) == (2, False), "one leader was enough"
     assert (cluster.grants("a")[A], cluster.grants("b")[B]) == ((q, 2), (q, 3)), "p, who left, is missed"
@@ -214,7 +221,7 @@ def test_a_group_that_fails_delays_no_other() -> None:
         broken.join("p", "", ["Broken"], 1)
         member = fine.join("p", "", ["T"], 1)
         await until(lambda: fine.settled and fine.plan.generation == 1)
-        orders = fine.report(member, "", Report(1, 0), ["T"], 0)
+        orders = fine.report(member, "", Report(1, 0), ["T"], Said(0))
         assert orders is not None
         assert orders.granted == {A: 1, B: 1}
         assert groups.find("broken") is broken
@@ -279,7 +286,7 @@ def test_brokers_that_fence_nothing_are_lease_only_and_wait_for_leases_of_earlie
     p = leader.join("p", "10.0.0.1", ["T"], 1)
 
     def granted(number: int) -> set[MessageQueue]:
-        orders = leader.report(p, "10.0.0.1", Report(number, 0), ["T"], 0)
+        orders = leader.report(p, "10.0.0.1", Report(number, 0), ["T"], Said(0))
         assert orders is not None
         return set(orders.granted)
 
@@ -293,11 +300,11 @@ def test_brokers_that_fence_nothing_are_lease_only_and_wait_for_leases_of_earlie
     assert granted(3) == {A, B}
     q = leader.join("q", "10.0.0.2", ["T"], 2)
     step(leader)
-    orders = leader.report(p, "10.0.0.1", Report(4, 0), ["T"], 0)
+    orders = leader.report(p, "10.0.0.1", Report(4, 0), ["T"], Said(0))
     assert orders is not None and orders.revoked == {B: 1}
-    leader.report(p, "10.0.0.1", Report(5, orders.revision, {B: 1}), ["T"], 0)
+    leader.report(p, "10.0.0.1", Report(5, orders.revision, {B: 1}), ["T"], Said(0))
     step(leader)
-    got = leader.report(q, "10.0.0.2", Report(1, 0), ["T"], 0)
+    got = leader.report(q, "10.0.0.2", Report(1, 0), ["T"], Said(0))
     assert got is not None and got.granted == {B: 2}, "from then on at once"
     leader.leave(p)
     step(leader)

@@ -17,6 +17,8 @@ from sparrowmq.coordinator.groups.members import (
     CLIENT_CHARS_MAX,
     LATE_MAX,
     TOPICS_MAX,
+    UNABLE_MAX,
+    WORD_CHARS_MAX,
     MemberServer,
     serve_members,
 )
@@ -135,6 +137,25 @@ def test_whatever_comes_members_are_served_on(frames: list[tuple[RequestCode, by
     async def test(port: Port) -> None:
         for code, body in frames:
             assert (await port.ask(code, body)).code != ResponseCode.SUCCESS
+        await port.is_well()
+
+    flow(test)
+
+
+def test_of_what_a_member_cannot_go_by_a_few_words_are_kept() -> None:
+    async def test(port: Port) -> None:
+        joined = JoinedBody.decode((await port.join("a@1")).body)
+        odd = {f"knob{number:03}": "x" * 1000 for number in range(500)} | {"a": "bad\n", "b" * 90: "single"}
+        body = ReportBody("g", joined.member, 1, 0, topics=["T"], knobs=-5, unable=odd)
+        answer = await port.ask(RequestCode.REPORT_MANAGED_MEMBER, body.encode())
+        assert answer.code == ResponseCode.SUCCESS
+        leader = port.server.groups.find("g")
+        assert leader is not None
+        kept = leader.seen()[joined.member].unable
+        assert 0 < len(kept) <= UNABLE_MAX
+        assert all(
+            len(f"{name}{why}") <= 2 * WORD_CHARS_MAX and why.isprintable() for name, why in kept.items()
+        )
         await port.is_well()
 
     flow(test)

@@ -374,8 +374,8 @@ def member_views(connection: Connection, group: str) -> list[MemberView]:
         if name in seen:
             one = SeenMember(*seen[name])
             times = seen_at - one.heard_ms_ago, seen_at + one.lease_ms_left
-            last = one.knows, one.late, None if one.knobs < 0 else one.knobs, one.unable
-            view = MemberView(name, kept[name], row["joined_at"], view.queues, *times, *last)
+            last = *times, one.knows, one.late, None if one.knobs < 0 else one.knobs
+            view = MemberView(name, kept[name], row["joined_at"], view.queues, *last, unable=one.unable)
         found.append(view)
     return found
 
