@@ -5,113 +5,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
-from tests.coordinator.running import Running, running
+from tests.coordinator.groups.live_world import SETTINGS, World, owned, told
+from tests.coordinator.running import running
 from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
-
-SETTINGS: Final = aio.ConsumerSettings(managed=True, consume_from="first", threads=4, persist_interval=0.1)
-_NUMBERS: Final = count(1)
-
-
-@dataclass
-class World:
-    """A cluster, its coordinator, and for each test a topic of two queues with a managed group."""
-
-    cluster: LocalCluster
-    database: Path
-    coordinator: Running
-    group: str = ""
-    topic: str = ""
-    handled: list[bytes] = field(default_factory=list)
-
-    @property
-    def namesrv(self) -> str:
-        return self.cluster.namesrv
-
-    async def call(self, method: str, path: str, body: object = None) -> Any:
-        status, answer = await asyncio.to_thread(self.coordinator.call, method, path, body)
-        assert status in (200, 202), answer
-        return answer
-
-    async def set(self, name: str, value: object, place: str = "*", seconds: int = 0) -> None:
-        body = {"value": value, "place": place, "seconds": seconds, "reason": "a test"}
-        await self.call("PUT", f"/groups/{self.group}/knobs/{name}", body)
-
-    async def unset(self, name: str, place: str = "*") -> None:
-        await self.call("DELETE", f"/groups/{self.group}/knobs/{name}?place={place}")
-
-    async def move(self, place: str, **to: object) -> dict[str, Any]:
-        """Have the group go on elsewhere; how that ended."""
-        path = f"/groups/{self.group}/resets"
-        number = (await self.call("POST", path, {"place": place, "reason": "a test", **to}))["id"]
-
-        async def ended() -> Any:
-            (mine,) = [one for one in await self.call("GET", path) if one["id"] == number]
-            return mine["state"] != "waiting" and mine
-
-        found: dict[str, Any] = await until(ended)
-        return found
-
-    @asynccontextmanager
-    async def member(
-        self, handler: Callable[[Any], Awaitable[None]] | None = None, **more: Any
-    ) -> AsyncIterator[aio.PushConsumer]:
-        """A consumer of the group; `more` are settings."""
-        settings = replace(SETTINGS, **more)
-        consumer = aio.PushConsumer(self.group, namesrv=self.namesrv, settings=settings)
-
-        async def handle(found: Any) -> None:
-            messages = found if isinstance(found, list) else [found]
-            if handler is not None:
-                await handler(found)
-            self.handled += [message.body for message in messages]
-
-        consumer.subscribe(self.topic, handler=handle)
-        async with consumer:
-            yield consumer
-
-    async def send(self, first: int, number: int, tag: str = "") -> None:
-        async with aio.Producer("senders", namesrv=self.namesrv) as producer:
-            for body in range(first, first + number):
-                queue = aio.MessageQueue(self.topic, "broker-a", body % 2)
-                await producer.send(aio.Message(self.topic, b"%d" % body, tags=tag), queue=queue)
-
-
-def owned(world: World, consumer: aio.PushConsumer) -> list[int]:
-    return [queue.queue_id for queue in consumer.assignment if queue.topic == world.topic]
-
-
-def told(consumer: aio.PushConsumer) -> str:
-    """The live knobs that a consumer goes by, as tools show them."""
-    return consumer.running_info().properties["liveKnobs"]
-
-
-@pytest.fixture(scope="module")
-def running_world(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    path = tmp_path_factory.mktemp("live") / "coordinator.db"
-    shutil.copy(migrated, path)
-    with LocalCluster() as cluster, ExitStack() as stack:
-        found = stack.enter_context(running(database_url=sqlite_url(path), namesrv_addr=cluster.namesrv))
-        yield World(cluster, path, found)
-
-
-@pytest.fixture
-def world(running_world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("sparrowmq.client.managed.REPORT_SECONDS", 0.05)
-    number = next(_NUMBERS)
-    running_world.cluster.create_topic(f"Orders{number}", queues=2)
-    return replace(running_world, group=f"billing{number}", topic=f"Orders{number}", handled=[])
 
 
 @pytest.mark.proves("pmq:6.4")
