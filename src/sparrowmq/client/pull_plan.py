@@ -126,6 +126,9 @@ class PullPlan:
                 self._put(topic, replace(own, version=max(self._clock.now_ms(), known.version + 1)))
 
     def _put(self, topic: str, own: SubscriptionData) -> None:
+        known = self._data.get(topic)
+        if known is not None and known != own:
+            own = replace(own, version=max(own.version, known.version + 1))  # brokers go by the latest
         tags = self._instead.get(topic)
         if tags is None:
             self._data[topic] = own
