@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.client.statistics import HOUR_SECONDS, SAMPLE_SECONDS, ConsumeStatistics
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.bodies import ConsumeStatus
+from sparrowmq.protocol.failing import FailingQueue
+
+QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
 
 class Hand:
@@ -31,7 +35,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert statistics.status("T") == ConsumeStatus()
     for _ in range(6):
         statistics.pulled("T", 60, 0.1)
-        statistics.consumed("T", 50, 10, 0.2)
+        statistics.consumed("T", 50, 10, 0.2, QUEUE)
         pass_time(statistics, clock, SAMPLE_SECONDS)
     status = statistics.status("T")
     assert (status.pull_tps, status.consume_ok_tps, status.consume_failed_tps) == (6.0, 5.0, 1.0)
@@ -45,7 +49,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
 def test_the_time_of_a_call_falls_back_to_the_last_hour() -> None:
     clock = Hand()
     statistics = ConsumeStatistics("g", clock)
-    statistics.consumed("T", 1, 1, 0.5)
+    statistics.consumed("T", 1, 1, 0.5, QUEUE)
     pass_time(statistics, clock, HOUR_SECONDS + SAMPLE_SECONDS)
     status = statistics.status("T")
     assert status.consume_rt == 500
@@ -53,3 +57,21 @@ def test_the_time_of_a_call_falls_back_to_the_last_hour() -> None:
     pass_time(statistics, clock, 2 * 3600)
     assert statistics.status("T").consume_rt == 0
     assert statistics.totals("T").ok == 1
+
+
+def test_a_queue_fails_from_its_first_failure_to_its_next_success_or_a_quiet_minute() -> None:
+    clock = Hand()
+    statistics = ConsumeStatistics("g", clock)
+    statistics.consumed("T", 1, 0, 0.1, OTHER)
+    statistics.consumed("T", 0, 2, 0.1, QUEUE)
+    clock.now += 50
+    statistics.consumed("T", 0, 1, 0.1, QUEUE)
+    statistics.consumed("T", 1, 1, 0.1, OTHER)
+    assert statistics.failing() == [FailingQueue(QUEUE, 3, 50)], "another queue that goes on changes nothing"
+    statistics.consumed("T", 1, 0, 0.1, QUEUE)
+    assert statistics.failing() == []
+    statistics.consumed("T", 0, 1, 0.1, QUEUE)
+    pass_time(statistics, clock, 60)
+    assert statistics.failing() == [FailingQueue(QUEUE, 1, 60)]
+    pass_time(statistics, clock, SAMPLE_SECONDS)
+    assert statistics.failing() == []

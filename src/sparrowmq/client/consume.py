@@ -205,7 +205,8 @@ class ConsumeService:
                 outcome = outcome_of(count, job.result, job.error)
                 done = outcome.done
                 self._failed(job, outcome)
-            self._statistics.consumed(messages[0].topic, done, count - done, job.seconds)
+            queue = process_queue.queue
+            self._statistics.consumed(messages[0].topic, done, count - done, job.seconds, queue)
             if done:
                 self.done += done
                 finished.setdefault(process_queue, []).extend(messages[:done])
@@ -234,7 +235,8 @@ class ConsumeService:
     def _settled(
         self, process_queue: ProcessQueue, message: ReceivedMessage, retry: Retry | None, seconds: float
     ) -> None:
-        self._statistics.consumed(message.topic, int(retry is None), int(retry is not None), seconds)
+        ok, queue = retry is None, process_queue.queue
+        self._statistics.consumed(message.topic, int(ok), int(not ok), seconds, queue)
         if self._hooks.any:
             self._hooks.after(self._hooks.before(process_queue.queue, [message]), None, retry, seconds)
         if retry is not None:

@@ -42,6 +42,7 @@ from sparrowmq.core.names import RETRY_PREFIX, without_namespace
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
+from sparrowmq.protocol.failing import failing_text
 from sparrowmq.protocol.managed import GENERATIONS_PROPERTY
 
 log = logging.getLogger("sparrowmq.client")
@@ -417,6 +418,7 @@ class GroupMember(control.ControlledMember):
             PROP_THREADPOOL_CORE_SIZE=str(self.knobs.threads),
             **knob_properties(self.knobs, self.unable()),
             lateResults=str(self.late_results()),
+            failingQueues=failing_text(self.statistics.failing()),
             **({} if self._managed is None else {GENERATIONS_PROPERTY: self._managed.generations()}),
         )
 

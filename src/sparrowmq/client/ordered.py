@@ -331,7 +331,7 @@ class OrderedService:
             outcome = outcome_of(len(piece), calls.result, calls.error)
         done, failed = calls.done + outcome.done, piece[outcome.done :]
         self.done += done
-        self._statistics.consumed(messages[0].topic, done, len(failed), seconds)
+        self._statistics.consumed(messages[0].topic, done, len(failed), seconds, process_queue.queue)
         process_queue.put_back(messages[done + len(failed) :])
         if self._settings.auto_commit:
             if done:

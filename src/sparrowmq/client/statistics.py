@@ -8,11 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Final
 
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.bodies import ConsumeStatus
+from sparrowmq.protocol.failing import FailingQueue
 
 log = logging.getLogger("sparrowmq.client")
 
 SAMPLE_SECONDS: Final = 10.0
+FAILING_SECONDS: Final = 60.0
+"""How long ago a failure may be for its queue to count as failing."""
 MINUTE_SAMPLES: Final = 7
 """Samples that span one minute."""
 HOUR_SECONDS: Final = 600.0
@@ -57,6 +61,15 @@ class _Window:
         return end - begin, after.since(before)
 
 
+@dataclass(slots=True)
+class _Failing:
+    """A queue in which every message fails, since when, how many, and when last."""
+
+    since: float
+    failed: int = 0
+    last: float = 0.0
+
+
 class _Topic:
     def __init__(self, now: float) -> None:
         self.totals = Totals()
@@ -72,6 +85,7 @@ class ConsumeStatistics:
         self._group = group
         self._monotonic = monotonic
         self._topics: dict[str, _Topic] = {}
+        self._failing: dict[MessageQueue, _Failing] = {}
         self._hour_due = self._day_due = monotonic()
         self._hour_due += HOUR_SECONDS
         self._day_due += DAY_SECONDS
@@ -83,13 +97,34 @@ class ConsumeStatistics:
             found = self._topics[topic] = _Topic(self._monotonic())
         return found.totals
 
-    def consumed(self, topic: str, ok: int, failed: int, seconds: float) -> None:
-        """Handlers took `seconds` for `ok` and `failed` messages."""
+    def consumed(self, topic: str, ok: int, failed: int, seconds: float, queue: MessageQueue) -> None:
+        """Handlers took `seconds` for `ok` and `failed` messages of a queue."""
         totals = self.totals(topic)
         totals.ok += ok
         totals.failed += failed
         totals.consume_ms += seconds * 1000
         totals.calls += 1
+        if failed or self._failing:
+            self._judge(queue, ok, failed)
+
+    def _judge(self, queue: MessageQueue, ok: int, failed: int) -> None:
+        if ok:
+            self._failing.pop(queue, None)
+        elif failed:
+            now = self._monotonic()
+            known = self._failing.setdefault(queue, _Failing(now))
+            known.failed += failed
+            known.last = now
+
+    def failing(self) -> list[FailingQueue]:
+        """Queues in which messages failed in the last minute, and none was handled since the first."""
+        now = self._monotonic()
+        for queue in [one for one, known in self._failing.items() if now - known.last > FAILING_SECONDS]:
+            del self._failing[queue]
+        return [
+            FailingQueue(queue, known.failed, int(now - known.since))
+            for queue, known in self._failing.items()
+        ]
 
     def pulled(self, topic: str, count: int, seconds: float) -> None:
         """A pull took `seconds` and gave `count` messages."""
@@ -101,6 +136,7 @@ class ConsumeStatistics:
     def sample(self) -> None:
         """Called every `SAMPLE_SECONDS`."""
         now = self._monotonic()
+        self.failing()  # forgets queues that are not heard of any more
         hour, day = now >= self._hour_due, now >= self._day_due
         for name, topic in self._topics.items():
             topic.minute.sample(now, topic.totals)

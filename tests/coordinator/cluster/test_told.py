@@ -58,7 +58,8 @@ def test_handlers_that_hang_or_fail_are_seen_and_what_came_back_is_counted() -> 
                     return held is not None and head(held) == 0
 
                 async def fails() -> bool:
-                    return bool(failing((await cluster.told()).groups))
+                    found = failing((await cluster.told()).groups)
+                    return [one.key for one in found] == ["g T broker-a 1"]
 
                 await until(hanging)
                 presence = await cluster.presence()

@@ -13,6 +13,7 @@ from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.services.handlers import HandlerAlarm, Heads, failing, head, many, slow_on_average
 from sparrowmq.core.errors import CoordinatorError
 from sparrowmq.protocol.bodies import ConsumeStatus, ProcessQueueInfo
+from sparrowmq.protocol.failing import FAILING_PROPERTY, FailingQueue, failing_text
 
 
 def held(first: int, count: int = 1, **more: Any) -> ProcessQueueInfo:
@@ -112,6 +113,23 @@ def test_members_that_only_fail() -> None:
     (found,) = failing({"g": [member("a", statuses={"t": fails(1)})]})
     assert found.text.endswith("60 in the last minute")
     assert failing({"g": [member("a", error="x")]}) == []
+
+
+def test_queues_of_members_that_know_them_are_named_each_by_itself() -> None:
+    told = failing_text([FailingQueue(queue(number=number), 7, 90) for number in (3, 1)])
+    statuses = {"t": fails(1), "u": fails(1)}
+    ours = member("a", statuses=statuses, properties={FAILING_PROPERTY: told})
+    java = member("j", statuses={"v": fails(1)})
+    one, two, other = failing({"g": [ours, java]})
+    assert (one.key, two.key, other.key) == ("g t broker-a 1", "g t broker-a 3", "g v j")
+    assert (one.group, one.topic) == ("g", "t")
+    assert one.text == (
+        "the member a of group g fails with every message of queue 1 of t on broker-a, 7 in 90 s"
+    )
+    well = member("a", statuses=statuses, properties={FAILING_PROPERTY: "[]"})
+    assert failing({"g": [well]}) == [], "in each of its queues some are handled"
+    both = member("b", properties={FAILING_PROPERTY: told})
+    assert len(failing({"g": [ours, both]})) == 2, "a queue on its way between two is one"
 
 
 @pytest.mark.proves("pmq:T4")

@@ -7,7 +7,7 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +24,7 @@ from sparrowmq.coordinator.services.watch import CALM, Watch, need, policy_of, r
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX
 from sparrowmq.protocol.bodies import ProcessQueueInfo
+from sparrowmq.protocol.failing import FAILING_PROPERTY, failing_of
 
 SLOW: Final = "slow-handler"
 FAILING: Final = "failing-queue"
@@ -40,7 +41,13 @@ KIND: Final = Kind(
         Option(
             "average_ms", 0, 0, 86_400_000, "how long a call of a handler may take on average; 0: any time"
         ),
-        Option("failing_seconds", 60, 0, 86_400, "how long a member may fail without a single success"),
+        Option(
+            "failing_seconds",
+            60,
+            0,
+            86_400,
+            "how long a queue may fail without success; of Java's members: a topic",
+        ),
         Option("retries", 1000, 0, 10**9, "messages that may come back for another try; 0: any number"),
         Option("dead_letters", 1, 0, 10**9, "dead letters that make an alarm; 0: none does"),
         Option("window_seconds", 600, 1, 86_400, "without more of them for so long it is over"),
@@ -139,21 +146,39 @@ def slow_on_average(groups: Mapping[str, Sequence[MemberStatus]], limit_ms: int)
 
 
 def failing(groups: Mapping[str, Sequence[MemberStatus]]) -> list[Condition]:
-    """Members whose handlers failed in the last minute and did nothing well. Pure."""
-    found = []
+    """Queues in which handlers failed in the last minute and did nothing well; of members that know topics
+    alone, as Java's, the member and its topic. Pure.
+    """
+    found: dict[str, Condition] = {}
     for group, members in sorted(groups.items()):
         for member in members:
-            for topic, status in (member.info.statuses if member.info else {}).items():
-                if status.consume_failed_tps > 0 and status.consume_ok_tps == 0:
-                    queues = [one for one in member.info.queues if one.topic == topic] if member.info else []
-                    where = ", ".join(f"{one.broker_name} {one.queue_id}" for one in sorted(queues)[:10])
-                    text = (
-                        f"the member {member.client_id} of group {group} fails with every message of "
-                        f"{topic}, {status.consume_failed_tps * 60:.0f} in the last minute"
-                        + (f"; it has the queues {where}" if where else "")
-                    )
-                    found.append(Condition(f"{group} {topic} {member.client_id}", text, group, topic))
-    return found
+            told = member.info.properties.get(FAILING_PROPERTY) if member.info else None
+            of_member = _by_topic(group, member) if told is None else _by_queue(group, member, told)
+            found |= {one.key: one for one in of_member}
+    return list(found.values())
+
+
+def _by_queue(group: str, member: MemberStatus, told: str) -> Iterator[Condition]:
+    for queue, failed, seconds in failing_of(told):
+        topic, where = queue.topic, f"{queue.broker_name} {queue.queue_id}"
+        text = (
+            f"the member {member.client_id} of group {group} fails with every message of queue "
+            f"{queue.queue_id} of {topic} on {queue.broker_name}, {failed} in {seconds} s"
+        )
+        yield Condition(f"{group} {topic} {where}", text, group, topic)
+
+
+def _by_topic(group: str, member: MemberStatus) -> Iterator[Condition]:
+    for topic, status in (member.info.statuses if member.info else {}).items():
+        if status.consume_failed_tps > 0 and status.consume_ok_tps == 0:
+            queues = [one for one in member.info.queues if one.topic == topic] if member.info else []
+            where = ", ".join(f"{one.broker_name} {one.queue_id}" for one in sorted(queues)[:10])
+            text = (
+                f"the member {member.client_id} of group {group} fails with every message of {topic}, "
+                f"{status.consume_failed_tps * 60:.0f} in the last minute"
+                + (f"; it has the queues {where}" if where else "")
+            )
+            yield Condition(f"{group} {topic} {member.client_id}", text, group, topic)
 
 
 def many(grown: Mapping[str, int], limit: int, prefix: str, what: str) -> list[Condition]:
