@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 from tests.coordinator.services.watched import MadeUp, step
 
 from sparrowmq.coordinator.alarms import table
@@ -11,10 +12,12 @@ from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.audit import Actor, Search, search
 from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
 from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.database.tables import drain as table_of_drains
+from sparrowmq.coordinator.leases import table as leases
 from sparrowmq.coordinator.services import drains
 from sparrowmq.coordinator.services.brokers import BrokerCheck
 from sparrowmq.coordinator.services.drains import Drain, State
-from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.core.errors import CoordinatorError, LeaseLostError
 
 A = Broker("c", "a", 0, "h:1")
 B = Broker("c", "b", 0, "h:2")
@@ -224,3 +227,57 @@ def test_what_a_person_wants_meanwhile_wins(database: Database, cluster: MadeUp)
     cluster.backlog = cancelled  # type: ignore[method-assign]
     check(database, cluster)
     assert drain(database).state is State.CANCELLING
+
+
+def test_a_leader_that_was_frozen_closes_no_broker_that_the_next_one_opened(
+    database: Database, cluster: MadeUp
+) -> None:
+    check(database, cluster)
+    cluster.left = Backlog({"g": 1})
+    ask(database)
+    check(database, cluster)
+    cluster.permissions["a"] = 6  # it was started anew, and the leader is about to close it again
+    slow = FrozenFleet(database, cluster)
+    with pytest.raises(LeaseLostError):
+        check(database, slow)
+    assert slow.thawed
+    assert (drain(database).state, cluster.permissions["a"]) == (State.CANCELLED, 6)
+
+
+def test_a_leader_that_dies_in_the_middle_leaves_what_the_next_one_needs(
+    database: Database, cluster: MadeUp
+) -> None:
+    check(database, cluster)
+    cluster.permissions["a"] = 7
+    cluster.left = Backlog({"g": 1})
+    ask(database)
+    cluster.failing["a"] = "the process died here"  # before anything was changed, after it was noted
+    check(database, cluster)
+    assert (drain(database).state, drain(database).permission) == (State.DRAINING, 7)
+    cluster.failing = {}
+    check(database, cluster)
+    assert cluster.permissions["a"] == 4
+    with database.write() as connection:
+        drains.cancel(connection, "a", ANN)
+    cluster.permissions["a"] = 7  # given back, and died before it was noted
+    check(database, cluster)
+    assert (drain(database).state, cluster.permissions["a"]) == (State.CANCELLED, 7)
+
+
+class FrozenFleet(MadeUp):
+    """While the leader looks at what the broker `a` permits, another one leads and cancels the drain."""
+
+    def __init__(self, database: Database, cluster: MadeUp) -> None:
+        super().__init__()
+        self._database = database
+        self.there, self.left, self.permissions = cluster.there, cluster.left, cluster.permissions
+        self.thawed = False
+
+    async def permission(self, broker: str) -> int:
+        found = await super().permission(broker)
+        if broker == "a":
+            self.thawed = True
+            with self._database.write() as connection:
+                leases.hand_over(connection, "broker-check", 0)
+                connection.execute(update(table_of_drains).values(state=str(State.CANCELLED)))
+        return found

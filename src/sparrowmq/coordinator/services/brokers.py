@@ -159,10 +159,10 @@ class BrokerCheck(Watch[FleetView]):
             # Kept before anything is changed: who leads next must know what to give back.
             return State.DRAINING, {"permission": await cluster.permission(name), "message": ""}
         if drain.state is State.CANCELLING:
-            await cluster.set_permission(name, drain.permission)
+            await self._permit(work, name, drain.permission)
             return State.CANCELLED, {"message": ""}
         if await cluster.permission(name) & PERM_WRITE:
-            await cluster.set_permission(name, PERM_READ)
+            await self._permit(work, name, PERM_READ)
         if drain.state is State.REMOVED:
             return State.REMOVED, {}
         backlog = await cluster.backlog(name)
@@ -170,6 +170,14 @@ class BrokerCheck(Watch[FleetView]):
         now = await work.read(lambda connection: int(connection.execute(select(now_ms())).scalar_one()))
         state = ready(drain, left, work.options["settle_seconds"] * 1000, now)
         return state, drains.measured(left)
+
+    async def _permit(self, work: Work, broker: str, permission: int) -> None:
+        """Change a broker unless another process leads by now, and may have cancelled what is done here.
+
+        Raises `LeaseLostError`.
+        """
+        await work.write(lambda connection: None)
+        await self._view.set_permission(broker, permission)
 
 
 def _move(connection: Connection, before: Drain, state: State, work: Work, values: Mapping[str, Any]) -> bool:
