@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.support import run
+from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.coordinator.groups.handover import Times
@@ -20,6 +21,37 @@ SHORT = Times(member_lease=1.2, lease=1.5, drain=0.6)
 """Where a lease, or the time to drain, has to run out."""
 GROUP = "billing"
 SETTINGS = aio.ConsumerSettings(managed=True, consume_from="first", threads=4)
+
+
+class Gate:
+    """A handler that begins, and ends when it is let go on."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def __call__(self, message: aio.ReceivedMessage) -> None:
+        self.started.set()
+        await self.opened.wait()
+
+
+class Led(AsyncExitStack):
+    """A coordinator that leads, and the members that joined; all end with the block, the last one first."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self.server: Any = None
+
+    async def join(self, *arguments: Any, **more: Any) -> aio.PushConsumer:
+        """One more member; arguments as of `World.member`."""
+        return await self.enter_async_context(self._world.member(*arguments, **more))
+
+    async def alone(self, *arguments: Any, **more: Any) -> aio.PushConsumer:
+        """The first member, once it has all queues."""
+        one = await self.join(*arguments, **more)
+        await until(lambda: queues(one) == [0, 1, 2, 3])
+        return one
 
 
 @dataclass
@@ -39,6 +71,13 @@ class World:
     def coordinator(self, times: Times = TIMES, **more: Any) -> Any:
         """A coordinator, while it is entered."""
         return serve_members(self.admin, host="127.0.0.1", port=0, times=times, **more)
+
+    @asynccontextmanager
+    async def led(self, times: Times = TIMES, **more: Any) -> AsyncIterator[Led]:
+        """A coordinator, and what is entered into it."""
+        async with Led(self) as led:
+            led.server = await led.enter_async_context(self.coordinator(times, **more))
+            yield led
 
     @asynccontextmanager
     async def member(

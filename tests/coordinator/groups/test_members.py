@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.coordinator.groups.managed_world import GROUP, SHORT, World, flow, queues, rests
+from tests.coordinator.groups.managed_world import GROUP, SHORT, Gate, World, flow, queues, rests
 from tests.support import until
 
 from sparrowmq import aio
@@ -26,10 +26,8 @@ pytestmark = pytest.mark.usefixtures("brisk")
 @pytest.mark.proves("MUST-72", "MUST-73")
 def test_queues_go_from_member_to_member_and_every_message_is_handled_once() -> None:
     async def test(world: World) -> None:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator())
-            one = await stack.enter_async_context(world.member("one"))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+        async with world.led() as led:
+            one = await led.alone("one")
             await world.send(0, 40)
             await until(lambda: len(world.handled) == 40)
             before = await world.owners()
@@ -53,24 +51,17 @@ def test_queues_go_from_member_to_member_and_every_message_is_handled_once() -> 
 
 def test_a_queue_moves_only_when_its_handler_has_ended_and_its_progress_is_committed() -> None:
     async def test(world: World) -> None:
-        gate, started = asyncio.Event(), asyncio.Event()
-
-        async def slow(message: aio.ReceivedMessage) -> None:
-            started.set()
-            await gate.wait()
-
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
-            one = await stack.enter_async_context(world.member("one", slow))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+        slow = Gate()
+        async with world.led() as led:
+            one = await led.alone("one", slow)
             await world.send(0, 4)
-            await started.wait()
-            two = await stack.enter_async_context(world.member("two"))
-            leader = server.groups.find(GROUP)
+            await slow.started.wait()
+            two = await led.join("two")
+            leader = led.server.groups.find(GROUP)
             await until(lambda: not leader.settled)
             await until(lambda: len(rests(one)) == 2)
             assert (queues(two), leader.settled) == ([], False)
-            gate.set()
+            slow.opened.set()
             await until(lambda: len(queues(two)) == 2)
             await until(lambda: len(world.handled) == 4)
         assert set(world.handled.values()) == {1}, "the new owner began where the old one had committed"
@@ -80,23 +71,16 @@ def test_a_queue_moves_only_when_its_handler_has_ended_and_its_progress_is_commi
 
 def test_a_member_that_does_not_drain_loses_its_queues_and_its_results_are_refused() -> None:
     async def test(world: World) -> None:
-        gate, started = asyncio.Event(), asyncio.Event()
-
-        async def hung(message: aio.ReceivedMessage) -> None:
-            started.set()
-            await gate.wait()
-
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator(SHORT))
-            one = await stack.enter_async_context(world.member("one", hung))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+        hung = Gate()
+        async with world.led(SHORT) as led:
+            one = await led.alone("one", hung)
             await world.send(0, 4)
-            await started.wait()
-            two = await stack.enter_async_context(world.member("two"))
+            await hung.started.wait()
+            two = await led.join("two")
             await until(lambda: len(queues(two)) == 2, 20)
             taken = set(queues(two))
             await until(lambda: sum("two" in names for names in world.seen_by.values()) == 2)
-            gate.set()
+            hung.opened.set()
             await until(lambda: len(queues(one)) == 2)
             for place in await world.admin.group_progress(GROUP, "Orders"):
                 if place.queue.queue_id in taken:
@@ -156,10 +140,9 @@ def test_without_a_coordinator_handlers_rest_when_the_lease_is_over_and_go_on_la
 
 def test_a_member_that_dies_is_missed_and_its_queues_go_on() -> None:
     async def test(world: World) -> None:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator(SHORT))
-            one = await stack.enter_async_context(world.member("one"))
-            two = await stack.enter_async_context(world.member("two"))
+        async with world.led(SHORT) as led:
+            one = await led.join("one")
+            two = await led.join("two")
             await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
             mine, before = queues(two), await world.owners()
             assert one._member is not None
@@ -177,10 +160,9 @@ def test_a_member_that_dies_is_missed_and_its_queues_go_on() -> None:
 @pytest.mark.proves("MUST-72")
 def test_a_broker_that_starts_anew_enforces_what_it_did_and_members_go_on() -> None:
     async def test(world: World) -> None:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator())
-            one = await stack.enter_async_context(world.member("one"))
-            two = await stack.enter_async_context(world.member("two"))
+        async with world.led() as led:
+            one = await led.join("one")
+            two = await led.join("two")
             await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
             before = await world.owners()
             await world.send(0, 20)
@@ -195,25 +177,19 @@ def test_a_broker_that_starts_anew_enforces_what_it_did_and_members_go_on() -> N
 
 def test_a_member_that_closes_keeps_its_queues_until_its_handlers_have_ended_and_committed() -> None:
     async def test(world: World) -> None:
-        gate, started = asyncio.Event(), asyncio.Event()
-
-        async def slow(message: aio.ReceivedMessage) -> None:
-            started.set()
-            await gate.wait()
-
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
-            closing = await stack.enter_async_context(AsyncExitStack())
+        slow = Gate()
+        async with world.led() as led:
+            closing = await led.enter_async_context(AsyncExitStack())
             one = await closing.enter_async_context(world.member("one", slow))
             await until(lambda: queues(one) == [0, 1, 2, 3])
             await world.send(0, 4)
-            await started.wait()
+            await slow.started.wait()
             end = asyncio.create_task(closing.aclose())
-            two = await stack.enter_async_context(world.member("two"))
-            leader = server.groups.find(GROUP)
+            two = await led.join("two")
+            leader = led.server.groups.find(GROUP)
             await until(lambda: not leader.settled)
             assert queues(two) == []
-            gate.set()
+            slow.opened.set()
             await end
             await until(lambda: queues(two) == [0, 1, 2, 3])
             await world.send(4, 4)
@@ -255,10 +231,9 @@ def test_members_that_start_together_share_at_once_though_the_first_was_granted_
 
     async def test(world: World) -> None:
         long = Times(member_lease=30.0, lease=40.0, drain=600.0)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator(long))
-            first = await stack.enter_async_context(world.member("first"))
-            others = [await stack.enter_async_context(world.member(str(number))) for number in range(3)]
+        async with world.led(long) as led:
+            first = await led.join("first")
+            others = [await led.join(str(number)) for number in range(3)]
             await until(lambda: [len(queues(one)) for one in (first, *others)] == [1, 1, 1, 1])
             assert len({owner for owner, _ in (await world.owners()).values()}) == 4
 
@@ -267,11 +242,10 @@ def test_members_that_start_together_share_at_once_though_the_first_was_granted_
 
 def test_rules_make_members_stand_by() -> None:
     async def test(world: World) -> None:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator(rules={GROUP: Rules(maximum=1)}))
+        async with world.led(rules={GROUP: Rules(maximum=1)}) as led:
             async with world.member("one") as one:
                 await until(lambda: queues(one) == [0, 1, 2, 3])
-                two = await stack.enter_async_context(world.member("two"))
+                two = await led.join("two")
                 await world.send(0, 4)
                 await until(lambda: len(world.handled) == 4)
                 assert queues(two) == []

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.coordinator.groups.managed_world import GROUP, SETTINGS, SHORT, World, flow, queues
+from tests.coordinator.groups.managed_world import GROUP, SETTINGS, SHORT, Gate, World, flow, queues
 from tests.support import run, until, until_sync
 
 from sparrowmq import aio
@@ -26,23 +26,16 @@ LAST = aio.MessageQueue("Orders", "broker-a", 3)
 
 def test_results_that_come_too_late_are_counted_by_the_member_and_told_once() -> None:
     async def test(world: World) -> None:
-        gate, started = asyncio.Event(), asyncio.Event()
-
-        async def hung(message: aio.ReceivedMessage) -> None:
-            started.set()
-            await gate.wait()
-
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator(SHORT))
-            one = await stack.enter_async_context(world.member("one", hung))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+        hung = Gate()
+        async with world.led(SHORT) as led:
+            one = await led.alone("one", hung)
             await world.send(3, 1)
-            await started.wait()
-            two = await stack.enter_async_context(world.member("two"))
+            await hung.started.wait()
+            two = await led.join("two")
             await until(lambda: queues(two) == [2, 3])
-            leader = server.groups.find(GROUP)
+            leader = led.server.groups.find(GROUP)
             assert (one.late_results, leader.late) == (0, 0)
-            gate.set()
+            hung.opened.set()
             await until(lambda: one.late_results == 1)
             await until(lambda: leader.late == 1)
             (name,) = [name for name in leader.members if name.startswith(one.client_id)]
@@ -67,13 +60,11 @@ def test_a_late_message_is_not_sent_back_either() -> None:
             await gate.wait()
             raise RuntimeError("made to fail")
 
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator(SHORT))
-            one = await stack.enter_async_context(world.member("one", fails))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+        async with world.led(SHORT) as led:
+            one = await led.alone("one", fails)
             await world.send(3, 1)
             await started.wait()
-            two = await stack.enter_async_context(world.member("two"))
+            two = await led.join("two")
             await until(lambda: world.seen_by.get(b"3") == ["two"])
             gate.set()
             await until(lambda: one.late_results >= 1)
@@ -90,10 +81,9 @@ def test_wall_clocks_that_jump_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     jumps = [0]
 
     async def test(world: World) -> None:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(world.coordinator())
-            one = await stack.enter_async_context(world.member("one"))
-            two = await stack.enter_async_context(world.member("two"))
+        async with world.led() as led:
+            one = await led.join("one")
+            two = await led.join("two")
             await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
             before = await world.owners()
             managed = one._member._managed  # type: ignore[union-attr]
@@ -131,15 +121,13 @@ def test_two_clients_of_one_id_are_two_members_and_share_no_queue(ordered: bool)
                     counts["others"] = len(queues(consumer))
                     await asyncio.sleep(0.01)
 
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
+        async with world.led() as led:
             more = {"instance_name": "twin", "ordered": ordered}
-            one = await stack.enter_async_context(world.member("one", **more))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+            one = await led.alone("one", **more)
             other = asyncio.create_task(asyncio.to_thread(run, twin()))
             try:
                 await until(lambda: (len(queues(one)), counts["others"]) == (2, 2))
-                leader = server.groups.find(GROUP)
+                leader = led.server.groups.find(GROUP)
                 assert len({name.rpartition("#")[0] for name in leader.members}) == 1
                 assert len(leader.members) == 2
                 await world.send(0, 40)
@@ -156,23 +144,16 @@ def test_two_clients_of_one_id_are_two_members_and_share_no_queue(ordered: bool)
 @pytest.mark.proves("MUST-72")
 def test_a_broker_that_starts_anew_in_the_middle_of_a_hand_over_delays_it_only() -> None:
     async def test(world: World) -> None:
-        gate, started = asyncio.Event(), asyncio.Event()
-
-        async def slow(message: aio.ReceivedMessage) -> None:
-            started.set()
-            await gate.wait()
-
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
-            one = await stack.enter_async_context(world.member("one", slow))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+        slow = Gate()
+        async with world.led() as led:
+            await led.alone("one", slow)
             await world.send(3, 1)
-            await started.wait()
-            two = await stack.enter_async_context(world.member("two"))
+            await slow.started.wait()
+            two = await led.join("two")
             await until(lambda: 2 in queues(two))
-            assert not server.groups.find(GROUP).settled
+            assert not led.server.groups.find(GROUP).settled
             restart = asyncio.create_task(asyncio.to_thread(world.cluster.restart_broker))
-            gate.set()
+            slow.opened.set()
             await restart
             await until(lambda: queues(two) == [2, 3])
             await world.send(7, 1)
@@ -193,13 +174,11 @@ def test_failed_messages_come_again_by_the_retry_topic_and_end_as_dead_letters()
             if message.body == b"1" and tries.count(b"1") == 1:
                 raise aio.Retry(after=0)
 
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
-            one = await stack.enter_async_context(world.member("one", fails, max_reconsume_times=1))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
+        async with world.led() as led:
+            await led.alone("one", fails, max_reconsume_times=1)
             await world.send(0, 4)
             await until(lambda: len(world.handled) == 3)
-            leader = server.groups.find(GROUP)
+            leader = led.server.groups.find(GROUP)
             assert f"%RETRY%{GROUP}" in {planned.queue.topic for planned in leader.plan.queues}
 
             async def buried() -> list[bytes]:
@@ -244,13 +223,12 @@ def test_handlers_of_batches_are_waited_for_as_a_whole() -> None:
             async with consumer:
                 yield consumer
 
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
+        async with world.led() as led:
             await world.send(0, 16)
-            await stack.enter_async_context(member("one", slow=True))
+            await led.enter_async_context(member("one", slow=True))
             await until(lambda: sum(len(batch) for _, batch in batches) == 16)
-            two = await stack.enter_async_context(member("two"))
-            leader = server.groups.find(GROUP)
+            two = await led.enter_async_context(member("two"))
+            leader = led.server.groups.find(GROUP)
             await until(lambda: len(leader.members) == 2 and not leader.settled)
             assert queues(two) == []
             gate.set()
@@ -265,21 +243,20 @@ def test_handlers_of_batches_are_waited_for_as_a_whole() -> None:
 @pytest.mark.parametrize("ordered", [False, True])
 def test_messages_that_are_iterated_over_keep_their_queue_until_they_are_settled(ordered: bool) -> None:
     async def test(world: World) -> None:
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
+        async with world.led() as led:
             settings = replace(SETTINGS, ordered=ordered)
             one = aio.PushConsumer(GROUP, namesrv=world.namesrv, settings=settings)
             one.subscribe("Orders")
-            await stack.enter_async_context(one)
+            await led.enter_async_context(one)
             await until(lambda: queues(one) == [0, 1, 2, 3])
             await world.send(3, 1)
             messages = aiter(one)
             message = await anext(messages)
             assert message.queue == LAST
             await world.send(7, 1)  # offered, and not taken by anybody
-            two = await stack.enter_async_context(world.member("two", ordered=ordered))
+            two = await led.join("two", ordered=ordered)
             await until(lambda: 2 in queues(two))
-            assert not server.groups.find(GROUP).settled
+            assert not led.server.groups.find(GROUP).settled
             assert await message.ack()
             await until(lambda: queues(two) == [2, 3])
             await until(lambda: world.handled == {b"7": 1})
@@ -289,20 +266,19 @@ def test_messages_that_are_iterated_over_keep_their_queue_until_they_are_settled
 
 def test_a_topic_that_is_unsubscribed_rests_at_once_and_nothing_of_it_is_sent_back() -> None:
     async def test(world: World) -> None:
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
-            first = await stack.enter_async_context(AsyncExitStack())
+        async with world.led() as led:
+            first = await led.enter_async_context(AsyncExitStack())
             one = await first.enter_async_context(world.member("one"))
             await until(lambda: queues(one) == [0, 1, 2, 3])
             one.unsubscribe("Orders")
             await world.send(0, 8)
-            leader = server.groups.find(GROUP)
+            leader = led.server.groups.find(GROUP)
             await until(lambda: {plan.queue.topic for plan in leader.plan.queues} <= {f"%RETRY%{GROUP}"})
             await until(lambda: queues(one) == [])
             retries = await world.admin.group_progress(GROUP, f"%RETRY%{GROUP}")
             assert sum(place.broker_offset for place in retries) == 0
             await first.aclose()
-            two = await stack.enter_async_context(world.member("two"))
+            two = await led.join("two")
             await until(lambda: len(world.handled) == 8)
             assert queues(two) == [0, 1, 2, 3]
 
@@ -312,14 +288,11 @@ def test_a_topic_that_is_unsubscribed_rests_at_once_and_nothing_of_it_is_sent_ba
 def test_groups_of_a_name_space_are_managed_under_their_whole_name() -> None:
     async def test(world: World) -> None:
         await world.admin.create_topic("team%Orders", queues=4)
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(world.coordinator())
-            one = await stack.enter_async_context(world.member("one", namespace="team"))
-            await until(lambda: queues(one) == [0, 1, 2, 3])
-            two = await stack.enter_async_context(world.member("two", namespace="team"))
+        async with world.led() as led:
+            one = await led.alone("one", namespace="team")
+            two = await led.join("two", namespace="team")
             await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
-            stranger = await stack.enter_async_context(world.member("stranger"))
-            await until(lambda: queues(stranger) == [0, 1, 2, 3])
+            await led.alone("stranger")
             settings = aio.ProducerSettings(namespace="team")
             async with aio.Producer("senders", namesrv=world.namesrv, settings=settings) as producer:
                 for number in range(8):
@@ -327,7 +300,7 @@ def test_groups_of_a_name_space_are_managed_under_their_whole_name() -> None:
                     await producer.send(aio.Message("Orders", b"%d" % number), queue=queue)
             await until(lambda: len(world.handled) == 8)
             assert {name for names in world.seen_by.values() for name in names} == {"one", "two"}
-            assert server.groups.find(f"team%{GROUP}") is not server.groups.find(GROUP)
+            assert led.server.groups.find(f"team%{GROUP}") is not led.server.groups.find(GROUP)
             async with aio.Admin(
                 namesrv=world.namesrv, settings=aio.ClientSettings(namespace="team")
             ) as admin:
