@@ -100,11 +100,11 @@ class World:
         self.handled[message.body] += 1
         self.seen_by.setdefault(message.body, []).append(name)
 
-    async def send(self, first: int, count: int) -> None:
+    async def send(self, first: int, count: int, queues: int = 4) -> None:
         """Send messages whose bodies count from `first`, to the queues in turn."""
         async with aio.Producer("senders", namesrv=self.namesrv) as producer:
             for number in range(first, first + count):
-                queue = aio.MessageQueue("Orders", "broker-a", number % 4)
+                queue = aio.MessageQueue("Orders", "broker-a", number % queues)
                 await producer.send(aio.Message("Orders", b"%d" % number), queue=queue)
 
     async def owners(self) -> dict[int, tuple[str, int]]:

@@ -49,6 +49,27 @@ def test_queues_go_from_member_to_member_and_every_message_is_handled_once() -> 
     flow(test)
 
 
+def test_queues_that_a_topic_gets_are_granted_while_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(world.coordinator())
+            one = await stack.enter_async_context(world.member("one"))
+            two = await stack.enter_async_context(world.member("two"))
+            await until(lambda: (len(queues(one)), len(queues(two))) == (2, 2))
+            before = await world.owners()
+            await world.send(0, 20)
+            await world.admin.create_topic("Orders", queues=6)
+            await until(lambda: (len(queues(one)), len(queues(two))) == (3, 3))
+            after = await world.owners()
+            assert {queue: after[queue] for queue in before} == before, "what was there is not touched"
+            await world.send(20, 60, queues=6)
+            await until(lambda: len(world.handled) == 80)
+        assert set(world.handled.values()) == {1}
+
+    monkeypatch.setattr("sparrowmq.coordinator.groups.leader.ROUTE_SECONDS", 0.05)
+    flow(test)
+
+
 def test_a_queue_moves_only_when_its_handler_has_ended_and_its_progress_is_committed() -> None:
     async def test(world: World) -> None:
         slow = Gate()
