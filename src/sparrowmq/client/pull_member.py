@@ -34,7 +34,13 @@ from sparrowmq.core.knobs import Setting, Unable
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
-from sparrowmq.protocol.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageModel
+from sparrowmq.protocol.bodies import (
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeType,
+    MessageModel,
+    ProcessQueueInfo,
+)
 from sparrowmq.protocol.codes import ResponseCode
 
 log = logging.getLogger("sparrowmq.client")
@@ -226,7 +232,10 @@ class PullMember(control.TellingMember):
         return {queue: offset for queue, offset in pairs if offset is not None}
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What it does, as tools show it; queues in hand only when they are polled (client:D-86)."""
+        """What it does, as tools show it: its queues too, with what is in hand of those that are polled.
+
+        Java's pull consumers by offset tell none (client:D-86).
+        """
         clock, settings = self._instance.clock, self._settings
         now, now_ms = clock.monotonic(), clock.now_ms()
         held = [] if self._user is None else self._user.process_queues()
@@ -242,9 +251,11 @@ class PullMember(control.TellingMember):
             **knob_properties(self.knobs, self.unable()),
         )
         queues = {
-            one.queue: control.queue_info(one, self.store.get(one.queue), now, now_ms)
-            for one in sorted(held, key=lambda one: one.queue)
+            queue: ProcessQueueInfo(commit_offset=-1 if (at := self.store.get(queue)) is None else at)
+            for queue in sorted(self._owned)
         }
+        for one in held:
+            queues[one.queue] = control.queue_info(one, self.store.get(one.queue), now, now_ms)
         return ConsumerRunningInfo(properties=properties, subscriptions=self._plan.announced, queues=queues)
 
     # What the rebalancer asks

@@ -43,6 +43,20 @@ def test_places_ages_and_members_of_a_real_cluster() -> None:
     run(main())
 
 
+def test_a_pull_consumer_by_offset_tells_which_queues_it_reads() -> None:
+    async def main() -> None:
+        with LocalCluster() as local:
+            local.create_topic("T", queues=2)
+            cluster = Cluster(local.namesrv)
+            consumer = aio.PullConsumer("g", namesrv=local.namesrv)
+            consumer.register_topic("T")
+            async with consumer:
+                await until(lambda: _owns(cluster, 2))
+            await cluster.close()
+
+    run(main())
+
+
 async def _owns(cluster: Cluster, count: int) -> bool:
     told = await cluster.told()
     of_group = told.groups.get("g") or []

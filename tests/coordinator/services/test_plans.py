@@ -95,6 +95,11 @@ def test_a_property_that_is_none_is_no_difference() -> None:
     assert different("g", [odd], [grant(0, "a#1")]) == []
 
 
+def test_of_pull_consumers_that_tell_no_queues_nothing_is_said() -> None:
+    java = member("a", properties={"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"})
+    assert different("g", [java], [grant(0, "a#1.2.3")]) == []
+
+
 def test_members_that_subscribe_different_things_are_named() -> None:
     retry = SubscriptionData("%RETRY%g")
     same = [

@@ -91,6 +91,8 @@ def test_members_are_put_together_from_what_each_says() -> None:
     blind = members_of([having("a", QUEUES[0])], {}, {"t"})
     assert (blind.wanted, blind.silent) == (frozenset(), ["a"]), "nobody could look at a topic of theirs"
     assert members_of([having("a", QUEUES[0])], {}, ()).wanted == frozenset(), "a topic that is not made yet"
+    java = having("a", properties={"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"})
+    assert members_of([java], routes, ()).silent == ["a"], "Java's pull consumers do not say"
     alone = members_of([having("a", properties={"messageModel": "BROADCASTING"})], routes, ())
     assert alone == members("a", broadcasting=True)
 

@@ -22,6 +22,9 @@ MEMBERS_SECONDS: Final = 20.0
 """How long the members of one group may take to answer; those that did not are silent."""
 MODEL_PROPERTY: Final = "messageModel"
 BROADCASTING: Final = "BROADCASTING"
+TYPE_PROPERTY: Final = "PROP_CONSUME_TYPE"
+ACTIVELY: Final = "CONSUME_ACTIVELY"
+"""What pull consumers have there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,14 @@ def is_broadcasting(members: Sequence[MemberStatus]) -> bool:
     """Whether each member reads every queue, by what they say. Pure."""
     told = (one.info.properties.get(MODEL_PROPERTY) for one in members if one.info is not None)
     return BROADCASTING in told
+
+
+def tells_queues(member: MemberStatus) -> bool:
+    """Whether what a member says of its queues can be taken for all of them. Java's pull consumers say none,
+    whatever they read (client:D-86). Pure.
+    """
+    info = member.info
+    return info is not None and (bool(info.queues) or info.properties.get(TYPE_PROPERTY) != ACTIVELY)
 
 
 class TellingView(Protocol):

@@ -13,7 +13,7 @@ from typing import Final
 from sparrowmq.aio import MemberStatus
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.table import Check, Condition
-from sparrowmq.coordinator.cluster.told import TellingView, Told, is_broadcasting
+from sparrowmq.coordinator.cluster.told import TellingView, Told, is_broadcasting, tells_queues
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
 from sparrowmq.coordinator.services.watch import CALM, Watch, need, policy_of, report
@@ -87,7 +87,7 @@ def different(group: str, members: Members, grants: Sequence[QueueGrant]) -> lis
         if owner and owner not in online:
             note(owner, queue, "it is granted that queue, and is not online")
     for member in members:
-        if member.info is None:
+        if member.info is None or not tells_queues(member):
             continue
         has = set(_has(member))
         numbers = generations_of(member.info.properties.get(GENERATIONS_PROPERTY, ""))

@@ -12,7 +12,7 @@ from typing import Final
 from sparrowmq.aio import MemberStatus
 from sparrowmq.coordinator.alarms.machine import Policy
 from sparrowmq.coordinator.alarms.table import Check, Condition
-from sparrowmq.coordinator.cluster.told import is_broadcasting
+from sparrowmq.coordinator.cluster.told import is_broadcasting, tells_queues
 from sparrowmq.coordinator.cluster.view import ClusterView, Place
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
@@ -89,14 +89,18 @@ def topics_of(members: Sequence[MemberStatus]) -> set[str]:
 def members_of(
     members: Sequence[MemberStatus], queues: Mapping[str, frozenset[MessageQueue]], unknown: Collection[str]
 ) -> Members:
-    """Who is there, by what members say and the queues of topics. One that subscribes a topic which nobody
-    could look at counts as silent. Pure.
+    """Who is there, by what members say and the queues of topics. One that does not say what it reads, or
+    subscribes a topic which nobody could look at, counts as silent. Pure.
     """
     online = [one.client_id for one in members]
     if is_broadcasting(members):
         return Members(online, broadcasting=True)
     topics = topics_of(members)
-    silent = online if topics.intersection(unknown) else [one.client_id for one in members if not one.info]
+    silent = (
+        online
+        if topics.intersection(unknown)
+        else [one.client_id for one in members if not tells_queues(one)]
+    )
     wanted = frozenset[MessageQueue]().union(*(queues.get(topic, ()) for topic in topics))
     owned = frozenset(queue for one in members if one.info for queue in one.info.queues)
     return Members(online, wanted, owned, silent)
