@@ -360,7 +360,8 @@ class ManagedMember:
     async def _begin(self, queue: MessageQueue) -> None:
         """Begin with a granted queue; anew with one whose lease had run out."""
         await self._drain(queue)
-        if not self._lease.is_over() and not await self._queues.take(queue):
+        is_granted = queue in self._grants.held()  # it may have been revoked while handlers ended
+        if is_granted and not self._lease.is_over() and not await self._queues.take(queue):
             await asyncio.sleep(AGAIN_SECONDS)
         await self._on_change({queue.topic})
 
