@@ -110,6 +110,13 @@ def test_groups_topics_and_queues_are_paused_and_resumed(sparrow: Call) -> None:
     assert "pause is not set" in sparrow("group", "resume", "d", status=1).err
 
 
+def test_the_shortest_time_is_a_second_not_for_ever(sparrow: Call) -> None:
+    out = sparrow("knob", "set", "h", "threads", "8", "--minutes", "0.001")
+    assert "nobody is known to be in group h now" in out.err
+    (shown,) = json.loads(sparrow("knob", "show", "h", "--json").out)["knobs"] or [{"until_ms": 1}]
+    assert shown["until_ms"] is not None
+
+
 def carried_out(path: Path, **how: object) -> Callable[[float], None]:
     """In place of waiting: the leader carries out what waits."""
 

@@ -120,6 +120,22 @@ def test_a_time_ends_and_is_cleared_away_with_an_entry(database: Database) -> No
     assert len(rows(database, over=True)) == 1
 
 
+def test_what_has_ended_and_is_not_cleared_away_yet_is_not_set_any_more(database: Database) -> None:
+    put(database, "threads", ALL, 4, for_ms=60_000)
+    let_end(database, "threads")
+    with (
+        database.write() as connection,
+        pytest.raises(RefusedError, match="threads is not set for") as caught,
+    ):
+        knobs.remove(connection, "billing", "threads", ALL, ANN)
+    assert caught.value.status == 404
+    put(database, "threads", ALL, 8)
+    first, ended, last = entries(database)
+    assert (ended.action, ended.before, ended.after) == ("knob.expire", first.after | {"until": 1}, None)
+    assert (last.action, last.before) == ("knob.set", None), "it was not set when this one came"
+    assert [one.setting.value for one in rows(database)] == [8]
+
+
 def test_of_two_people_the_one_who_did_not_see_the_other_s_change_is_told(database: Database) -> None:
     put(database, "threads", ALL, 4, expected=0)
     put(database, "threads", ALL, 5, expected=1, actor=Actor("bob"))

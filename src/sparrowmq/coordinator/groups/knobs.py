@@ -25,6 +25,7 @@ SETTINGS_MAX: Final = 1000
 """Settings of one group: a broker takes as many pauses."""
 UNTIL_MS_MAX: Final = 366 * 86_400_000
 EXPIRE_AT_ONCE: Final = 500
+ENDED: Final = Actor("time", "its time is over")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ def put(
         text = f"the time that {name} counts must be from 0 (no end) to {UNTIL_MS_MAX} ms, not {for_ms}"
         raise RefusedError(text, status=422)
     number = next_revision(connection, group, expected)
+    _clear_ended(connection, group, name, place, number)
     before = _one(connection, group, name, place)
     if before is None:
         mine = group_setting.c.group_name == group
@@ -117,7 +119,7 @@ def remove(
     _known(name)
     number = next_revision(connection, group, expected)
     before = _one(connection, group, name, place)
-    if before is None:
+    if before is None or before.is_over:
         raise RefusedError(f"{name} is not set for {place} of group {group}", status=404)
     connection.execute(delete(group_setting).where(_is(group, name, place)))
     _record(connection, "knob.unset", group, number, before, None, actor)
@@ -134,6 +136,14 @@ def expire(connection: Connection, actor: Actor) -> int:
             _record(connection, "knob.expire", group, number, _row(row), None, actor)
             count += 1
     return count
+
+
+def _clear_ended(connection: Connection, group: str, name: str, place: Place, number: int) -> None:
+    """Clear a value away whose time has come before the leader did, with the entry that says so."""
+    before = _one(connection, group, name, place)
+    if before is not None and before.is_over:
+        connection.execute(delete(group_setting).where(_is(group, name, place)))
+        _record(connection, "knob.expire", group, number, before, None, ENDED)
 
 
 def _known(name: str) -> None:
@@ -198,7 +208,9 @@ def _is(group: str, name: str, place: Place) -> Any:
 
 
 def _one(connection: Connection, group: str, name: str, place: Place) -> Row | None:
-    found = connection.execute(select(group_setting).where(_is(group, name, place))).mappings().first()
+    live = or_(group_setting.c.until == 0, group_setting.c.until > now_ms()).label("live")
+    query = select(group_setting, live).where(_is(group, name, place))
+    found = connection.execute(query).mappings().first()
     return None if found is None else _row(found)
 
 
