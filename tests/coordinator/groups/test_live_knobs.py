@@ -324,3 +324,34 @@ def test_what_is_set_survives_the_coordinator_and_a_database_that_is_away(
     with LocalCluster() as own:
         own.create_topic("T", queues=2)
         run(main())
+
+
+def test_a_group_all_of_whose_members_are_denied_is_moved_and_goes_on_there(world: World) -> None:
+    async def main() -> None:
+        await world.send(0, 6)
+        async with world.member() as consumer:
+            await until(lambda: len(world.handled) == 6)
+            await world.set("deny", ["127.0.0.0/8"])
+            await until(lambda: owned(world, consumer) == [])
+            moved = await world.move(world.topic, to="first")
+            assert (moved["state"], set(moved["after"].values())) == ("done", {0})
+            assert len(world.handled) == 6
+            await world.unset("deny")
+            await until(lambda: len(world.handled) == 12)
+        assert sorted(world.handled[6:]) == sorted(world.handled[:6])
+
+    run(main())
+
+
+def test_members_hear_that_a_pause_lasts_longer(world: World) -> None:
+    async def main() -> None:
+        async with world.member() as consumer:
+            await until(lambda: owned(world, consumer) == [0, 1])
+            member = consumer._member
+            assert member is not None
+            await world.set("pause", True, seconds=60)
+            (first,) = await until(lambda: member.knobs._pauses)
+            await world.set("pause", True, seconds=3600)
+            await until(lambda: member.knobs._pauses[0].until > first.until + 3_000_000)
+
+    run(main())

@@ -213,11 +213,19 @@ class DirectMoves:
     def __init__(self, cluster: Offsets) -> None:
         self._cluster = cluster
         self._tasks: dict[int, asyncio.Task[Moved | None]] = {}
+        self._managed: set[str] = set()
 
     def add(self, wish: Wish) -> None:
         """Have a wish carried out, unless it is being done."""
         if wish.id not in self._tasks:
             self._tasks[wish.id] = asyncio.get_running_loop().create_task(self._carry_out(wish))
+
+    def take_managed(self) -> list[str]:
+        """Groups, since this was asked last, whose queues brokers grant to somebody: they need a leader, who
+        waits for leases and lets go.
+        """
+        found, self._managed = sorted(self._managed), set()
+        return found
 
     def ended(self) -> list[Moved]:
         """What has ended; the caller notes it, and then `forget`s it."""
@@ -250,6 +258,7 @@ class DirectMoves:
                 return await self._moved(wish)
         except BrokerError as error:
             if error.code == ResponseCode.GENERATION_FENCED:
+                self._managed.add(wish.group)
                 return None  # it is managed, and its leader has not begun with it
             return Moved(wish, problem=str(error))
         except (SparrowError, TimeoutError) as error:

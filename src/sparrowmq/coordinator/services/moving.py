@@ -5,6 +5,7 @@ A group with members is asked to let go of its queues; another one is told as Ro
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from sqlalchemy import Connection
@@ -13,6 +14,7 @@ from sparrowmq.coordinator.groups import resets
 from sparrowmq.coordinator.groups.leader import Groups
 from sparrowmq.coordinator.groups.moves import DirectMoves, Moved, Moves, Offsets
 from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.core.errors import SparrowError
 
 
 class Mover:
@@ -33,6 +35,9 @@ class Mover:
             for moved in source.ended():
                 await self._work.write(partial(_end, moved=moved))
                 source.forget(moved)
+        for group in self._direct.take_managed():
+            with suppress(SparrowError):  # the wish waits, and this is tried again
+                await self._groups.lead(group)
         if not (changed or self._open):
             return
         waiting = await self._work.read(resets.waiting)

@@ -1,0 +1,110 @@
+"""Wishes for other offsets on their way between the database and who carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.coordinator.groups.test_moves import QUEUES, Places
+from tests.support import run, until
+
+from sparrowmq import aio
+from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.groups import resets
+from sparrowmq.coordinator.groups.resets import Target, Wish
+from sparrowmq.coordinator.services.moving import Mover
+from sparrowmq.core.errors import ConnectError
+from sparrowmq.core.knobs import Place
+from sparrowmq.protocol.managed import QueueGrant
+
+
+@dataclass
+class Desk:
+    """A leader's work on a database."""
+
+    database: Database
+
+    async def read(self, work: Callable[..., Any]) -> Any:
+        with self.database.read() as connection:
+            return work(connection)
+
+    async def write(self, work: Callable[..., Any]) -> Any:
+        with self.database.write() as connection:
+            return work(connection)
+
+
+@dataclass
+class Leaders:
+    """Groups nobody leads until they are asked for; `refuses` keeps them so."""
+
+    asked: list[str] = field(default_factory=list)
+    refuses: bool = False
+    leaders: list[Any] = field(default_factory=list)
+
+    def find(self, group: str) -> None:
+        return None
+
+    async def lead(self, group: str) -> None:
+        self.asked.append(group)
+        if self.refuses:
+            raise ConnectError("no broker answers")
+
+
+def wished(database: Database, place: Place) -> None:
+    with database.write() as connection:
+        resets.ask(connection, "g", place, Target("offset", 33), Actor("ann", "why"))
+
+
+def wishes(database: Database) -> list[Wish]:
+    with database.read() as connection:
+        return resets.of(connection, "g")
+
+
+def fenced_for(owner: str) -> dict[str, aio.GroupPolicies]:
+    """A broker that grants the first queue to somebody under generation 4."""
+    grant = QueueGrant("Orders", "a", 0, 4, owner)
+    return {"a": aio.GroupPolicies([aio.GroupPolicy("g", 1, queues=[grant])])}
+
+
+def test_a_group_that_brokers_fence_for_somebody_nobody_leads_is_led_and_then_moved(
+    database: Database,
+) -> None:
+    async def main() -> None:
+        cluster, leaders = Places(policies=fenced_for("dead#1")), Leaders(refuses=True)
+        mover = Mover(Desk(database), leaders, cluster)  # type: ignore[arg-type]
+        wished(database, Place("Orders", 0))
+
+        async def looked(done: Callable[[], bool]) -> bool:
+            await mover.look(changed=False)
+            return done()
+
+        await until(lambda: looked(lambda: len(leaders.asked) > 1))
+        assert set(leaders.asked) == {"g"}
+        assert wishes(database)[0].state == "waiting"
+        cluster.policies = fenced_for("")  # its leader waited for the lease, and let go
+        await until(lambda: looked(lambda: wishes(database)[0].state == "done"))
+        assert cluster.commits == [(QUEUES[0], 33, 4)]
+        asked = len(leaders.asked)
+        await mover.look(changed=True)
+        assert len(leaders.asked) == asked
+        await mover.close()
+
+    run(main())
+
+
+def test_a_problem_ends_a_wish_with_words(database: Database) -> None:
+    async def main() -> None:
+        mover = Mover(Desk(database), Leaders(), Places(known=[]))  # type: ignore[arg-type]
+        wished(database, Place("Orders", 0))
+
+        async def ended() -> bool:
+            await mover.look(changed=False)
+            return wishes(database)[0].state == "failed"
+
+        await until(ended)
+        assert wishes(database)[0].message == "Orders/0 has no queue"
+        await mover.close()
+
+    run(main())
