@@ -68,7 +68,7 @@ def fenced_for(owner: str) -> dict[str, aio.GroupPolicies]:
     return {"a": aio.GroupPolicies([aio.GroupPolicy("g", 1, queues=[grant])])}
 
 
-def test_a_group_that_brokers_fence_for_somebody_nobody_leads_is_led_and_then_moved(
+def test_a_group_that_brokers_fence_and_nobody_leads_is_led_and_then_moved(
     database: Database,
 ) -> None:
     async def main() -> None:
