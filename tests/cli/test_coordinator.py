@@ -177,6 +177,25 @@ def test_the_database_is_migrated_up_and_down(call: Call, tmp_path: Path) -> Non
     )
 
 
+def test_who_lost_the_only_password_is_given_one_at_the_database(call: Call, tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "lost.db")
+    with running(database_url=url) as server:
+        at = ("--coordinator", server.url)
+        call("login", "--password-stdin", *at, stdin=f"{server.started.first_password}\n")
+        given = call("coordinator", "password", "--database", url).out
+        assert call("audit", *at, status=1).err, "tokens ended"
+        old = call("login", "--password-stdin", *at, stdin=f"{server.started.first_password}\n", status=1)
+        assert "is wrong" in old.err
+        new = given.split("password ")[1].split()[0]
+        call("login", "--password-stdin", *at, stdin=f"{new}\n")
+        (entry,) = call("audit", "--action", "person.edit", "--json", *at).values
+        assert (entry["actor"], entry["object"]) == ("coordinator", "admin")
+        assert new not in call("audit", "--json", *at).out
+        assert "no person 'bob'" in call("coordinator", "password", "bob", "--database", url, status=1).err
+    empty = sqlite_url(tmp_path / "empty.db")
+    assert "has no tables yet" in call("coordinator", "password", "--database", empty, status=1).err
+
+
 def test_a_coordinator_is_started_with_its_options(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ Url = Annotated[
 ]
 app = typer.Typer(
     invoke_without_command=True,
-    help="Start a coordinator alone; or migrate its database, manage its people.",
+    help="Start a coordinator alone; or migrate its database, manage its people, give a new password.",
 )
 
 
@@ -91,6 +91,40 @@ def migrate(
     finally:
         found.close()
     print(f"{found.where} has the tables {revision}")
+
+
+@app.command("password")
+def password(
+    name: Annotated[str, typer.Argument(help="Name of the person.")] = "admin",
+    database: Url = None,
+    data: Data = None,
+    config: Config = None,
+    assignments: Assignments = None,
+) -> None:
+    """Give a person a new password in the database itself, for when nobody can log in any more.
+
+    For those who may write to the database. Coordinators go by it at once, and it is in the audit log.
+    The person's tokens end.
+    """
+    from sparrowmq.runtime.coordinator import need_packages
+
+    need_packages()
+    from sparrowmq.coordinator.audit import Actor
+    from sparrowmq.coordinator.database import migrate as migrations
+    from sparrowmq.coordinator.database.connect import Database
+    from sparrowmq.coordinator.users import passwords, people
+
+    settings = _settings(config, assignments, data, database=database)
+    made = passwords.new_password()
+    change = people.Change(password_hash=passwords.hashed(made))
+    found = Database(settings.database_url)
+    try:
+        migrations.check(found)
+        with found.write() as connection:
+            people.edit(connection, name, change, Actor("coordinator", "new password, given at the database"))
+    finally:
+        found.close()
+    print(f"person {name}, password {made} (shown this once)")
 
 
 def _settings(
