@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.many import delete_all, insert_all, update_all
 from sparrowmq.coordinator.database.tables import NAME_CHARS
 from sparrowmq.coordinator.database.tables import finding as finding_table
 from sparrowmq.coordinator.database.texts import fitting, key_of
@@ -78,21 +79,20 @@ def replace(
         for row in connection.execute(select(finding_table).where(mine).with_for_update()).mappings()
     }
     counts = {"seen": len(found), "new": 0, "gone": 0}
+    new: list[dict[str, Any]] = []
+    again: list[dict[str, Any]] = []
     for (kind, key), one in {(one.kind, key_of(one.key)): one for one in found[:FINDINGS_MAX]}.items():
         row = known.pop((kind, key), None)
         values = _values(one) | {"seen_at": now}
         if row is None:
-            counts["new"] += 1
-            new = {"service": service, "kind": kind, "object_key": key, "first_at": now}
-            connection.execute(insert(finding_table).values(**new, **values))
+            new.append({"service": service, "kind": kind, "object_key": key, "first_at": now} | values)
         else:
-            connection.execute(update(finding_table).where(finding_table.c.id == row["id"]).values(**values))
-    for row in known.values():
-        if partial or row["group_name"] in unknown:
-            continue
-        counts["gone"] += 1
-        connection.execute(delete(finding_table).where(finding_table.c.id == row["id"]))
-    return counts
+            again.append({"id": row["id"]} | values)
+    gone = [row for row in known.values() if not (partial or row["group_name"] in unknown)]
+    insert_all(connection, finding_table, new)
+    update_all(connection, finding_table, ("id",), again)
+    delete_all(connection, finding_table, ("id",), [{"id": row["id"]} for row in gone])
+    return counts | {"new": len(new), "gone": len(gone)}
 
 
 def search(connection: Connection, *, service: str = "", kind: str = "", repairs: bool = False) -> list[Row]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, select
 
 from sparrowmq.coordinator import findings
 from sparrowmq.coordinator.alarms import table
 from sparrowmq.coordinator.alarms.table import Check, Condition
 from sparrowmq.coordinator.cluster.survey import SurveyView
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.many import delete_all, insert_all, update_all
 from sparrowmq.coordinator.database.tables import object_role, object_use, person
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.coordinator.services.schedule import Kind, Option, Report
@@ -113,13 +114,13 @@ def _read(connection: Connection) -> dict[Thing, Memory]:
 def _keep(
     connection: Connection, before: Mapping[Thing, Memory], after: Mapping[Thing, Memory], now: int
 ) -> None:
-    for thing, memory in after.items():
-        mine = (object_use.c.kind == thing[0]) & (object_use.c.object == thing[1])
-        values = {**asdict(memory), "seen_at": now}
-        if thing not in before:
-            connection.execute(insert(object_use).values(kind=thing[0], object=thing[1], **values))
-        elif memory != before[thing]:
-            connection.execute(update(object_use).where(mine).values(**values))
-    for kind, name in set(before) - set(after):
-        gone = (object_use.c.kind == kind) & (object_use.c.object == name)
-        connection.execute(delete(object_use).where(gone))
+    key = ("kind", "object")
+    rows = {
+        thing: {"kind": thing[0], "object": thing[1], "seen_at": now} | asdict(memory)
+        for thing, memory in after.items()
+        if memory != before.get(thing)
+    }
+    insert_all(connection, object_use, [row for thing, row in rows.items() if thing not in before])
+    update_all(connection, object_use, key, [row for thing, row in rows.items() if thing in before])
+    gone = [{"kind": kind, "object": name} for kind, name in before.keys() - after.keys()]
+    delete_all(connection, object_use, key, gone)

@@ -5,12 +5,16 @@ database, so that another leader goes on where this one was.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, select
 
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.many import delete_all, insert_all, update_all
 from sparrowmq.coordinator.database.tables import growth
+
+KEY: Final = ("rule", "object_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +55,11 @@ def look(
     mine = growth.c.rule == rule
     rows = connection.execute(select(growth).where(mine)).mappings()
     known = {row["object_key"]: Mark(row["base"], row["value"], row["grown_at"]) for row in rows}
-    found: dict[str, int] = {}
-    for key, value in values.items():
-        before = known.pop(key, None)
-        mark = seen(before, value, now, window_ms)
-        found[key] = grown(mark, now, window_ms)
-        row = {"base": mark.base, "value": mark.value, "grown_at": mark.grown_at}
-        if before is None:
-            connection.execute(insert(growth).values(rule=rule, object_key=key, **row))
-        elif before != mark:
-            connection.execute(update(growth).where(mine, growth.c.object_key == key).values(**row))
-    for key in known.keys() - set(unknown):
-        connection.execute(delete(growth).where(mine, growth.c.object_key == key))
-    return found
+    marks = {key: seen(known.get(key), value, now, window_ms) for key, value in values.items()}
+    changed = {key: mark for key, mark in marks.items() if mark != known.get(key)}
+    values_of = {key: {"rule": rule, "object_key": key} | asdict(mark) for key, mark in changed.items()}
+    insert_all(connection, growth, [row for key, row in values_of.items() if key not in known])
+    update_all(connection, growth, KEY, [row for key, row in values_of.items() if key in known])
+    gone = known.keys() - marks.keys() - set(unknown)
+    delete_all(connection, growth, KEY, [{"rule": rule, "object_key": key} for key in gone])
+    return {key: grown(mark, now, window_ms) for key, mark in marks.items()}

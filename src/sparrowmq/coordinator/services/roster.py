@@ -5,14 +5,15 @@ group with one audit entry.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from sparrowmq.aio import GroupMemberInfo
 from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
+from sparrowmq.coordinator.database.many import insert_all, update_all
 from sparrowmq.coordinator.database.tables import NAME_CHARS, managed_member, member_seen
 from sparrowmq.coordinator.database.texts import fitting, key_of
 
@@ -60,6 +61,8 @@ def note(
     for row in connection.execute(select(member_seen)):
         seen = Seen(*row)
         rows.setdefault(seen.group, {})[seen.client_id] = seen
+    new: list[dict[str, Any]] = []
+    changed: list[dict[str, Any]] = []
     for group, members in online.items():
         known = rows.setdefault(group, {})
         same: list[str] = []
@@ -72,13 +75,16 @@ def note(
             if before is not None and replace(before, last_seen=now) == seen:
                 same.append(client_id)
             else:
-                _put(connection, seen, there=before is not None)
+                values = asdict(seen)
+                (new if before is None else changed).append({"group_name": values.pop("group")} | values)
             known[client_id] = seen
         for start in range(0, len(same), AT_ONCE):
             mine = member_seen.c.client_id.in_(same[start : start + AT_ONCE])
             connection.execute(
                 update(member_seen).where(member_seen.c.group_name == group, mine).values(last_seen=now)
             )
+    insert_all(connection, member_seen, new)
+    update_all(connection, member_seen, ("group_name", "client_id"), changed)
     return {group: list(known.values()) for group, known in rows.items() if known}
 
 
@@ -99,20 +105,3 @@ def sweep(connection: Connection, group: str, gone: Collection[Seen], actor: Act
 def time(connection: Connection) -> int:
     """The database's time."""
     return int(connection.execute(select(now_ms())).scalar_one())
-
-
-def _put(connection: Connection, seen: Seen, *, there: bool) -> None:
-    values = {
-        "address": seen.address,
-        "language": seen.language,
-        "version": seen.version,
-        "first_seen": seen.first_seen,
-        "last_seen": seen.last_seen,
-    }
-    mine = (member_seen.c.group_name == seen.group) & (member_seen.c.client_id == seen.client_id)
-    if there:
-        connection.execute(update(member_seen).where(mine).values(**values))
-    else:
-        connection.execute(
-            insert(member_seen).values(group_name=seen.group, client_id=seen.client_id, **values)
-        )

@@ -1,0 +1,35 @@
+"""Thousands of rows in one statement: one at a time would hold the database, and its leases, up for long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, delete, insert, update
+
+Rows = Sequence[Mapping[str, Any]]
+"""Values by column, the same columns in each."""
+
+
+def insert_all(connection: Connection, table: Table, rows: Rows) -> None:
+    """Insert all rows."""
+    if rows:
+        connection.execute(insert(table), rows)
+
+
+def update_all(connection: Connection, table: Table, keys: Sequence[str], rows: Rows) -> None:
+    """Update the rows that are told by `keys`, columns that each row has besides its new values."""
+    if rows:
+        mine = [table.c[key] == bindparam(f"key_{key}") for key in keys]
+        connection.execute(update(table).where(*mine), [_named(row, keys) for row in rows])
+
+
+def delete_all(connection: Connection, table: Table, keys: Sequence[str], rows: Rows) -> None:
+    """Delete the rows that have these values of `keys`."""
+    if rows:
+        mine = [table.c[key] == bindparam(f"key_{key}") for key in keys]
+        connection.execute(delete(table).where(*mine), [_named(row, keys) for row in rows])
+
+
+def _named(row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {f"key_{name}" if name in keys else name: value for name, value in row.items()}
