@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 from tests.conftest import LONG
-from tests.coordinator.groups.schedules import simulate
+from tests.coordinator.groups.schedules import outages, simulate
 
 from sparrowmq.coordinator.groups.handover import (
     TRANSITIONS,
@@ -46,6 +46,18 @@ def test_whatever_happens_no_old_generation_is_accepted_and_no_message_is_lost()
     print(dict(totals))
     if not GIVEN:  # every kind of request of a lower generation was tried
         assert all(totals[f"{what} refused"] for what in ("pull", "commit", "lock", "send-back")), totals
+        assert all(totals[what] for what in ("answers lost", "leaders that begin anew")), totals
+
+
+@pytest.mark.proves("MUST-72", "MUST-73")
+def test_a_database_that_fails_stops_no_queue_and_what_rested_goes_on() -> None:
+    totals: Counter[str] = Counter()
+    for seed in SEEDS if LONG else SEEDS[:10]:
+        world = outages(seed)
+        assert not world.problems, f"seed {seed}: {world.problems}; {dict(world.events)}"
+        totals.update(world.events)
+    if not GIVEN:  # some were so long that leases ended
+        assert all(totals[what] for what in ("leases ran out", "calls without database", "answers lost"))
 
 
 # One step at a time

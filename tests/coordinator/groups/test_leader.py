@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 from tests.support import run, until
 
 from sparrowmq.broker.fence import judge
@@ -192,6 +193,32 @@ def test_a_broker_that_heard_of_a_hand_over_its_queue_s_own_broker_never_did_tak
         step(leader)
     assert (leader.epoch, leader.deposed) == (2, False), "one leader was enough"
     assert (cluster.grants("a")[A], cluster.grants("b")[B]) == ((q, 2), (q, 3)), "p, who left, is missed"
+
+
+@pytest.mark.proves("MUST-72")
+def test_a_leader_that_begins_anew_in_its_epoch_numbers_orders_above_those_it_gave() -> None:
+    """A member heeds no orders older than what it knows, and what it knows of is taken for obeyed."""
+    cluster = FakeCluster()
+
+    async def main() -> None:
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now, epoch=3)
+        first = await groups.lead("g")
+        p = first.join("p", "", ["T"], 1)
+        await first.step()
+        orders = first.report(p, "", Report(1, 0), ["T"], Said(0))
+        assert orders is not None and orders.granted == {A: 1, B: 1}
+        (known,) = cluster.policies["a"].policies
+        cluster.policies["a"] = GroupPolicies([replace(known, revision=known.revision + 9)])  # was on its way
+        first.leave(p)
+        await first.step()
+        assert first.deposed
+        second = await groups.lead("g")
+        again = second.report(p, "", Report(2, orders.revision), ["T"], Said(0))
+        assert again is not None and second.epoch == first.epoch
+        assert again.revision >= first.told > orders.revision
+        await groups.close()
+
+    run(main())
 
 
 def test_routes_are_asked_for_now_and_then() -> None:

@@ -550,7 +550,17 @@ class Groups:
             self._tasks[group] = asyncio.get_running_loop().create_task(self._run(leader))
         return leader
 
+    def _remember_told(self, leader: GroupLeader) -> None:
+        """Members know orders up to there, and heed none below; after a while without any it is forgotten."""
+        if leader.unused:
+            self._told.pop(leader.group, None)
+        else:
+            self._told[leader.group] = max(leader.told, self._told.get(leader.group, 0))
+
     async def _take_over(self, group: str) -> GroupLeader:
+        before = self._leaders.get(group)
+        if before is not None:
+            self._remember_told(before)
         terms = self._terms.get(group, self._usual)
         leader = await GroupLeader.take_over(
             group,
@@ -572,8 +582,8 @@ class Groups:
             await leader.run()
         except Exception:
             log.exception("group %s is not led any more; its next member begins anew", leader.group)
-            self._told[leader.group] = leader.told  # its members know orders up to there
         finally:
+            self._remember_told(leader)
             if self._leaders.get(leader.group) is leader:
                 del self._leaders[leader.group]
                 del self._tasks[leader.group]
