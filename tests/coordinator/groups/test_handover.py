@@ -32,6 +32,7 @@ GIVEN = os.environ.get("SPARROW_HANDOVER_SEED")
 SEEDS = [int(GIVEN)] if GIVEN else list(range(1, 3001 if LONG else 201))
 
 
+@pytest.mark.timeout(3600 if LONG else 600)  # half a minute when nothing else runs
 @pytest.mark.proves("MUST-72", "MUST-73")
 def test_whatever_happens_no_old_generation_is_accepted_and_no_message_is_lost() -> None:
     totals: Counter[str] = Counter()
