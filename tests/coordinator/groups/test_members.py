@@ -66,7 +66,7 @@ def test_queues_that_a_topic_gets_are_granted_while_the_others_go_on(monkeypatch
             await until(lambda: len(world.handled) == 80)
         assert set(world.handled.values()) == {1}
 
-    monkeypatch.setattr("sparrowmq.coordinator.groups.leader.ROUTE_SECONDS", 0.05)
+    monkeypatch.setattr("sparrowmq.coordinator.groups.subscribed.ROUTE_SECONDS", 0.05)
     flow(test)
 
 

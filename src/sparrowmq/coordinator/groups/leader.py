@@ -7,61 +7,34 @@ what an older leader still sends. A ledger remembers what brokers do not know. A
 anybody is told of it: who cannot write there, because the database is gone or somebody else leads, makes no
 plans, and its groups stay as they are.
 
-Brokers that are not SparrowMQ's keep no policies: there only leases keep members apart ("lease only"). Their
-queues are granted without a fence; and since nobody says who has them, a leader that takes over waits until
-the leases that were given before it are over.
-
-Each group has a leader object and a task of its own: what fails for one delays no other.
+It owns who is counted in and the plan; `HandOver` owns where queues are, `Fencing` what brokers were told,
+`Keeping` what the ledger has, `Subscribed` which queues there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from sparrowmq.coordinator.groups.handover import Fenced, HandOver, Times
-from sparrowmq.coordinator.groups.ledger import (
-    GroupRow,
-    Kept,
-    Ledger,
-    PlanRow,
-    SeenMember,
-    counted,
-    granted_rows,
-    member_rows,
-    plan_row,
-    queue_rows,
-    reasons_after,
-)
+from sparrowmq.coordinator.groups.fencing import Fencing
+from sparrowmq.coordinator.groups.handover import HandOver
+from sparrowmq.coordinator.groups.keeping import Keeping
+from sparrowmq.coordinator.groups.ledger import GroupRow, Kept, Ledger, SeenMember
 from sparrowmq.coordinator.groups.moves import Cluster, Moves
-from sparrowmq.coordinator.groups.plan import MEMBERS_MAX, Candidate, Plan, Rules, make_plan, renumbered
+from sparrowmq.coordinator.groups.plan import MEMBERS_MAX, Candidate, Rules, make_plan, renumbered
+from sparrowmq.coordinator.groups.subscribed import Subscribed
 from sparrowmq.coordinator.groups.takeover import Said, Start, Terms, begin, members_of
-from sparrowmq.core.errors import (
-    BrokerError,
-    CoordinatorError,
-    DatabaseError,
-    EpochBehindError,
-    InvalidStateError,
-    LeaseLostError,
-    NoFencesError,
-    NoRouteError,
-    SparrowError,
-)
+from sparrowmq.core.errors import InvalidStateError, SparrowError
 from sparrowmq.core.grants import Orders, Report
-from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.names import RETRY_PREFIX
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.coordinator")
 
 STEP_SECONDS: Final = 0.25
-ROUTE_SECONDS: Final = 2.0
-"""How old the queues of a topic may be that a plan is made of."""
 IDLE_SECONDS: Final = 60.0
 """A group without members for so long is forgotten here; its brokers keep the fence."""
 PLANS_REMEMBERED: Final = 64
@@ -91,21 +64,14 @@ class GroupLeader:
         """Plans it has made."""
         self.paused = False
         """Whether plans wait until somebody resumes them."""
-        self.deposed = False
-        """Whether brokers, or the ledger, said that another leads."""
         self.late = 0
         """Results of members that brokers refused, because the queue had gone on."""
         self.news = False
         """Whether members said since this was unset that they go by other live knobs."""
-        self.lease_only: set[str] = set()
-        """Brokers that enforce nothing, because they are not SparrowMQ's."""
         self.problem = ""
         """What stands in the way of the plan; empty when nothing does."""
         self.moves = Moves(group)
         """Offsets that are to be set."""
-        self._cluster = cluster
-        self._ledger = ledger
-        self._leads = leads
         self._monotonic = monotonic
         self._hand = HandOver(
             terms.times,
@@ -115,23 +81,26 @@ class GroupLeader:
             revision=start.told,
             lease=start.kept.group.lease_ms / 1000,
         )
-        self._revision = start.revision
         self._joined = 0
         self._members = members_of(start)
-        self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
+        self._subscribed = Subscribed(group, cluster, monotonic)
+        self._keeping = Keeping(group, ledger, start, terms.rules)
+        is_new = ledger is not None and start.plan.generation == 0
+        self._fencing = Fencing(
+            group,
+            cluster,
+            self._hand,
+            self.moves,
+            leads,
+            monotonic,
+            revision=start.revision,
+            # Members that an earlier leader knew may be at work until then, whatever brokers say.
+            others_until=0.0 if is_new else monotonic() + self._hand.longest_lease(monotonic()),
+        )
+        self._fencing.claim(one.queue.broker_name for one in start.plan.queues)
         self._wake = asyncio.Event()
         self._anew = False
-        self._planned = start.plan, terms.rules
         self._told: list[tuple[int, int]] = [(self._hand.revision, start.plan.generation)]
-        self._kept = start.kept
-        self._is_kept_known = True
-        self._base = start.kept.group
-        self._reasons = granted_rows(start.kept.queues)
-        self._noted: object = None
-        self._unclaimed = {one.queue.broker_name for one in start.plan.queues}
-        is_new = ledger is not None and start.plan.generation == 0
-        self._others_until = 0.0 if is_new else monotonic() + self._hand.longest_lease(monotonic())
-        """Until when members that an earlier leader knew may be at work, whatever brokers say."""
         self._idle_since = monotonic()
         self._occasional = OccasionalLog(log)
 
@@ -162,6 +131,16 @@ class GroupLeader:
             terms = replace(terms, rules=replace(terms.rules, maximum=start.maximum))
         log.info("leading group %s from generation %d, epoch %d", group, start.plan.generation, start.epoch)
         return cls(group, cluster, terms, monotonic, start, ledger, leads)
+
+    @property
+    def deposed(self) -> bool:
+        """Whether brokers, or the ledger, said that another leads."""
+        return self._fencing.is_outdated or self._keeping.is_lost
+
+    @property
+    def lease_only(self) -> set[str]:
+        """Brokers that enforce nothing, because they are not SparrowMQ's."""
+        return self._fencing.lease_only
 
     @property
     def rules(self) -> Rules:
@@ -197,13 +176,13 @@ class GroupLeader:
             self._hand.retime(terms.times, self._monotonic())
         brokers = {one.queue.broker_name for one in self.plan.queues}
         if terms.rules.maximum != before.rules.maximum:
-            self._unclaimed |= brokers
-        self._unclaimed |= {name for name in brokers if terms.pauses_at(name) != before.pauses_at(name)}
+            self._fencing.claim(brokers)
+        self._fencing.claim(name for name in brokers if terms.pauses_at(name) != before.pauses_at(name))
         self._wake.set()
 
     def plan_anew(self) -> None:
         """Look at the queues again and plan with the next step, paused or not."""
-        self._routes.clear()
+        self._subscribed.forget()
         self._anew = True
         self._wake.set()
 
@@ -297,18 +276,20 @@ class GroupLeader:
             await self._plan()
         self._hand.tick(self._monotonic())
         self.problem = ""
-        await self._fence()
-        await self._note()
+        await self._fencing.turn(self._policy)
+        self.problem = self._fencing.problem
+        wrong = await self._keeping.note(self._hand, self.plan, self._members, self._numbers())
+        self.problem = wrong or self.problem
 
     async def _plan(self) -> None:
         """Make the next plan, if there is one to make, and begin to bring it about once it is kept."""
-        queues, rules, members = await self._queues(), self.rules, self._members
+        rules, members = self.rules, self._members
+        queues = await self._subscribed.queues(members.topics.values())
         before = self.plan
         plan = make_plan(self.group, queues, members.candidates.values(), rules=rules, before=before)
         plan = renumbered(plan, before, self.moves.chosen(queues))
         if plan.generation != before.generation:
-            await self._keep(plan, plan_row(plan, self._planned[0], rules != self._planned[1]))
-            self._planned = plan, rules
+            await self._keeping.plan(plan, rules, members, self._numbers())
             self.plans += 1
             log.info("group %s: generation %d, %d queues move", self.group, plan.generation, len(plan.moved))
         self.plan, self._anew = plan, False
@@ -317,283 +298,10 @@ class GroupLeader:
         if plan.generation != before.generation:
             self._told = [*self._told[1 - PLANS_REMEMBERED :], (self._hand.revision, plan.generation)]
 
-    # What is kept
-
-    async def _keep(self, plan: Plan, made: PlanRow) -> None:
-        """Have a plan in the ledger before anybody is told. Raises `DatabaseError`, `LeaseLostError`."""
-        if self._ledger is None:
-            return
-        self._reasons = reasons_after(plan, self._reasons)
-        members = self._members
-        rows = member_rows(members.candidates, members.topics, members.versions, plan)
-        group = replace(self._numbers(), generation=plan.generation, settled=False)
-        await self._write(Kept(group, rows, self._kept.queues), made)
-
-    async def _note(self) -> None:
-        """Keep where queues and members are by now, when that has changed. A database that is gone delays
-        nothing: what is granted is what brokers say.
-        """
-        members = self._members
-        mark = (self._hand.revision, self.plan.members, members.changes, self._numbers())
-        if self._ledger is None or mark == self._noted:
-            return
-        rows = member_rows(members.candidates, members.topics, members.versions, self.plan)
-        queues = queue_rows(self._hand.state().queues, self._reasons)
-        try:
-            await self._write(Kept(self._numbers(), rows, queues))
-        except DatabaseError as error:
-            self.problem = str(error)
-            text = f"what happens in group {self.group} is not kept for now: {error}"
-            self._occasional.write(logging.WARNING, "note", text)
-        else:
-            self._noted = mark
-
     def _numbers(self) -> GroupRow:
-        return replace(
-            counted(self._base, self._hand.counts, self.late),
-            epoch=self.epoch,
-            generation=self.plan.generation,
-            settled=self._hand.settled,
-            lease_ms=self._lease_ms(),
-        )
+        return self._keeping.numbers(self._hand, self.plan, self.late, self.terms, self._monotonic())
 
-    def _lease_ms(self) -> int:
-        """The longest lease that may still run; one that a shorter one replaced counts to its end."""
-        longest = self._hand.longest_lease(self._monotonic())
-        usual = self.terms.times.lease
-        return round((usual if longest <= usual else max(longest, self._kept.group.lease_ms / 1000)) * 1000)
-
-    async def _write(self, after: Kept, made: PlanRow | None = None) -> None:
-        assert self._ledger is not None, "whoever keeps no ledger does not come here"
-        try:
-            if self._is_kept_known:
-                before = self._kept
-            else:  # the last write may have been kept though its answer was lost
-                before = await self._ledger.load(self.group)
-            self._is_kept_known = False
-            await self._ledger.save(self.group, before, after, made)
-        except LeaseLostError:
-            self.deposed = True
-            raise
-        self._kept, self._is_kept_known = after, True
-
-    async def _queues(self) -> list[MessageQueue]:
-        """Queues of all subscribed topics. A topic nobody serves (yet) has none."""
-        found: list[MessageQueue] = []
-        for topic in sorted(frozenset().union(*self._members.topics.values())):
-            asked, queues = self._routes.get(topic, (-ROUTE_SECONDS, []))
-            if self._monotonic() - asked >= ROUTE_SECONDS:
-                try:
-                    queues = (await self._cluster.topic_route(topic)).subscribe_queues(topic)
-                except NoRouteError:
-                    level = logging.DEBUG if topic.startswith(RETRY_PREFIX) else logging.WARNING
-                    text = f"no broker serves topic {topic}, which group {self.group} subscribes to"
-                    self._occasional.write(level, f"route {topic}", text)
-                    queues = []
-                self._routes[topic] = self._monotonic(), queues
-            found += queues
-        return found
-
-    async def _fence(self) -> None:
-        """Tell brokers whose queues wait for it, or that know an older leader; again with the next step if
-        that fails.
-        """
-        by_broker: dict[str, list[Fenced]] = {name: [] for name in self._unclaimed}
-        for fence in self._hand.fences():
-            by_broker.setdefault(fence.queue.broker_name, []).append(fence)
-        if not by_broker:
-            return
-        self._revision += 1
-        self._unclaimed = set()
-        grants = self._hand.grants()
-        await asyncio.gather(
-            *(self._tell(name, self._policy(name, grants), wanted) for name, wanted in by_broker.items())
-        )
-
-    def _policy(self, broker: str, grants: list[QueueGrant]) -> GroupPolicy:
+    def _policy(self, broker: str, revision: int, grants: list[QueueGrant]) -> GroupPolicy:
         pauses = self.pauses if self.terms.settings is None else self.terms.pauses_at(broker)
-        age, maximum = (self.epoch, self._revision), self.rules.maximum
+        age, maximum = (self.epoch, revision), self.rules.maximum
         return GroupPolicy(self.group, *age, members=[], maximum=maximum, queues=grants, pauses=pauses)
-
-    async def _tell(self, broker: str, policy: GroupPolicy, wanted: list[Fenced]) -> None:
-        if not self._leads():
-            return
-        try:
-            await self._cluster.set_group_policy(policy, broker=broker)
-            for fence in wanted:
-                await self.moves.set(self._cluster, fence)
-        except BrokerError as error:
-            if error.code == ResponseCode.POLICY_OUTDATED:
-                self.deposed = True
-                log.warning("group %s has another leader: %s", self.group, error)
-            else:
-                self._complain(broker, error)
-        except NoFencesError:
-            self._grant_unfenced(broker, wanted)
-        except SparrowError as error:
-            self._complain(broker, error)
-        else:
-            self.lease_only.discard(broker)
-            self._hand.fenced(wanted)
-
-    def _grant_unfenced(self, broker: str, wanted: list[Fenced]) -> None:
-        """Let members have queues of a broker that enforces nothing, once no others may have them."""
-        if broker not in self.lease_only:
-            self.lease_only.add(broker)
-            log.warning(
-                "group %s: broker %s is not SparrowMQ's and fences nothing; there only leases keep members "
-                "apart, pauses are not enforced, and late results count",
-                self.group,
-                broker,
-            )
-        if self._monotonic() >= self._others_until:
-            self._hand.fenced(wanted)
-
-    def _complain(self, broker: str, error: SparrowError) -> None:
-        text = f"queues of group {self.group} at {broker} wait until it enforces their generation: {error}"
-        self.problem = text
-        self._unclaimed.add(broker)
-        self._occasional.write(logging.WARNING, f"fence {broker}", text)
-
-
-class Groups:
-    """The groups of one coordinator, each led from its first member on.
-
-    `epoch` is that of all its leaders; without it each group has one after those that brokers know. `leads`
-    says whether it still may; asked before anything that is told outside.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        times: Times | None = None,
-        rules: Mapping[str, Rules] | None = None,
-        monotonic: Callable[[], float],
-        groups_max: int = 1000,
-        epoch: int | None = None,
-        ledger: Ledger | None = None,
-        leads: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._cluster = cluster
-        self._usual = Terms(times or Times())
-        self._terms = {group: replace(self._usual, rules=one) for group, one in (rules or {}).items()}
-        self._monotonic = monotonic
-        self._groups_max = groups_max
-        self._epoch = epoch
-        self._ledger = ledger
-        self.leads = leads
-        self._paused = self._closed = False
-        self._leaders: dict[str, GroupLeader] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._taking: dict[str, asyncio.Task[GroupLeader]] = {}
-        self._told: dict[str, int] = {}
-        self.epoch_behind = 0
-        """A later epoch that brokers know: whoever leads has to begin above it."""
-        self.ahead_ms = 0
-        """How far the clock by which knobs end, the database's, is ahead of this process's."""
-
-    def find(self, group: str) -> GroupLeader | None:
-        """The leader of a group that has members here."""
-        return self._leaders.get(group)
-
-    @property
-    def leaders(self) -> list[GroupLeader]:
-        """The leaders of all groups that have members here, by name."""
-        return [self._leaders[name] for name in sorted(self._leaders)]
-
-    def adopt(self, terms: Mapping[str, Terms], usual: Terms | None = None) -> None:
-        """Take over what people set of groups, all of it; `usual` counts for groups that are not named."""
-        self._usual = usual or self._usual
-        self._terms = dict(terms)
-        for group, leader in self._leaders.items():
-            leader.adopt(self._terms.get(group, self._usual))
-
-    def pause(self, paused: bool) -> None:
-        """Let plans wait, or let them be made again. Members keep what they have meanwhile."""
-        self._paused = paused
-        for leader in self._leaders.values():
-            leader.paused = paused
-
-    def plan_anew(self) -> None:
-        """Plan all groups again, paused or not."""
-        for leader in self._leaders.values():
-            leader.plan_anew()
-
-    async def lead(self, group: str) -> GroupLeader:
-        """The leader of a group, taken over if that is not done yet; many may ask at once.
-
-        Raises `InvalidStateError` at the limit of groups, `SparrowError` when brokers do not answer.
-        """
-        if self._closed or not self.leads():
-            raise CoordinatorError("this coordinator does not lead any more; ask the name server for another")
-        found = self._leaders.get(group)
-        if found is not None and not found.deposed:
-            return found
-        if group not in self._taking:
-            if len(self._leaders) >= self._groups_max:
-                raise InvalidStateError(
-                    f"this coordinator leads {self._groups_max} groups, which is the limit"
-                )
-            self._taking[group] = asyncio.get_running_loop().create_task(self._take_over(group))
-        task = self._taking[group]
-        try:
-            leader = await asyncio.shield(task)
-        except EpochBehindError as error:
-            self.epoch_behind = max(self.epoch_behind, error.epoch)
-            raise
-        finally:
-            if task.done():
-                self._taking.pop(group, None)
-        if self._leaders.get(group) is not leader:
-            self._leaders[group] = leader
-            self._tasks[group] = asyncio.get_running_loop().create_task(self._run(leader))
-        return leader
-
-    def _remember_told(self, leader: GroupLeader) -> None:
-        """Members know orders up to there, and heed none below; after a while without any it is forgotten."""
-        if leader.unused:
-            self._told.pop(leader.group, None)
-        else:
-            self._told[leader.group] = max(leader.told, self._told.get(leader.group, 0))
-
-    async def _take_over(self, group: str) -> GroupLeader:
-        before = self._leaders.get(group)
-        if before is not None:
-            self._remember_told(before)
-        terms = self._terms.get(group, self._usual)
-        leader = await GroupLeader.take_over(
-            group,
-            self._cluster,
-            terms,
-            self._monotonic,
-            epoch=self._epoch,
-            told=self._told.get(group, 0),
-            ledger=self._ledger,
-            leads=self.leads,
-        )
-        if self._terms.get(group, self._usual) != terms:
-            leader.adopt(self._terms.get(group, self._usual))
-        leader.paused = self._paused
-        return leader
-
-    async def _run(self, leader: GroupLeader) -> None:
-        try:
-            await leader.run()
-        except Exception:
-            log.exception("group %s is not led any more; its next member begins anew", leader.group)
-        finally:
-            self._remember_told(leader)
-            if self._leaders.get(leader.group) is leader:
-                del self._leaders[leader.group]
-                del self._tasks[leader.group]
-
-    async def close(self) -> None:
-        """Lead no more; groups stay as they are until their members' leases end."""
-        self._closed = True
-        tasks = [*self._tasks.values(), *self._taking.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._leaders.clear()
-        self._tasks.clear()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq import GroupConnections
 from sparrowmq.coordinator.groups.handover import Times
-from sparrowmq.coordinator.groups.leader import Groups
+from sparrowmq.coordinator.groups.led import Groups
 from sparrowmq.coordinator.groups.moves import Cluster
 from sparrowmq.coordinator.groups.plan import Rules
 from sparrowmq.coordinator.groups.takeover import Said

@@ -11,7 +11,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from sparrowmq.coordinator.groups import resets
-from sparrowmq.coordinator.groups.leader import Groups
+from sparrowmq.coordinator.groups.led import Groups
 from sparrowmq.coordinator.groups.moves import DirectMoves, Moved, Moves, Offsets
 from sparrowmq.coordinator.services.frame import Work
 from sparrowmq.core.errors import SparrowError

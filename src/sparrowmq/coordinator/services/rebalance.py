@@ -20,7 +20,8 @@ from sqlalchemy import Connection, func, select
 
 from sparrowmq.coordinator.database.tables import group_revision
 from sparrowmq.coordinator.groups import knobs
-from sparrowmq.coordinator.groups.leader import GroupLeader, Groups
+from sparrowmq.coordinator.groups.leader import GroupLeader
+from sparrowmq.coordinator.groups.led import Groups
 from sparrowmq.coordinator.groups.members import Keeper, Port, open_port
 from sparrowmq.coordinator.groups.table import DatabaseLedger, Proofs, proof_key
 from sparrowmq.coordinator.groups.takeover import Terms

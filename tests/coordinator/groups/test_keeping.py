@@ -1,0 +1,100 @@
+"""What the ledger has of one group: nothing twice, and read again when an answer was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from tests.coordinator.groups.made_up import TIMES, A, B, FakeCluster
+from tests.support import run
+
+from sparrowmq.coordinator.groups.leader import GroupLeader
+from sparrowmq.coordinator.groups.ledger import Kept, PlanRow, SeenMember
+from sparrowmq.coordinator.groups.takeover import Said, Terms
+from sparrowmq.core.errors import DatabaseGoneError, LeaseLostError
+from sparrowmq.core.grants import Report
+
+
+class FakeLedger:
+    """What was kept. `gone`: it does not answer; `loses`: nor does it answer the write that it keeps next."""
+
+    def __init__(self) -> None:
+        self.kept = Kept()
+        self.plans: list[int] = []
+        self.writes = 0
+        self.gone = self.loses = self.lost = False
+
+    async def groups(self) -> list[str]:
+        return ["g"]
+
+    async def load(self, group: str) -> Kept:
+        self._check()
+        return self.kept
+
+    async def save(self, group: str, before: Kept, after: Kept, plan: PlanRow | None = None) -> None:
+        self._check()
+        assert before == self.kept, "what differs is what is written"
+        self.kept, self.writes = after, self.writes + 1
+        self.plans += [] if plan is None else [plan.generation]
+        if self.loses:
+            self.loses = False
+            raise DatabaseGoneError("the database cannot be reached")
+
+    async def see(self, found: Mapping[str, tuple[Mapping[str, SeenMember], str]]) -> None:
+        raise AssertionError("that is the service's")
+
+    def _check(self) -> None:
+        if self.lost:
+            raise LeaseLostError("another leads")
+        if self.gone:
+            raise DatabaseGoneError("the database cannot be reached")
+
+
+def lead(cluster: FakeCluster, ledger: FakeLedger) -> GroupLeader:
+    make = GroupLeader.take_over("g", cluster, Terms(TIMES), lambda: cluster.now, epoch=1, ledger=ledger)
+    return run(make)
+
+
+def test_a_plan_is_kept_before_anybody_is_told_and_again_when_its_answer_was_lost() -> None:
+    cluster, ledger = FakeCluster(), FakeLedger()
+    leader = lead(cluster, ledger)
+    p = leader.join("p", "", ["T"], 1)
+    ledger.loses = True
+    with pytest.raises(DatabaseGoneError):
+        run(leader.step())
+    assert (ledger.plans, cluster.policies["a"].policies) == ([1], []), "it is kept, and not known to be"
+    run(leader.step())
+    assert (ledger.plans, cluster.grants("a")) == ([1, 1], {A: (p, 1), B: (p, 1)})
+    assert {one.phase for one in ledger.kept.queues.values()} == {"granted"}
+    writes = ledger.writes
+    leader.report(p, "", Report(1, 0), ["T"], Said(0))
+    run(leader.step())
+    assert ledger.writes == writes, "nothing has changed"
+
+
+def test_a_note_that_is_not_kept_delays_nothing_and_is_told() -> None:
+    cluster, ledger = FakeCluster(), FakeLedger()
+    leader = lead(cluster, ledger)
+    p = leader.join("p", "", ["T"], 1)
+    run(leader.step())
+    leader.join("s", "", [], 2)
+    ledger.gone = True
+    leader.paused = True
+    run(leader.step())
+    assert leader.problem == "the database cannot be reached"
+    orders = leader.report(p, "", Report(1, 0), ["T"], Said(0))
+    assert orders is not None and orders.granted == {A: 1, B: 1}
+    ledger.gone = False
+    run(leader.step())
+    assert (leader.problem, len(ledger.kept.members)) == ("", 2)
+
+
+def test_who_may_not_write_any_more_is_deposed() -> None:
+    cluster, ledger = FakeCluster(), FakeLedger()
+    leader = lead(cluster, ledger)
+    leader.join("p", "", ["T"], 1)
+    ledger.lost = True
+    with pytest.raises(LeaseLostError):
+        run(leader.step())
+    assert leader.deposed
+    assert cluster.policies["a"].policies == []

@@ -1,0 +1,106 @@
+"""The groups of one coordinator: taken over once, failing alone, forgotten, limited."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+from tests.coordinator.groups.made_up import TIMES, A, B, FakeCluster
+from tests.support import run, until
+
+from sparrowmq.coordinator.groups.led import Groups
+from sparrowmq.coordinator.groups.takeover import Said
+from sparrowmq.core.errors import (
+    ConnectError,
+    CoordinatorError,
+    InvalidStateError,
+)
+from sparrowmq.core.grants import Report
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.protocol.managed import GroupPolicies
+
+
+@pytest.mark.proves("MUST-72")
+def test_a_leader_that_begins_anew_in_its_epoch_numbers_orders_above_those_it_gave() -> None:
+    """A member heeds no orders older than what it knows, and what it knows of is taken for obeyed."""
+    cluster = FakeCluster()
+
+    async def main() -> None:
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now, epoch=3)
+        first = await groups.lead("g")
+        p = first.join("p", "", ["T"], 1)
+        await first.step()
+        orders = first.report(p, "", Report(1, 0), ["T"], Said(0))
+        assert orders is not None and orders.granted == {A: 1, B: 1}
+        (known,) = cluster.policies["a"].policies
+        cluster.policies["a"] = GroupPolicies([replace(known, revision=known.revision + 9)])  # was on its way
+        first.leave(p)
+        await first.step()
+        assert first.deposed
+        second = await groups.lead("g")
+        again = second.report(p, "", Report(2, orders.revision), ["T"], Said(0))
+        assert again is not None and second.epoch == first.epoch
+        assert again.revision >= first.told > orders.revision
+        await groups.close()
+
+    run(main())
+
+
+@pytest.mark.proves("MUST-73")
+def test_a_group_that_fails_delays_no_other() -> None:
+    class Failing(FakeCluster):
+        async def topic_route(self, topic: str) -> TopicRoute:
+            if topic == "Broken":
+                raise ConnectError("the name server is gone")
+            return await super().topic_route(topic)
+
+    async def main() -> None:
+        cluster = Failing()
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now)
+        broken, fine = await groups.lead("broken"), await groups.lead("g")
+        broken.join("p", "", ["Broken"], 1)
+        member = fine.join("p", "", ["T"], 1)
+        await until(lambda: fine.settled and fine.plan.generation == 1)
+        orders = fine.report(member, "", Report(1, 0), ["T"], Said(0))
+        assert orders is not None
+        assert orders.granted == {A: 1, B: 1}
+        assert groups.find("broken") is broken
+        await groups.close()
+
+    run(main())
+
+
+def test_a_coordinator_that_ends_takes_nothing_over_any_more() -> None:
+    """A report that comes while it ends must not begin another epoch."""
+
+    async def main() -> None:
+        cluster = FakeCluster()
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now)
+        await groups.lead("g")
+        await groups.close()
+        assert groups.leaders == []
+        with pytest.raises(CoordinatorError, match="does not lead any more; ask the name server"):
+            await groups.lead("g")
+
+    run(main())
+
+
+def test_groups_are_taken_over_once_forgotten_when_empty_and_limited() -> None:
+    async def main() -> None:
+        cluster = FakeCluster()
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now, groups_max=1)
+        cluster.down = {"all"}
+        with pytest.raises(ConnectError):
+            await groups.lead("g")
+        cluster.down = set()
+        one, two = await asyncio.gather(groups.lead("g"), groups.lead("g"))
+        assert one is two
+        with pytest.raises(InvalidStateError, match="leads 1 groups, which is the limit"):
+            await groups.lead("other")
+        cluster.now = 61.0
+        await until(lambda: groups.find("g") is None)
+        await groups.lead("other")
+        await groups.close()
+
+    run(main())
