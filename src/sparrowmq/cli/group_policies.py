@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,39 +50,15 @@ def policy(
     Members that divide their queues themselves, Java's too, are steered by it: those who may not consume get
     no queues, pulls of what is paused wait. Fenced queues are granted by a coordinator, not from here.
     """
-    pauses = [_rule(text, minutes, reason) for text in pause or ()]
-    resumed = {(rule.topic, rule.queue_id) for rule in (_rule(text, 0, "") for text in resume or ())}
     if everybody and member:
         raise UsageError("--everybody and --member exclude each other; give one of them")
-
-    def changed(found: GroupPolicy) -> GroupPolicy:
-        import msgspec
-
-        places = resumed | {(rule.topic, rule.queue_id) for rule in pauses}
-        missing = resumed - {(rule.topic, rule.queue_id) for rule in found.pauses}
-        if missing:
-            topic, queue = min(missing)
-            raise UsageError(f"{_place(topic, queue)} is not paused for group {group}; nothing was changed")
-        return msgspec.structs.replace(
-            found,
-            revision=found.revision + 1,
-            members=None if everybody else member or found.members,
-            maximum=found.maximum if maximum is None else maximum,
-            pauses=[*(rule for rule in found.pauses if (rule.topic, rule.queue_id) not in places), *pauses],
-        )
-
-    async def change_it(admin: aio.Admin) -> None:
-        found = await _newest(admin, group)
-        wanted = changed(found)
-        if not found.epoch:
-            await admin.set_group_policy(wanted)
-        else:
-            raise UsageError(
-                f"group {group!r} is managed: a coordinator sets its policies. Change the maximum with "
-                f"`sparrow knob set {group} maximum N`, rest with `sparrow group pause {group}`"
-            )
-
-    change = maximum is not None or member or everybody or pauses or resumed
+    change = Change(
+        maximum=maximum,
+        members=member or None,
+        everybody=everybody,
+        pauses=[_rule(text, minutes, reason) for text in pause or ()],
+        resumed=frozenset(_where(_rule(text, 0, "")) for text in resume or ()),
+    )
 
     async def work() -> tuple[dict[str, GroupPolicies], list[str]]:
         from sparrowmq import aio
@@ -88,14 +66,64 @@ def policy(
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             if delete:
                 await admin.delete_group_policy(group)
-            elif change:
-                await change_it(admin)
+            elif change.is_any:
+                await _apply(admin, group, change)
             found = await admin.group_policies(group)
             masters = [name for name, one in (await admin.cluster_info()).brokers.items() if one.master]
             return found, sorted(set(masters) - found.keys())
 
     tables, lease_only = run(work())
     _show(group, tables, lease_only, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a call changes of a policy; what is not given stays."""
+
+    maximum: int | None
+    members: list[str] | None
+    everybody: bool
+    pauses: Sequence[PauseRule]
+    resumed: frozenset[tuple[str, int]]
+    """Topic and queue of the pauses that end."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything was given."""
+        given = (self.members, self.everybody, self.pauses, self.resumed)
+        return self.maximum is not None or any(given)
+
+    def of(self, found: GroupPolicy) -> GroupPolicy:
+        """The next revision of a policy. Raises `UsageError` when what shall be resumed is not paused."""
+        import msgspec
+
+        missing = self.resumed - set(map(_where, found.pauses))
+        if missing:
+            place = _place(*min(missing))
+            raise UsageError(f"{place} is not paused for group {found.group}; nothing was changed")
+        replaced = self.resumed.union(map(_where, self.pauses))
+        return msgspec.structs.replace(
+            found,
+            revision=found.revision + 1,
+            members=None if self.everybody else self.members or found.members,
+            maximum=found.maximum if self.maximum is None else self.maximum,
+            pauses=[*(rule for rule in found.pauses if _where(rule) not in replaced), *self.pauses],
+        )
+
+
+async def _apply(admin: aio.Admin, group: str, change: Change) -> None:
+    found = await _newest(admin, group)
+    wanted = change.of(found)
+    if found.epoch:
+        raise UsageError(
+            f"group {group!r} is managed: a coordinator sets its policies. Change the maximum with "
+            f"`sparrow knob set {group} maximum N`, rest with `sparrow group pause {group}`"
+        )
+    await admin.set_group_policy(wanted)
+
+
+def _where(rule: PauseRule) -> tuple[str, int]:
+    return rule.topic, rule.queue_id
 
 
 async def _newest(admin: aio.Admin, group: str) -> GroupPolicy:
