@@ -41,7 +41,7 @@ def test_status(sparrow: Sparrow) -> None:
     sparrow("topic", "create", "Counted", "--queues", "1")
     empty = sparrow("topic", "status", "Counted", "--json").values
     assert [(row["queue"], row["min"], row["max"], row["messages"]) for row in empty] == [(0, 0, 0, 0)]
-    assert sparrow("topic", "status", "Counted").lines[-1].split() == ["broker-a", "0", "0", "0", "0", "-"]
+    assert sparrow("topic", "status", "Counted").lines[-1].split() == ["broker-a", "0", "0", "0", "0", "–"]
     sparrow("send", "Counted", "one")
     (row,) = sparrow("topic", "status", "Counted", "--json").values
     assert (row["min"], row["max"], row["messages"]) == (0, 1, 1)

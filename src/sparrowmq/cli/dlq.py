@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
@@ -22,6 +21,7 @@ from sparrowmq.cli.common import (
     print_table,
     run,
 )
+from sparrowmq.cli.times import when
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,10 +67,6 @@ def _values(letter: ReceivedMessage) -> dict[str, Any]:
     }
 
 
-def _when(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000).isoformat(sep=" ", timespec="seconds")
-
-
 @app.command("list")
 def list_groups(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """List the groups that have dead letters, and how many."""
@@ -113,7 +109,7 @@ def show(
             letter.tags or "-",
             " ".join(letter.keys) or "-",
             letter.reconsume_times,
-            _when(letter.born_timestamp),
+            when(letter.born_timestamp),
             letter.body[:60].decode(errors="replace"),
         )
         for letter in letters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ from sparrowmq.cli.common import (
     print_table,
     run,
 )
+from sparrowmq.cli.times import when
 
 if TYPE_CHECKING:
     from sparrowmq import GroupPolicies, GroupPolicy, PauseRule, aio
@@ -216,4 +216,4 @@ def _fence(fenced: bool) -> str:
 
 
 def _until(moment: int | None) -> str:
-    return "resumed" if moment is None else f"{datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    return "resumed" if moment is None else when(moment)

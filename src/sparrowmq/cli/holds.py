@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from sparrowmq.cli.common import AsJson, Namesrv, namesrv_or_default, print_json, print_table, run
+from sparrowmq.cli.times import when
 
 if TYPE_CHECKING:
     from sparrowmq import HoldStatus
@@ -76,11 +76,7 @@ def show(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
 
 
 def _row(hold: HoldStatus) -> tuple[object, ...]:
-    since = (
-        "-"
-        if hold.oldest_ms is None
-        else f"{datetime.fromtimestamp(hold.oldest_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    )
     state = f"gave way: {hold.overrun}" if hold.overrun else "holds"
-    limit = hold.size_max or "-"
-    return (hold.topic, hold.broker_name, hold.group, hold.hours, limit, hold.messages, since, state)
+    limit = hold.size_max or "–"
+    oldest = when(hold.oldest_ms)
+    return (hold.topic, hold.broker_name, hold.group, hold.hours, limit, hold.messages, oldest, state)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 def when(milliseconds: int | None) -> str:
-    """A time of the database's clock in this machine's time zone, as options take it; a dash for none."""
+    """A time, epoch ms, in this machine's time zone, as options take it; a dash for none."""
     if not milliseconds:
         return "–"
     return datetime.fromtimestamp(milliseconds / 1000).isoformat(sep=" ", timespec="seconds")

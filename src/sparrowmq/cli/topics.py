@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 import typer
 
 from sparrowmq.cli.common import AsJson, Namesrv, namesrv_or_default, print_json, print_table, run
+from sparrowmq.cli.times import when
 from sparrowmq.core.route import TopicRoute
 
 app = typer.Typer(help="Topics: create, list, route, status, delete.", no_args_is_help=True)
@@ -107,7 +107,7 @@ def route(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> Non
 def status(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
     """Print the offsets of each queue of a topic."""
 
-    async def work() -> list[dict[str, object]]:
+    async def work() -> list[dict[str, Any]]:
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
@@ -130,15 +130,9 @@ def status(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> No
         return
     print_table(
         ("broker", "queue", "min", "max", "messages", "last update"),
-        [(*list(row.values())[:5], _when(row["last_update_ms"])) for row in rows],
+        [(*list(row.values())[:5], when(row["last_update_ms"])) for row in rows],
         right=("queue", "min", "max", "messages"),
     )
-
-
-def _when(epoch_ms: object) -> str:
-    if not isinstance(epoch_ms, int) or epoch_ms <= 0:
-        return "-"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_ms / 1000))
 
 
 @app.command("delete")
