@@ -63,27 +63,10 @@ def test_all_that_waits_meanwhile_is_released_by_one_flush() -> None:
     assert done == [(n, True) for n in range(1, 6)]
 
 
-def test_a_failing_disk_releases_with_false_and_is_remembered() -> None:
+@pytest.mark.parametrize("error", [StoreError("the disk is gone"), ZeroDivisionError("a fault of ours")])
+def test_a_flush_that_fails_releases_with_false_and_is_remembered(error: Exception) -> None:
     disk, done = Disk(), list[bool]()
-    disk.error = StoreError("the disk is gone")
-
-    async def scenario() -> None:
-        with ThreadPoolExecutor(1) as pool:
-            flush = flusher(disk, pool)
-            flush.start()
-            disk.written = 1
-            flush.after(1, done.append)
-            await until(lambda: done)
-            assert flush.failed is disk.error
-            await flush.close()
-
-    run(scenario())
-    assert done == [False]
-
-
-def test_a_fault_in_a_flush_is_a_failed_disk_and_releases_who_waits() -> None:
-    disk, done = Disk(), list[bool]()
-    disk.error = ZeroDivisionError("a fault of ours")
+    disk.error = error
 
     async def scenario() -> None:
         with ThreadPoolExecutor(1) as pool:
