@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from tests.spark.support import Topics, numbered
 from tests.support import until_sync
 
-from sparrowmq.spark.pipelines.replay import ReplaySettings, replay
+from sparrowmq.spark.pipelines.replay import replay
+from sparrowmq.spark.pipelines.replay_settings import ReplaySettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 PIPE = [sys.executable, "-m", "sparrowmq.cli.main", "pipe", "replay"]

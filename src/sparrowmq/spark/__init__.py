@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.history import HistorySettings, history, plan_history
     from sparrowmq.spark.pipelines.mirror import MirrorSettings, dry_run_mirror, mirror, plan_mirror
     from sparrowmq.spark.pipelines.progress import take_snapshot
-    from sparrowmq.spark.pipelines.replay import ReplaySettings, dry_run_replay, plan_replay, replay
+    from sparrowmq.spark.pipelines.replay import dry_run_replay, plan_replay, replay
+    from sparrowmq.spark.pipelines.replay_settings import ReplaySettings
     from sparrowmq.spark.pipelines.report import dry_run_report, plan_report, report
     from sparrowmq.spark.pipelines.report_settings import ReportSettings
     from sparrowmq.spark.pipelines.sql import SqlSettings, sql
@@ -80,7 +81,8 @@ _HOMES: Final = {
     "progress": ("take_snapshot",),
     "report": ("dry_run_report", "plan_report", "report"),
     "report_settings": ("ReportSettings",),
-    "replay": ("ReplaySettings", "dry_run_replay", "plan_replay", "replay"),
+    "replay": ("dry_run_replay", "plan_replay", "replay"),
+    "replay_settings": ("ReplaySettings",),
     "sql": ("SqlSettings", "sql"),
     "steps": ("Plan",),
     "verdict": ("Verdict",),

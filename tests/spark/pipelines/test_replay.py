@@ -22,7 +22,6 @@ from sparrowmq.spark.pipelines.queries import PipelineError
 from sparrowmq.spark.pipelines.replay import (
     FIRST_ROWS,
     PART_BYTES,
-    ReplaySettings,
     _within,
     dry_run_replay,
     plan_replay,
@@ -31,6 +30,7 @@ from sparrowmq.spark.pipelines.replay import (
     rows_of_next,
 )
 from sparrowmq.spark.pipelines.replay_home import Place, ReplayError, ReplayHome
+from sparrowmq.spark.pipelines.replay_settings import ReplaySettings
 
 Q = MessageQueue("T", "b", 0)
 
@@ -259,45 +259,6 @@ def test_what_cannot_be_sent(
             dry_run_replay(spark, replace(settings, **values))
     else:
         assert not (settings.replay_home.root / "replay.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"to": ""}, "a replay needs to, a topic"),
-        ({"topics": ()}, "a replay needs a source"),
-        ({"dead_letters_of": "g"}, "dead_letters_of is a source of its own"),
-        ({"topics": (), "dead_letters_of": "g", "to": "x_{topic}"}, "dead letters need a topic to go to"),
-        ({"archive": "a", "sql92": "n = 1"}, "sql92 is for brokers"),
-        ({"tags": "a", "sql92": "n = 1"}, "tags and sql92 are both given"),
-        ({"rate": 0}, "rate=0: it takes 1 or more"),
-        ({"batch_rows": 0}, "batch_rows=0: it takes 1 or more"),
-        ({"tasks": 0}, "tasks=0: it takes 1 or more"),
-        ({"since": 5, "until": 5}, "since=5 is not before until=5"),
-        ({"ids": "new"}, "ids='new': it takes renew or keep"),
-        ({"values": {"topic": "x"}}, "values has 'topic'; it takes body, tags"),
-        ({"options": {"startingOffsets": "latest"}}, "option startingOffsets would change what is replayed"),
-    ],
-)
-def test_wrong_settings(values: dict[str, Any], text: str) -> None:
-    given: dict[str, Any] = {"home": "h", "to": "Out", "topics": ("T",), **values}
-    with pytest.raises(SettingsError, match=text):
-        ReplaySettings(**given)
-
-
-def test_where_it_goes() -> None:
-    given = ReplaySettings(
-        home="h",
-        to="again_{topic}",
-        ranges=(Span(Q, 0, 5),),
-        name_server="a:1",
-        options={"accessKey": "k", "secretKey": "s", "batchRows": "500"},
-    )
-    assert given.sources == ("T",)
-    own = {"nameServer": "a:1", "accessKey": "k", "secretKey": "s", "topic": "again_T"}
-    assert given.sink_options("T") == own
-    other = replace(given, to_name_server="b:1", to_options={"retries": "5"})
-    assert other.sink_options("T") == {"nameServer": "b:1", "retries": "5", "topic": "again_T"}
 
 
 def test_parts_follow_what_the_parts_before_showed() -> None:

@@ -14,9 +14,10 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import SYSTEM_PROPERTIES, MessageQueue
 from sparrowmq.spark import ArchiveSettings, archive
 from sparrowmq.spark.offsets import Span
-from sparrowmq.spark.pipelines.replay import ReplaySettings, dry_run_replay, replay
+from sparrowmq.spark.pipelines.replay import dry_run_replay, replay
 from sparrowmq.spark.pipelines.replay_home import Part, Replay, ReplayError
 from sparrowmq.spark.pipelines.replay_rows import _places, _sent, check_reproducible, sources
+from sparrowmq.spark.pipelines.replay_settings import ReplaySettings
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
 TARGETS = tuple(MessageQueue("Out", "c", number) for number in range(3))

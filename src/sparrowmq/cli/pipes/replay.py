@@ -104,8 +104,9 @@ def replay(
     """Send stored messages to a topic again: filtered, changed, at a rate, none twice when restarted."""
     need_spark()
     from sparrowmq.spark.pipelines import replay as pipeline
+    from sparrowmq.spark.pipelines.replay_settings import ReplaySettings
 
-    settings = pipeline.ReplaySettings(
+    settings = ReplaySettings(
         home=home,
         to=to,
         topics=tuple(topics or ()),

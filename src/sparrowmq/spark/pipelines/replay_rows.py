@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.columnar.encode import PROPERTY_SHARDING_KEY
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import PROPERTY_START_DELIVER_TIME, SYSTEM_PROPERTIES, MessageQueue
@@ -19,12 +18,12 @@ from sparrowmq.spark.pipelines.archive import read_units
 from sparrowmq.spark.pipelines.archive_home import ArchiveHome, ddl, directory, read_ledger, unit_name
 from sparrowmq.spark.pipelines.queries import explain
 from sparrowmq.spark.pipelines.replay_home import Part, Replay, ReplayError
+from sparrowmq.spark.pipelines.replay_settings import DEFAULTS, ReplaySettings
 from sparrowmq.spark.schema import SOURCE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from sparrowmq.spark.pipelines.replay import ReplaySettings
 
 MARK_REPLAY: Final = "SPARROW_REPLAY"
 """Property of replayed messages: which replay sent it."""
@@ -32,14 +31,6 @@ MARK_ORIGIN: Final = "SPARROW_ORIGIN"
 """Property of replayed messages: topic/broker/queue/offset it was read from."""
 TEXT: Final = "text"
 """A column for conditions and expressions: the body as text."""
-DEFAULTS: Final[Mapping[str, str]] = {
-    "body": "body",
-    "tags": "tags",
-    "keys": "keys",
-    "properties": "properties",
-    "sharding_key": f"properties['{PROPERTY_SHARDING_KEY}']",
-}
-"""What is sent, as expressions over the source's columns."""
 _TYPES: Final = dict.fromkeys(("tags", "keys", "sharding_key"), "string") | {
     "properties": "map<string,string>"
 }
