@@ -30,7 +30,7 @@ from sparrowmq.spark.pipelines.archive_home import (
     written,
 )
 from sparrowmq.spark.pipelines.ledger import ArchiveError, Ledger, Unit, evolve, merged, rounds
-from sparrowmq.spark.pipelines.queries import BatchFunction, drive
+from sparrowmq.spark.pipelines.queries import run_batches
 from sparrowmq.spark.pipelines.steps import Plan, Step
 from sparrowmq.spark.pipelines.watch import Progress, Watch
 from sparrowmq.spark.schema import SOURCE_COLUMNS
@@ -208,18 +208,14 @@ def archive(spark: SparkSession, settings: ArchiveSettings, watch: Watch | None 
         job = _Job(spark, settings, home, watch)
         job.prepare()
         job.report()
-        function = BatchFunction(job.write)
-        frame = reading.stream(spark, job.stream_options(), settings.schema)
-        writer = (
-            frame.writeStream.foreachBatch(function)
-            .queryName(f"archive {home.root.name}")
-            .option("checkpointLocation", str(home.checkpoint))
+        run_batches(
+            reading.stream(spark, job.stream_options(), settings.schema),
+            job.write,
+            watch,
+            name=f"archive {home.root.name}",
+            checkpoint=home.checkpoint,
+            every=settings.every if settings.follow else None,
         )
-        if settings.follow:
-            query = writer.trigger(processingTime=f"{settings.every} seconds").start()
-        else:
-            query = writer.trigger(availableNow=True).start()
-        drive(query, function, watch)
     return watch.progress
 
 

@@ -32,7 +32,7 @@ from sparrowmq.spark.pipelines.mirror_rows import Origin
 from sparrowmq.spark.pipelines.mirror_settings import MirrorSettings as MirrorSettings
 from sparrowmq.spark.pipelines.mirror_sides import Side, check_sides
 from sparrowmq.spark.pipelines.mirror_state import MirrorState
-from sparrowmq.spark.pipelines.queries import BatchFunction, drive
+from sparrowmq.spark.pipelines.queries import run_batches
 from sparrowmq.spark.pipelines.steps import Plan, Step
 from sparrowmq.spark.pipelines.watch import Progress, TopicLag, Watch
 
@@ -115,18 +115,15 @@ def mirror(spark: SparkSession, settings: MirrorSettings, watch: Watch | None = 
     with home.locked():
         job = _Job(spark, settings, home, watch)
         job.begin()
-        function = BatchFunction(job.write)
-        frame = reading.stream(spark, job.stream_options(), mirror_rows.SCHEMA)
-        writer = (
-            frame.writeStream.foreachBatch(function)
-            .queryName(f"mirror {settings.source} to {settings.target}")
-            .option("checkpointLocation", str(home.checkpoint))
+        run_batches(
+            reading.stream(spark, job.stream_options(), mirror_rows.SCHEMA),
+            job.write,
+            watch,
+            name=f"mirror {settings.source} to {settings.target}",
+            checkpoint=home.checkpoint,
+            every=settings.every if settings.follow else None,
+            tick=job.tick,
         )
-        if settings.follow:
-            query = writer.trigger(processingTime=f"{settings.every} seconds").start()
-        else:
-            query = writer.trigger(availableNow=True).start()
-        drive(query, function, watch, tick=job.tick)
         job.end()
     return watch.progress
 

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -77,6 +78,32 @@ class BatchFunction:
 
 def nothing() -> None:
     """Does nothing."""
+
+
+def run_batches(
+    frame: DataFrame,
+    write: Callable[[DataFrame, int], None],
+    watch: Watch,
+    *,
+    name: str,
+    checkpoint: Path,
+    every: float | None,
+    tick: Callable[[], None] = nothing,
+) -> None:
+    """Give a stream's micro-batches to `write`, `every` so many seconds, or all that is there when `None`.
+
+    The query is called `name` and goes on at `checkpoint`; what it raises, and `tick`, are those of `drive`.
+    """
+    function = BatchFunction(write)
+    writer = (
+        frame.writeStream.foreachBatch(function).queryName(name).option("checkpointLocation", str(checkpoint))
+    )
+    triggered = (
+        writer.trigger(availableNow=True)
+        if every is None
+        else writer.trigger(processingTime=f"{every} seconds")
+    )
+    drive(triggered.start(), function, watch, tick=tick)
 
 
 def drive(
