@@ -1,4 +1,4 @@
-"""`sparrow group …` beyond looking at progress: making, deleting, moving, and what members tell."""
+"""`sparrow group …`: names and progress, making, deleting, moving, and what members tell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from sparrowmq.cli.clusters import group_app as app
 from sparrowmq.cli.common import (
     AsJson,
     Namesrv,
@@ -18,10 +17,10 @@ from sparrowmq.cli.common import (
     run,
 )
 
-__all__ = ["app"]
-
 if TYPE_CHECKING:
     from sparrowmq.core.message import MessageQueue
+
+app = typer.Typer(help="Consumer groups: progress, members, plans, policies, offsets.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(help="Name of the group.")]
 _NOBODY: Final = (
@@ -45,6 +44,65 @@ def moment(text: str) -> datetime | Literal["first", "last"]:
             f"{text!r} is no place to go to; give first, last, a time like 2024-05-01T12:30 or epoch "
             "milliseconds"
         ) from None
+
+
+@app.command("list")
+def list_groups(
+    system: Annotated[bool, typer.Option("--all", help="RocketMQ's own groups as well.")] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the names of all consumer groups."""
+
+    async def work() -> list[str]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.group_list(system=system)
+
+    for name in run(work()):
+        print_json(name) if as_json else print(name)
+
+
+@app.command("progress")
+def progress(
+    group: Group,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print how far a group has come in each queue, and what waits for it."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            found = await admin.group_progress(group, topic)
+            if not found and group not in await admin.group_list(system=True):
+                raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
+            return [
+                {
+                    "topic": place.queue.topic,
+                    "broker": place.queue.broker_name,
+                    "queue": place.queue.queue_id,
+                    "broker_offset": place.broker_offset,
+                    "consumer_offset": place.consumer_offset,
+                    "lag": place.lag,
+                }
+                for place in found
+            ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        ("topic", "broker", "queue", "broker offset", "consumer offset", "lag"),
+        [tuple(row.values()) for row in rows],
+        right=("queue", "broker offset", "consumer offset", "lag"),
+    )
+    print(f"{sum(row['lag'] for row in rows)} messages wait")
 
 
 @app.command("create")
