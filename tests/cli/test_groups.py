@@ -125,7 +125,7 @@ def test_groups_and_their_progress(sparrow: Sparrow) -> None:
     }
     lines = sparrow("group", "progress", "readers", "--topic", "Progress").lines
     assert lines[-2].split() == ["Progress", "broker-a", "0", "3", "2", "1"]
-    assert lines[-1] == "1 messages wait"
+    assert lines[-1] == "1 message waits"
 
 
 def test_progress_of_a_group_nobody_knows(sparrow: Sparrow) -> None:

@@ -67,4 +67,5 @@ def status(
     columns = ("a second, over the last", "10 s", "60 s", "600 s")
     print_table(columns, rows, right=columns[1:])
     names = sorted(found) if every else [name for name in STATE if name in found]
+    print()
     print_table(("what it tells", "value"), [(name, found[name]) for name in names])

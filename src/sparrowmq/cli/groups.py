@@ -102,7 +102,8 @@ def progress(
         [tuple(row.values()) for row in rows],
         right=("queue", "broker offset", "consumer offset", "lag"),
     )
-    print(f"{sum(row['lag'] for row in rows)} messages wait")
+    waiting = sum(row["lag"] for row in rows)
+    print("1 message waits" if waiting == 1 else f"{waiting} messages wait")
 
 
 @app.command("create")

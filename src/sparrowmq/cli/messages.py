@@ -61,7 +61,12 @@ def consume(
     timeout: Annotated[
         float | None, typer.Option(min=0.0, help="End when no message came for so many seconds.")
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print messages.")] = Format.TEXT,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format", help="How to print messages; text: time stored, queue, offset, tag or -, and body."
+        ),
+    ] = Format.TEXT,
     namesrv: Namesrv = None,
 ) -> None:
     """Print the messages of a topic until Ctrl-C, SIGTERM, --count or --timeout."""
