@@ -7,7 +7,8 @@ import pytest
 from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, unpacked
 
 from sparrowmq.core.errors import StoreError
-from sparrowmq.store.checkpoint import FILE_BYTES, Checkpoint
+from sparrowmq.store.checkpoint import Checkpoint
+from sparrowmq.store.number_file import FILE_BYTES
 
 
 def test_missing_file_knows_nothing(tmp_path: Path) -> None:

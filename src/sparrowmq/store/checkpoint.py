@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.store import disk
+from sparrowmq.store.number_file import load_numbers, save_numbers
 
-log = logging.getLogger("sparrowmq.store")
-FILE_BYTES: Final = 4096
 MARGIN_MS: Final = 3000
 """Part of the format: times this close to the end are not trusted."""
-
-_FIELDS: Final = struct.Struct(">qqqqqq")
 
 
 @dataclass(slots=True)
@@ -40,30 +33,11 @@ class Checkpoint:
 
         Raises `StoreError` when it cannot be read.
         """
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return cls()
-        except OSError as error:
-            raise disk.store_error("cannot read", path, error) from error
-        if len(data) < _FIELDS.size:
-            log.warning("%s has %d bytes instead of %d and is made anew", path, len(data), FILE_BYTES)
-            return cls()
-        return cls(*_FIELDS.unpack_from(data))
+        return cls(*load_numbers(path, len(fields(cls))))
 
     def save(self, path: Path, *, sync: bool = False) -> None:
         """Write the file, 4096 bytes; with `sync` force it to disk. Raises OSError."""
-        data = _FIELDS.pack(
-            self.physic, self.logics, self.index, self.master_flushed, self.confirm, self.logics_physical
-        )
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            disk.write_at(fd, data, 0)
-            os.ftruncate(fd, FILE_BYTES)
-            if sync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+        save_numbers(path, *astuple(self), sync=sync)
 
     @property
     def safe_timestamp(self) -> int:
