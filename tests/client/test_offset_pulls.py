@@ -15,7 +15,7 @@ from tests.support import run, until
 from sparrowmq.client import offset_pulls
 from sparrowmq.client.handed_queues import HandedQueues
 from sparrowmq.client.knobs import LiveKnobs
-from sparrowmq.client.offset_pulls import OffsetPulls, asked
+from sparrowmq.client.offset_pulls import OffsetPulls
 from sparrowmq.client.process_queue import ProcessQueue
 from sparrowmq.client.queue_reader import PullWish
 from sparrowmq.client.requests import PullAnswer
@@ -93,17 +93,15 @@ def test_without_a_word_a_pull_is_as_the_application_wants_it(monkeypatch: pytes
         assert await world.pull() is NOTHING
 
     flow(test, monkeypatch)
-    assert asked(None, "T", None, "A") == (32, "A")
-    assert asked(None, "T", 5, "A") == (5, "A")
 
 
 def test_batch_and_tags_are_those_of_the_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(world: World) -> None:
         world.tell(pull_batch=100)
-        assert world.pulls.asked("T", None, "A") == (100, "A")
+        assert (world.pulls.usual("T"), world.pulls.expression("T", "A")) == (100, "A")
         world.tell(Place("T"), pull_batch=20, tags="B")
-        assert world.pulls.asked("T", None, "A") == (20, "B")
-        assert world.pulls.asked("U", 500, "A") == (500, "A")
+        assert (world.pulls.usual("T"), world.pulls.expression("T", "A")) == (20, "B")
+        assert (world.pulls.usual("U"), world.pulls.expression("U", "A")) == (32, "A")
         await world.pull(max_messages=500, expression="A")
         await world.pull(max_messages=5)
         assert [(one.max_messages, one.expression) for one in world.wishes] == [(20, "B"), (5, "B")]

@@ -38,15 +38,6 @@ SOON_SECONDS: Final = 2.0
 """A pull that may be held longer is made anew when other knobs are told."""
 
 
-def asked(
-    pulls: OffsetPulls | None, topic: str, count: int | None, expression: Expression
-) -> tuple[int, Expression]:
-    """How many messages a pull asks for, and of what tags, with or without a coordinator's word."""
-    if pulls is None:
-        return USUAL_MESSAGES if count is None else count, expression
-    return pulls.asked(topic, count, expression)
-
-
 class OffsetPulls:
     """The pulls by offset of one member of a managed group, whose queues `handed` has."""
 
@@ -59,11 +50,14 @@ class OffsetPulls:
     def __repr__(self) -> str:
         return f"<OffsetPulls {self._handed!r} {self._knobs!r}>"
 
-    def asked(self, topic: str, count: int | None, expression: Expression) -> tuple[int, Expression]:
-        """How many messages a pull asks for, None when it does not say, and of what tags."""
-        known, tags = self._knobs.pull(topic), self._knobs.tags.get(topic)
-        usual = known.batch if known.told else USUAL_MESSAGES
-        return usual if count is None else count, expression if tags is None else tags
+    def usual(self, topic: str) -> int:
+        """How many messages a pull asks for that does not say."""
+        known = self._knobs.pull(topic)
+        return known.batch if known.told else USUAL_MESSAGES
+
+    def expression(self, topic: str, own: Expression) -> Expression:
+        """What the last answer is filtered by: tags that are told, else a pull's own."""
+        return self._knobs.tags.get(topic, own)
 
     def finish(self, queue: MessageQueue | None = None, topic: str | None = None) -> None:
         """What was pulled is done: of a queue, of a topic, or all."""
@@ -94,10 +88,11 @@ class OffsetPulls:
         end = self._clock.monotonic() + wish.wait
         left = wish.wait
         while True:
+            revision = self._knobs.revision
             asked = self._under_knobs(queue.topic, replace(wish, wait=left))
             answer = await self._unless_told(ask(asked), left)
             seconds = math.inf
-            if answer is not None:
+            if answer is not None and self._knobs.revision == revision:  # else it is of other tags
                 if not self._knobs.revision or answer.status is not PullStatus.FOUND:
                     return self._noted(queue, answer)
                 answer, seconds = self._cut(queue, offset, answer)
@@ -116,10 +111,9 @@ class OffsetPulls:
         return held is None or held.leaving
 
     def _under_knobs(self, topic: str, wish: PullWish) -> PullWish:
-        known, tags = self._knobs.pull(topic), self._knobs.tags.get(topic)
-        if known.told:
-            wish = replace(wish, max_messages=min(wish.max_messages, known.batch))
-        return wish if tags is None else replace(wish, expression=tags)
+        known, expression = self._knobs.pull(topic), self.expression(topic, wish.expression)
+        count = min(wish.max_messages, known.batch) if known.told else wish.max_messages
+        return replace(wish, max_messages=count, expression=expression)
 
     def _cut(self, queue: MessageQueue, offset: int, answer: PullAnswer) -> tuple[PullAnswer, float]:
         """What may be seen of an answer, and in how many seconds more may be."""

@@ -21,7 +21,7 @@ from sparrowmq.client.instance import ClientInstance
 from sparrowmq.client.instances import shared_instance
 from sparrowmq.client.lifecycle import Lifecycle, State
 from sparrowmq.client.lite_pull import LitePull
-from sparrowmq.client.offset_pulls import OffsetPulls, asked
+from sparrowmq.client.offset_pulls import USUAL_MESSAGES, OffsetPulls
 from sparrowmq.client.offset_store import OffsetStore, store_of
 from sparrowmq.client.pull_hooks import PullHooks
 from sparrowmq.client.pull_member import PullMember
@@ -428,13 +428,15 @@ class PullConsumer(QueueLookups):
     ) -> PullResult:
         """Messages from `offset` on, decoded and filtered by the text of tags and by `FilterMessageHook`s.
 
-        At most `max_messages`, by default 32, or as many as the live knob `pull_batch` says.
-        For `ConsumeHook`s and traces what it returns is consumed (client:E-08). Otherwise as `fetch_raw`,
-        which calls no hooks.
+        At most `max_messages`, by default 32 or the live knob `pull_batch`. For `ConsumeHook`s and traces
+        what it returns is consumed (client:E-08). Otherwise as `fetch_raw`, which calls no hooks.
         """
-        count, expression = asked(self._offset_pulls(), queue.topic, max_messages, expression)
-        wish = PullWish(BULK_BYTES_MAX, count, expression, wait, timeout)
-        answer = await self._pull(queue, offset, wish)
+        pulls = self._offset_pulls()
+        usual = USUAL_MESSAGES if pulls is None else pulls.usual(queue.topic)
+        count = usual if max_messages is None else max_messages
+        answer = await self._pull(queue, offset, PullWish(BULK_BYTES_MAX, count, expression, wait, timeout))
+        if pulls is not None:
+            expression = pulls.expression(queue.topic, expression)
         assert self._hooks is not None
         return pull_result(answer, queue, expression, self._running().namespace, self._hooks)
 

@@ -681,9 +681,8 @@ class PullConsumer(Facade[_PullConsumer]):
     ) -> PullResult:
         """Messages from `offset` on, decoded and filtered by the text of tags and by `FilterMessageHook`s.
 
-        At most `max_messages`, by default 32, or as many as the live knob `pull_batch` says.
-        For `ConsumeHook`s and traces what it returns is consumed (client:E-08). Otherwise as `fetch_raw`,
-        which calls no hooks.
+        At most `max_messages`, by default 32 or the live knob `pull_batch`. For `ConsumeHook`s and traces
+        what it returns is consumed (client:E-08). Otherwise as `fetch_raw`, which calls no hooks.
         """
         return self._run(
             self._inner.pull,

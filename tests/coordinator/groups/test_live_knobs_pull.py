@@ -138,6 +138,28 @@ def test_pulls_by_offset_go_by_them_too(world: World) -> None:
     run(main())
 
 
+def test_a_pull_under_way_goes_by_tags_that_come_and_go(world: World) -> None:
+    async def main() -> None:
+        queue = aio.MessageQueue(world.topic, "broker-a", 0)
+        async with puller(world) as consumer:
+            waiting = asyncio.ensure_future(consumer.pull(queue, 0, expression="A", wait=30))
+            await asyncio.sleep(0)
+            await world.set("tags", "B", world.topic)
+            await everybody_goes_by(world)
+            await world.send(0, 1, "B")
+            result = await waiting
+            assert [message.body for message in result.messages] == [b"0"]
+            waiting = asyncio.ensure_future(consumer.pull(queue, 1, expression="A", wait=30))
+            await asyncio.sleep(0)
+            await world.unset("tags", world.topic)
+            await everybody_goes_by(world)
+            await world.send(2, 1, "A")
+            result = await waiting
+            assert [message.body for message in result.messages] == [b"2"]
+
+    run(main())
+
+
 def test_a_schedule_s_next_call_waits_until_the_knob_lets_it(world: World) -> None:
     async def main() -> None:
         calls: list[int] = []
