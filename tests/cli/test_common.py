@@ -88,6 +88,32 @@ def test_tables_are_as_wide_as_the_terminal_at_most(
     assert capsys.readouterr().out.splitlines()[-1].startswith("none")
 
 
+def test_a_terminal_too_narrow_for_columns_gets_one_line_a_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = ("member", "address", "version", "standing", "queues", "joined", "lease ends")
+    row = (
+        "192.0.2.2@4561#75741496837608#2.1795330828023.1",
+        "10.0.0.1",
+        "0.1.0",
+        "active",
+        9,
+        "07:00:28",
+        "–",
+    )
+    print_table(columns, [row, row], right=("queues",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"member      {row[0]}"
+    assert lines[4] == "queues      9"
+    assert lines[7:9] == ["", lines[0]]
+    assert len(lines) == 15
+    monkeypatch.setenv("COLUMNS", "120")
+    print_table(columns, [row, row])
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
 def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": "ü\n", "b": [1, None]})
     assert capsys.readouterr().out == '{"a":"ü\\n","b":[1,null]}\n'

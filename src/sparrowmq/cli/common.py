@@ -14,6 +14,8 @@ from sparrowmq.core.errors import SparrowError
 
 T = TypeVar("T")
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+PIECE_CHARS: Final = 12
+"""A table whose long words would be broken into shorter pieces than that is no table any more."""
 GAP: Final = 2
 """Characters between two columns of a table."""
 
@@ -66,7 +68,8 @@ def print_table(
     """A plain table; the columns named in `right` are aligned to the right.
 
     In a terminal it is as wide as that: what is too long goes on in the next line, between words where
-    there is room for whole ones, and a table without rows says so. Elsewhere no value is cut.
+    there is room for whole ones, and a table without rows says so. A terminal that is too narrow for columns
+    gets one line a value. Elsewhere no value is cut.
     """
     from rich import box
     from rich.console import Console
@@ -78,7 +81,11 @@ def print_table(
     widths: list[int | None] = [None] * len(columns)
     if console.is_terminal:
         gaps = GAP * (len(columns) - 1)
-        widths = list(fitted_widths([columns, *cells], max(console.width - gaps, 0)))
+        fitted = fitted_widths([columns, *cells], max(console.width - gaps, 0))
+        if cells and too_narrow([columns, *cells], fitted):
+            _print_records(columns, cells)
+            return
+        widths = list(fitted)
     else:
         console = Console(highlight=False, markup=False, width=10_000)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
@@ -89,6 +96,23 @@ def print_table(
     console.print(table)
     if console.is_terminal and not cells:
         console.print("none")
+
+
+def _print_records(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    margin = max(map(len, columns)) + GAP
+    for number, row in enumerate(rows):
+        if number:
+            print()
+        for name, value in zip(columns, row, strict=True):
+            print(f"{name:{margin}}{value}")
+
+
+def too_narrow(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> bool:
+    """Whether a column would break words into pieces shorter than `PIECE_CHARS`."""
+    return any(
+        width < min(PIECE_CHARS, max((len(word) for cell in column for word in cell.split()), default=0))
+        for column, width in zip(zip(*rows, strict=True), widths, strict=True)
+    )
 
 
 def fitted_widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
