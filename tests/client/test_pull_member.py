@@ -391,7 +391,7 @@ def test_tools_see_what_a_polling_member_does() -> None:
     flow(test, messages=3, access_key="me", secret_key="my secret")
 
 
-def test_a_classic_member_tells_its_topics_and_no_queues() -> None:
+def test_a_classic_member_tells_its_topics_and_queues() -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
         consumer.register_topic("T")
         await consumer.start()
@@ -401,7 +401,9 @@ def test_a_classic_member_tells_its_topics_and_no_queues() -> None:
         assert bodies.ConsumerStatusBody.decode(status.body).queues == {queue(0): 2}
         answer = await ask(cluster, RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g")
         info = bodies.ConsumerRunningInfo.decode(answer.body)
-        assert (info.queues, [one.topic for one in info.subscriptions]) == ({}, ["T"])
+        assert [one.topic for one in info.subscriptions] == ["T"]
+        ((mine, told),) = info.queues.items()
+        assert (mine, told.commit_offset, told.cached_msg_count) == (queue(0), 2, 0)
 
     flow(test)
 
