@@ -102,7 +102,7 @@ def test_what_cannot_be_is_refused_in_words(sparrow: Call, arguments: tuple[str,
 
 def test_groups_topics_and_queues_are_paused_and_resumed(sparrow: Call) -> None:
     assert sparrow("group", "pause", "d", "--reason", "ledger").out == "d paused\n"
-    assert sparrow("group", "pause", "d", "Orders/3", "--minutes", "5").out == "d Orders/3 paused\n"
+    assert sparrow("group", "pause", "d", "Orders/3", "--minutes", "5").out == "d Orders/3 paused for 5 min\n"
     shown = json.loads(sparrow("knob", "show", "d", "--json").out)["knobs"]
     assert [(one["place"], one["until_ms"] is None) for one in shown] == [("*", True), ("Orders/3", False)]
     assert sparrow("group", "resume", "d", "Orders/3").out == "d Orders/3 resumed\n"

@@ -198,7 +198,7 @@ def pause(
     For example: `sparrow group pause billing Orders --minutes 15 --reason repair`
     """
     _put(coordinator, group, "pause", True, place, minutes, reason, None)
-    print(f"{group} {'' if place == '*' else f'{place} '}paused")
+    print(f"{group} {'' if place == '*' else f'{place} '}paused{f' for {minutes:g} min' if minutes else ''}")
 
 
 def resume(group: Group, place: At = "*", reason: Why = "", coordinator: Url = None) -> None:
