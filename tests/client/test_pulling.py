@@ -178,6 +178,29 @@ def test_a_broker_that_forgot_the_group_gets_a_heartbeat() -> None:
     flow(test, 10)
 
 
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_pull_that_came_before_its_heartbeat_is_repeated_at_once_and_only_then_is_it_a_failure(
+    refusals: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        got: list[ReceivedMessage] = []
+        left = [refusals]
+
+        def handle(conn: Connection, command: Command) -> Any:
+            if left[0]:
+                left[0] -= 1
+                return answer(25, remark="the consumer's subscription not latest")
+            return cluster.broker.pull(conn, command)
+
+        cluster.broker.on[PULL] = handle
+        async with consumer_of(cluster, error_delay=3600 if refusals == 1 else 0.01) as consumer:
+            consumer.subscribe("T", handler=got.append)
+            await until(lambda: len(got) == 10)
+
+    flow(test, 10, queues=1)
+    assert ("subscription not latest" in caplog.text) == (refusals > 1)
+
+
 def test_it_comes_back_after_the_connection_is_lost() -> None:
     async def test(cluster: FakeCluster) -> None:
         got: list[ReceivedMessage] = []

@@ -39,6 +39,8 @@ log = logging.getLogger("sparrowmq.client")
 
 _FLOW_CONTROL_DELAY: Final = 0.02
 """Seconds until a pull that the broker refused under load is repeated (client:D-28)."""
+_INTRODUCED_DELAY: Final = 0.02
+"""Seconds until a pull is repeated that a broker refused because it had not heard of us, and has now."""
 _PAUSED_SECONDS: Final = 1.0
 """Steps in which a paused queue looks whether it goes on (client:D-80)."""
 _ROOM_SECONDS: Final = 30.0
@@ -109,7 +111,7 @@ class Puller:
 
     async def run(self, process_queue: ProcessQueue) -> None:
         """Pull until the queue is dropped or this is cancelled."""
-        broker_id, settings, unmoved = MASTER_ID, self._settings, 0
+        broker_id, settings, unmoved, failures = MASTER_ID, self._settings, 0, 0
         monotonic = self._instance.clock.monotonic
         while not process_queue.leaving:
             start = process_queue.last_pull = monotonic()
@@ -131,8 +133,10 @@ class Puller:
                 await self._take(process_queue, answer, start)
             except SparrowError as error:
                 broker_id = MASTER_ID
-                await asyncio.sleep(await self._failed(process_queue, error))
+                failures += 1
+                await asyncio.sleep(await self._failed(process_queue, error, failures))
                 continue
+            failures = 0
             self.last_success_ms = self._instance.clock.now_ms()
             self.last_error = None
             unmoved = unmoved + 1 if answer.stays_at(asked) else 0
@@ -238,20 +242,25 @@ class Puller:
         self._hooks.filter(context)
         return list(context.messages)
 
-    async def _failed(self, process_queue: ProcessQueue, error: SparrowError) -> float:
-        """Note a failed pull and say how many seconds the queue rests."""
+    async def _failed(self, process_queue: ProcessQueue, error: SparrowError, failures: int) -> float:
+        """Note the last of so many failed pulls in a row, and say how many seconds the queue rests.
+
+        A pull may come before the heartbeat that tells a broker of a new subscription. That is mended by one
+        more, and nobody has to hear of it.
+        """
         self.last_error = error
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return _FLOW_CONTROL_DELAY
+        is_unknown = isinstance(error, BrokerError) and error.code in _UNKNOWN_MEMBER
+        if is_unknown and await self._instance.heartbeat() and failures == 1:
+            return _INTRODUCED_DELAY
         self._occasional.write(
             logging.WARNING,
             f"pull {process_queue.queue.broker_name}",
             f"pulling {process_queue.queue} for group {self._group} failed and goes on in "
             f"{self._settings.error_delay:g} s: {error}",
         )
-        if isinstance(error, BrokerError) and error.code in _UNKNOWN_MEMBER:
-            await self._instance.heartbeat()
-        elif isinstance(error, TransportError):
+        if isinstance(error, TransportError):
             try:
                 await self._instance.update_route(process_queue.queue.topic)
             except SparrowError as also:
