@@ -51,6 +51,8 @@ AGAIN_SECONDS: Final = 0.5
 """Until a queue that could not be begun is tried again."""
 IDLE_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 1.0
+REJOIN_SECONDS: Final = 10.0
+"""How long a member that was counted out waits for its handlers, before it joins again without results."""
 COMMIT_SECONDS: Final = 10.0
 """How long the last commit of a queue is tried when its broker is away; then its messages come again."""
 
@@ -158,6 +160,8 @@ class ManagedMember:
         self._address: str | None = None
         self._closing = False
         self._left = False
+        self._out_since = -math.inf
+        """When it was counted out, in monotonic seconds."""
         self._turning = asyncio.Lock()
         self._occasional = OccasionalLog(log)
         self._proof = ""
@@ -229,8 +233,8 @@ class ManagedMember:
         if self._left:
             return
         if self.member is None:
-            if self._busy or self._closing:
-                return  # what it had as another member is not finished yet
+            if self._closing or not await self._is_free():
+                return
             self._grants = Grants()
             await self._join()
             if self._left:
@@ -254,8 +258,8 @@ class ManagedMember:
         if answer.code == ResponseCode.MEMBER_UNKNOWN:
             log.warning("%s is not counted in any more and joins again: %s", self.member, answer.remark)
             self.member = None
-            for queue in self._grants.give_up():
-                self._start(queue, self._release)
+            self._out_since = self._instance.clock.monotonic()
+            self._give_up(self._grants.give_up())
             return
         told = OrdersBody.decode(check(answer, self._address or "", code).body)
         self._late_told = late
@@ -265,10 +269,26 @@ class ManagedMember:
         orders = told.orders
         changes = self._grants.obey(orders, sent)
         self._lease.end = self._grants.lease_end
-        for queue in changes.stop:
-            self._start(queue, self._release)
+        self._give_up(changes.stop)
         self._look_after(frozenset(self._topics()))
         await self._queues.renew_doubtful()
+
+    async def _is_free(self) -> bool:
+        """Whether nothing of what it had as another member is in hand. A handler that hangs must not keep it
+        out of the group: in the end its queue is dropped, and its result with it, as others have that by now.
+        """
+        if not self._busy:
+            return True
+        if self._instance.clock.monotonic() - self._out_since < REJOIN_SECONDS:
+            return False
+        for queue in list(self._busy):
+            if (held := self._queues.find(queue)) is not None:
+                log.warning(
+                    "handlers of %s still run; group %s goes on without their results", queue, self._group
+                )
+                self._queues.rest(queue)
+                await self._queues.retire(held)
+        return True
 
     def topics_changed(self) -> None:
         """Subscriptions came or went: nothing more is handed out of what went."""
@@ -351,6 +371,16 @@ class ManagedMember:
 
         self._busy[queue] = self._tasks.start(one(), f"{work.__name__.strip('_')} {queue}")
 
+    def _give_up(self, queues: Iterable[MessageQueue]) -> None:
+        """Begin to finish with queues that it has under the grants of now."""
+        grants = self._grants
+
+        async def release(queue: MessageQueue) -> None:
+            await self._release(queue, grants)
+
+        for queue in queues:
+            self._start(queue, release)
+
     def begin_anew(self, which: Callable[[MessageQueue], bool]) -> None:
         """Drop what is in hand of some queues once their handlers have ended, and read it again."""
         for queue in self._grants.held():
@@ -365,9 +395,8 @@ class ManagedMember:
             await asyncio.sleep(AGAIN_SECONDS)
         await self._on_change({queue.topic})
 
-    async def _release(self, queue: MessageQueue) -> None:
+    async def _release(self, queue: MessageQueue, grants: Grants) -> None:
         """Finish with a queue that others are to have."""
-        grants = self._grants
         await self._drain(queue)
         if self._closing:
             return  # it is committed with the others, and let go with the goodbye

@@ -87,7 +87,7 @@ class RawBatch:
     def count(self) -> int:
         """How many records there are: counted when asked, bulk readers do without.
 
-        Raises `RecordError` when the sizes, each in a record's first four bytes, do not add up.
+        Raises `ProtocolError` when the sizes, each in a record's first four bytes, do not add up.
         """
         count = position = start = 0
         end, size_at = len(self.buffer), _RECORD_SIZE.unpack_from

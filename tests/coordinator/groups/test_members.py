@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.coordinator.groups.managed_world import GROUP, SHORT, Gate, World, flow, queues, rests
+from tests.coordinator.groups.managed_world import GROUP, SETTINGS, SHORT, Gate, World, flow, queues, rests
 from tests.support import until
 
 from sparrowmq import aio
+from sparrowmq.client import managed
 from sparrowmq.client.managed import ManagedMember
 from sparrowmq.coordinator.groups.handover import Times
 from sparrowmq.coordinator.groups.plan import Rules
@@ -369,5 +372,47 @@ def test_who_closes_while_it_joins_says_goodbye_as_well(monkeypatch: pytest.Monk
                 assert len(server.groups.find(GROUP).members) == 1
                 asyncio.get_running_loop().call_later(0.1, go.set)
             assert server.groups.find(GROUP).members == [], "nobody has to wait until its lease is over"
+
+    flow(test)
+
+
+def test_a_handler_that_hangs_does_not_keep_a_member_out_of_its_group(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was counted out, by a lease or a new coordinator: all its other queues must be read again."""
+    monkeypatch.setattr(managed, "REJOIN_SECONDS", 0.2)
+
+    async def test(world: World) -> None:
+        hanging, go = threading.Event(), threading.Event()
+        seen: list[bytes] = []
+
+        def handle(message: aio.ReceivedMessage) -> None:
+            if message.body == b"3" and not hanging.is_set():
+                hanging.set()
+                go.wait(60)
+            seen.append(message.body)
+
+        settings = replace(SETTINGS, close_timeout=2.0)
+        consumer = aio.PushConsumer(GROUP, namesrv=world.namesrv, settings=settings)
+        consumer.subscribe("Orders", handler=handle)
+        async with world.coordinator() as server, consumer:
+            await until(lambda: queues(consumer) == [0, 1, 2, 3])
+            await world.send(3, 1)
+            await until(hanging.is_set)
+            member = consumer._member
+            assert member is not None and member._managed is not None
+            before = member._managed.member
+            server.groups.find(GROUP).leave(before)
+            await until(lambda: member._managed and member._managed.member not in (None, before))
+            await until(lambda: set(queues(consumer)) >= {0, 1, 2})
+            await world.send(0, 3)
+            await until(lambda: sorted(seen) == [b"0", b"1", b"2"])
+            go.set()
+            await until(lambda: sorted(seen) == [b"0", b"1", b"2", b"3", b"3"])
+            await until(lambda: queues(consumer) == [0, 1, 2, 3])
+            assert consumer.failure is None
+        assert "goes on without their results" in caplog.text
+        async with aio.PullConsumer(GROUP, namesrv=world.namesrv) as reader:
+            assert await reader.committed(aio.MessageQueue("Orders", "broker-a", 3)) == 1
 
     flow(test)
