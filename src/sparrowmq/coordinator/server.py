@@ -5,20 +5,18 @@ them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-
-import uvicorn
 
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.senders import Smtp, check_address, senders
 from sparrowmq.coordinator.api.app import make_app
+from sparrowmq.coordinator.api.serving import ApiServer
 from sparrowmq.coordinator.api.shared import Context
 from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.cluster.survey import Survey, SurveyView
@@ -66,14 +64,6 @@ class Started:
     first_password: str | None
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn without handlers for signals: the process that runs it has its own."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Coordinator:
     """A coordinator. `cluster` and `survey` are what its services look at; by default what `namesrvAddr`
     names.
@@ -100,7 +90,7 @@ class Coordinator:
         self._notices: Notices | None = None
         self._runners: list[ServiceRunner] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: _Server | None = None
+        self._server: ApiServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._listening: socket.socket | None = None
         self.failed: asyncio.Future[None] | None = None
@@ -212,17 +202,7 @@ class Coordinator:
             survey=self._survey,
             wake=wake,
         )
-        config = uvicorn.Config(
-            make_app(context),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=200,
-            timeout_keep_alive=10,
-            timeout_graceful_shutdown=int(STOP_SECONDS),
-        )
-        self._server = _Server(config)
+        self._server = ApiServer(make_app(context), stop_seconds=STOP_SECONDS)
         self._serving = asyncio.create_task(self._server.serve([listening]), name="sparrow-api")
 
 

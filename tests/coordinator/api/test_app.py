@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import re
+from http.client import HTTPConnection
 
 import pytest
 from tests.coordinator.running import Running
+from tests.support import until_sync
 
 from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
 
@@ -73,3 +75,54 @@ def test_health_needs_no_token(api: Running) -> None:
 
 def test_a_path_that_is_none_is_an_error_like_others(api: Running) -> None:
     assert api.call("GET", "/nothing") == (404, {"error": "Not Found"})
+
+
+def test_a_path_with_a_slash_more_sends_nobody_elsewhere(api: Running) -> None:
+    """The address would be what the caller's Host header says."""
+    host, _, port = api.url.removeprefix("http://").partition(":")
+    connection = HTTPConnection(host, int(port), timeout=20)
+    try:
+        connection.request("GET", "/api/v1/audit/", headers={"Host": "evil.example"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("Location")) == (404, None)
+    finally:
+        connection.close()
+
+
+def test_a_method_that_is_none_is_told_which_there_are(api: Running) -> None:
+    """All of the path's, not only those of the first of its routes; nobody needs a token for that."""
+    host, _, port = api.url.removeprefix("http://").partition(":")
+    connection = HTTPConnection(host, int(port), timeout=20)
+    try:
+        for path, methods in (("people/ann", "DELETE, PATCH"), ("grants", "GET, POST"), ("audit", "GET")):
+            connection.request("PROPFIND", f"/api/v1/{path}")
+            answer = connection.getresponse()
+            assert (answer.status, answer.getheader("Allow")) == (405, methods)
+            assert json.loads(answer.read()) == {"error": "Method Not Allowed"}
+    finally:
+        connection.close()
+
+
+def test_every_status_is_described_with_what_comes(api: Running) -> None:
+    for path, methods in described(api).items():
+        for method, operation in methods.items():
+            responses = operation["responses"]
+            assert isinstance(responses, dict)
+            assert {"422", "503"} <= set(responses)
+            assert ("401" in responses) == ("security" in operation or path.endswith("/login"))
+            for status, one in responses.items():
+                schema = one["content"]["application/json"]["schema"]
+                if int(status) >= 400:
+                    assert schema == {"$ref": "#/components/schemas/Problem"}, f"{method} {path} {status}"
+
+
+def test_what_nobody_foresaw_is_an_error_without_the_inside(
+    api: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("the inside")
+
+    monkeypatch.setattr("sparrowmq.coordinator.users.people.everyone", broken)
+    said = {"error": "the coordinator failed at this; its log says why"}
+    assert api.call("GET", "/people") == (500, said)
+    until_sync(lambda: "the inside" in caplog.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparrowmq.coordinator.api import brokers, groups, knobs, people, rosters, upkeep, watching
+from sparrowmq.coordinator.api.description import describe, methods_of
 from sparrowmq.coordinator.api.shared import PREFIX, Answer, Context, Where
 from sparrowmq.coordinator.database.migrate import newest
 from sparrowmq.core.errors import ClientError, DatabaseError, DatabaseValueError, RefusedError
@@ -27,8 +29,10 @@ def make_app(context: Context) -> FastAPI:
         version=version("sparrowmq"),
         docs_url=None,  # these pages load programs from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # to where the caller's own Host header says, and without a token
     )
     app.state.context = context
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     app.include_router(brokers.router, prefix=PREFIX)
     app.include_router(groups.router, prefix=PREFIX)
     app.include_router(people.router, prefix=PREFIX)
@@ -44,6 +48,7 @@ def make_app(context: Context) -> FastAPI:
     app.add_exception_handler(DatabaseError, _unavailable)
     app.add_exception_handler(RequestValidationError, _wrong)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _broken)
     return app
 
 
@@ -83,9 +88,9 @@ class BodyLimit:
         await self._app(scope, counted, send)
 
 
-def _error(status: int, text: str) -> JSONResponse:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse({"error": text}, status, headers)
+def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return JSONResponse({"error": text}, status, {**(headers or {}), **more})
 
 
 def _refused(request: Request, error: Any) -> JSONResponse:
@@ -106,4 +111,12 @@ def _wrong(request: Request, error: Any) -> JSONResponse:
 
 
 def _http(request: Request, error: Any) -> JSONResponse:
-    return _error(error.status_code, str(error.detail))
+    headers = error.headers
+    if error.status_code == 405:  # one path's methods are several routes, each of which knows its own alone
+        headers = {"Allow": ", ".join(methods_of(request.app, request.url.path))}
+    return _error(error.status_code, str(error.detail), headers)
+
+
+def _broken(request: Request, error: Any) -> JSONResponse:
+    """What nobody foresaw; the log has it whole, the caller learns nothing of the inside."""
+    return _error(500, "the coordinator failed at this; its log says why")
