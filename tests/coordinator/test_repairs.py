@@ -41,7 +41,7 @@ def found(database: Database, seen: Landscape, **rows: Any) -> int:
 
 
 def run(database: Database, survey: MadeUpSurvey, number: int) -> Mapping[str, Any]:
-    return asyncio.run(repairs.run(database, survey, number, ANN))
+    return asyncio.run(repairs.run(database, survey, number, ANN, lambda connection: None))
 
 
 def entries(database: Database) -> list[Entry]:

@@ -59,8 +59,11 @@ def words(repair: Repair) -> str:
     return ACTIONS[repair.action].text(repair.arguments)
 
 
-async def run(database: Database, survey: SurveyView, number: int, actor: Actor) -> dict[str, Any]:
-    """Do what is proposed for a finding; gives what was before and after.
+async def run(
+    database: Database, survey: SurveyView, number: int, actor: Actor, check: Callable[[Connection], None]
+) -> dict[str, Any]:
+    """Do what is proposed for a finding; gives what was before and after. `check` raises, in the transaction
+    it begins with, when the caller may not any more.
 
     Raises `RefusedError`: 404 for a finding that is gone, 409 when its state changed or somebody else
     repairs it, 502 with the broker's words when it refused.
@@ -69,7 +72,7 @@ async def run(database: Database, survey: SurveyView, number: int, actor: Actor)
     action, repair = _action(row)
     if action.store is not None:
         store = action.store
-        await database.run(lambda: _stored(database, number, store, repair.arguments, actor))
+        await database.run(lambda: _stored(database, number, store, repair.arguments, actor, check))
         return {"before": dict(repair.arguments), "after": None}
     assert action.state is not None and action.act is not None
     before = action.state(await survey.landscape(ends=False), repair.arguments)
@@ -79,7 +82,7 @@ async def run(database: Database, survey: SurveyView, number: int, actor: Actor)
             f"{dict(before)}; run the consistency check again",
             status=409,
         )
-    await database.run(lambda: _begun(database, row, repair, actor))
+    await database.run(lambda: _begun(database, row, repair, actor, check))
     after: Mapping[str, Any] | None = None
     try:
         await action.act(survey, repair.arguments)
@@ -113,8 +116,11 @@ def _object(row: Row) -> tuple[str, str]:
     return ("group", finding.group) if finding.group else ("topic", finding.topic)
 
 
-def _begun(database: Database, row: Row, repair: Repair, actor: Actor) -> None:
+def _begun(
+    database: Database, row: Row, repair: Repair, actor: Actor, check: Callable[[Connection], None]
+) -> None:
     with database.write() as connection:
+        check(connection)
         findings.begin_repair(connection, row.id)
         plan = {"action": repair.action, "finding": row.id, **repair.arguments}
         record(connection, actor, "repair.begin", _object(row), before=repair.before, after=plan)
@@ -135,8 +141,10 @@ def _stored(
     store: Callable[[Connection, Arguments, Actor], None],
     arguments: Arguments,
     actor: Actor,
+    check: Callable[[Connection], None],
 ) -> None:
     with database.write() as connection:
+        check(connection)
         findings.begin_repair(connection, number)
         store(connection, arguments, actor)
         findings.end_repair(connection, number, done=True)

@@ -99,10 +99,10 @@ def test_a_body_that_never_ends_is_cut_off(api: Running) -> None:
 def test_storms_of_logins_are_in_the_audit_log_once(
     migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tries, "TRIES_MAX", 2 * FAILURES_MAX + 4)
+    monkeypatch.setattr(tries, "ADDRESS_TRIES_MAX", 1 + 2 * FAILURES_MAX)
     with running(database_url=sqlite_url(tmp_path / "storm.db")) as api:
         assert api.person("tried")
-        for name in ("tried", "no-such-person-or-a-password"):
+        for name in ("tried", "no-such-person-or-a-password", "third"):
             for _ in range(FAILURES_MAX + 2):
                 api.call("POST", "/login", {"name": name, "password": "wrong"})
         found = [one for one in api.get("/audit") if one["action"].startswith("login.")]
@@ -111,3 +111,14 @@ def test_storms_of_logins_are_in_the_audit_log_once(
         ]  # fmt: skip
         assert {(one["actor"], one["reason"]) for one in found} == {("coordinator", "tries from 127.0.0.1")}
         assert "no-such-person" not in json.dumps(api.get("/audit"))
+
+
+@pytest.mark.proves("pmq:P1")
+def test_whoever_calls_does_not_say_where_from(api: Running) -> None:
+    """The audit log and the limits go by the connection."""
+    api.person("forwarded")
+    headers = {"Content-Type": "application/json", "X-Forwarded-For": "6.6.6.6", "Forwarded": "for=6.6.6.6"}
+    body = {"name": "forwarded", "password": api.passwords["forwarded"]}
+    assert api.raw("POST", "/api/v1/login", json.dumps(body).encode(), headers)[0] == 200
+    (entry,) = api.get("/audit?actor=forwarded")
+    assert entry["reason"] == "login from 127.0.0.1"

@@ -40,3 +40,27 @@ def test_what_is_made_is_random_and_long_enough() -> None:
     assert len(token) > 40
     assert passwords.digest(token) != passwords.digest(passwords.new_token())
     assert token not in passwords.digest(token)
+
+
+def test_the_same_keys_are_the_same_password_however_a_system_writes_them() -> None:
+    stored = passwords.hashed("caf\u00e9 au lait")
+    assert passwords.matches(stored, "cafe\u0301 au lait")
+    assert not passwords.matches(stored, "cafe au lait")
+
+
+def test_a_length_is_what_is_hashed_and_all_of_it_counts() -> None:
+    long = "\U0001f600" * 199
+    stored = passwords.hashed(long + "a")
+    assert passwords.matches(stored, long + "a")
+    assert not passwords.matches(stored, long + "b")
+    with pytest.raises(RefusedError, match="from 10 to 200 characters, not 3600"):
+        passwords.check_password("\ufdfa" * 200)  # one character that stands for eighteen
+    assert not passwords.matches(stored, "\ufdfa" * 200)
+
+
+def test_nobody_costs_what_somebody_does() -> None:
+    """The parameters say how long it takes: a name that is not known must not show by them."""
+    mine = passwords.hashed("correct horse battery").split("$")
+    assert passwords._NOBODY.split("$")[:4] == mine[:4]
+    assert [len(part) for part in passwords._NOBODY.split("$")] == [len(part) for part in mine]
+    assert mine[1:4] == ["argon2id", "v=19", "m=65536,t=3,p=4"]

@@ -67,11 +67,15 @@ class NewToken(Reason):
 
 @router.post("/login")
 def login(body: Login, request: Request, context: Where) -> Answer:
-    """A token for twelve hours. Five failures a minute lock a name for the rest of it."""
+    """A token for twelve hours. Five failures a minute lock a name, from one address, for the rest of it."""
     address = request.client.host if request.client else ""
-    if not _is(context, body.name, body.password, address):
-        raise RefusedError("the name or the password is wrong", status=401)
+    stored = _tried(context, body.name, body.password, address)
+    wrong = RefusedError("the name or the password is wrong", status=401)
+    if stored is None:
+        raise wrong
     with context.database.write() as connection:
+        if people.password_hash(connection, body.name) != stored:
+            raise wrong  # changed, or its person disabled, meanwhile: that ended all tokens, this one too
         actor = Actor(body.name, f"login from {address}")
         made, text = tokens.make(connection, body.name, "login", tokens.LOGIN_HOURS * 3_600_000, actor)
     return {"token": text, **token_view(made)}
@@ -95,7 +99,7 @@ def change_password(body: PasswordChange, request: Request, who: Who) -> Answer:
     """Change the own password; all the own tokens end."""
     passwords.check_password(body.new)
     address = request.client.host if request.client else ""
-    if not _is(who.context, who.person.name, body.old, address):
+    if _tried(who.context, who.person.name, body.old, address) is None:
         raise RefusedError("the old password is wrong", status=401)
     change = Change(password_hash=_hashed(who.context, body.new))
     who.change(
@@ -220,15 +224,16 @@ def token_view(token: Token) -> Answer:
     }
 
 
-def _is(context: Context, name: str, password: str, address: str) -> bool:
-    """Whether it is the person's password. Raises `RefusedError` (429) after too many tries.
+def _tried(context: Context, name: str, password: str, address: str) -> str | None:
+    """What is stored of the person's password, if it is this one. Raises `RefusedError` (429) after too many
+    tries.
 
     Whoever tries too often is in the audit log, once a window.
     """
     with context.tries_lock:
         storms = context.tries.storms
         try:
-            context.tries.begin(name, context.clock.monotonic())
+            context.tries.begin(name, address, context.clock.monotonic())
             refusal = None
         except RefusedError as error:
             refusal = error
@@ -244,15 +249,15 @@ def _is(context: Context, name: str, password: str, address: str) -> bool:
             right = passwords.matches(stored, password)
     except BaseException:
         with context.tries_lock:
-            context.tries.broken(name)
+            context.tries.broken(name, address)
         raise
     with context.tries_lock:
         if right:
-            context.tries.succeeded(name)
-        is_locked = not right and context.tries.failed(name, context.clock.monotonic())
+            context.tries.succeeded(name, address)
+        is_locked = not right and context.tries.failed(name, address, context.clock.monotonic())
     if is_locked:
         _note_tries(context, "login.locked", name if stored else "", address)
-    return right
+    return stored if right else None
 
 
 def _note_tries(context: Context, action: str, name: str, address: str) -> None:

@@ -67,6 +67,8 @@ class Caller:
     context: Context
     person: Person
     token: Token
+    text: str = field(repr=False)
+    """The token itself."""
 
     def need(self, right: Right, *things: tuple[str, str]) -> None:
         """Raise `RefusedError` (403) unless the caller may."""
@@ -79,9 +81,20 @@ class Caller:
 
     def change(self, reason: str, work: Callable[[Connection, Actor], T]) -> T:
         """Do `work(connection, actor)` in one transaction; all of it is kept, its audit entries too, or
-        nothing."""
+        nothing.
+
+        Raises `RefusedError`: 401 when the token ended, 409 when what its person may do was changed while the
+        request waited.
+        """
         with self.context.database.write() as connection:
+            self.check(connection)
             return work(connection, Actor(self.person.name, reason))
+
+    def check(self, connection: Connection) -> None:
+        """That the caller is still who was asked for rights. Raises as `change`."""
+        if tokens.holder(connection, self.text)[0] != self.person:
+            text = f"what {self.person.name} may do was changed just now; try again"
+            raise RefusedError(text, status=409)
 
 
 class Body(BaseModel):
@@ -111,7 +124,7 @@ def caller(request: Request) -> Caller:
         raise RefusedError("no token was sent; type: sparrow login", status=401)
     with context.database.read() as connection:
         person, token = tokens.holder(connection, text.strip())
-    return Caller(context, person, token)
+    return Caller(context, person, token, text.strip())
 
 
 Who = Annotated[Caller, Depends(caller)]

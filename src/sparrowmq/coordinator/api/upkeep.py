@@ -36,7 +36,7 @@ async def repair_finding(number: int, body: Reason, who: Who) -> Answer:
     right, things = repairs.needs(row)
     who.need(right, *things)
     actor = Actor(who.person.name, body.reason)
-    return await repairs.run(context.database, context.survey, number, actor)
+    return await repairs.run(context.database, context.survey, number, actor, who.check)
 
 
 def finding_view(row: Row) -> Answer:
