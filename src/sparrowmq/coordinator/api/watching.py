@@ -17,7 +17,7 @@ from sparrowmq.coordinator.alarms.table import AlarmRow
 from sparrowmq.coordinator.api.shared import Answer, Caller, Reason, Who
 from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.leases import table as leases
-from sparrowmq.coordinator.services import board, limits
+from sparrowmq.coordinator.services import board, cleanup, limits
 from sparrowmq.coordinator.services.limits import ALL_TOPICS, Limit
 from sparrowmq.coordinator.services.schedule import INTERVAL_MS_MAX, Kind
 from sparrowmq.coordinator.users.roles import Right
@@ -75,6 +75,8 @@ def service_runs(
 def edit_service(name: str, body: ServiceChange, who: Who) -> Answer:
     """Change a service's interval or options; in force within two seconds."""
     kind = _operable(who, name)
+    if kind.name == cleanup.KIND.name:
+        who.need(Right.ADMINISTER)  # how long the log of what operators did is kept
 
     def work(connection: Connection, actor: Actor) -> None:
         if body.interval_ms is not None:
