@@ -392,7 +392,9 @@ class CoordinatorSettings:
     smtp_host: str = _row("", "mail server; no mails without it")
     smtp_port: int = _row(587, "its port", low=1, high=65535)
     smtp_tls: str = _row(
-        "starttls", "how mails are kept from listeners", choices=("none", "starttls", "always")
+        "starttls",
+        "how mails are kept from listeners; certificates are checked",
+        choices=("none", "starttls", "always"),
     )
     smtp_from: str = _row("sparrowmq@localhost", "sender of mails")
     smtp_user: str = _row("", "login at the mail server")

@@ -8,17 +8,20 @@ import asyncio
 import json
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
+from http.client import InvalidURL
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
+from tests.certificates import Authority
 from tests.support import free_port
 
 from sparrowmq.coordinator.alarms import senders
@@ -53,6 +56,8 @@ class Hook(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.got.append((self.path, self.headers["Content-Type"], json.loads(body)))
         self.send_response(self.status)
+        if self.status == 302:
+            self.send_header("Location", self.path.partition("to=")[2])
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -96,6 +101,11 @@ def test_a_webhook_that_hangs_or_is_gone_is_given_up(monkeypatch: pytest.MonkeyP
         to_webhook(notice(WEBHOOK, f"http://127.0.0.1:{listening.getsockname()[1]}"))
     with pytest.raises(OSError):
         to_webhook(notice(WEBHOOK, f"http://127.0.0.1:{free_port()}"))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
 
 
 class Mailbox:
@@ -175,6 +185,42 @@ def test_a_mail_server_that_refuses_or_is_gone_is_a_failure() -> None:
             to_mail(notice(EMAIL, "ann@x.org"), Smtp(smtp.host, smtp.port, "mq@x.org"))
     with pytest.raises(OSError):
         to_mail(notice(EMAIL, "ann@x.org"), smtp)
+
+
+@pytest.mark.parametrize("tls", ["starttls", "always"])
+def test_a_mail_server_that_shows_no_certificate_of_its_name_gets_neither_password_nor_mail(
+    tls: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, box = authority.sign("mail"), Mailbox()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    options = {"tls_context": context} if tls == "starttls" else {"ssl_context": context}
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.cert))  # also tells the controller's own client
+    with mail_server(box, **options) as found:
+        smtp = Smtp(found.host, found.port, "mq@x.org", tls)
+        monkeypatch.setenv("SSL_CERT_FILE", str(pair.key))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            to_mail(notice(EMAIL, "ann@x.org"), smtp)
+        assert not box.got
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.cert))
+        to_mail(notice(EMAIL, "ann@x.org"), smtp)
+    assert len(box.got) == 1
+
+
+@pytest.mark.parametrize("target", ["/a\r\nX: y", "/a b", "/a\0", "?\r\n\r\nGET / HTTP/1.1"])
+def test_an_address_adds_no_lines_to_a_webhook_s_request(target: str) -> None:
+    with hook(204) as (url, got):
+        with pytest.raises((ValueError, OSError, InvalidURL)):
+            to_webhook(notice(WEBHOOK, url + target))
+        assert not got
+
+
+def test_a_webhook_that_sends_elsewhere_is_not_followed() -> None:
+    """Notices go where the settings say and nowhere else."""
+    refused = pytest.raises(OSError, match="status 302")
+    with hook(204) as (elsewhere, stolen), hook(302) as (url, got), refused:
+        to_webhook(notice(WEBHOOK, f"{url}/?to={elsewhere}"))
+    assert (len(got), stolen) == (1, [])
 
 
 def test_the_log_gets_one_line(caplog: pytest.LogCaptureFixture) -> None:

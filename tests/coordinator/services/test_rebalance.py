@@ -374,6 +374,11 @@ def test_members_are_told_apart_and_nobody_speaks_for_another(database: Database
             ):
                 answer = await p.report(**forged)
                 assert answer.code == ResponseCode.MEMBER_UNKNOWN
+            for group in ("other", "made-up"):
+                stranger = Member(p.client, keeper, "same", group, member=p.member, proof=p.proof)
+                assert (await stranger.report()).code == ResponseCode.MEMBER_UNKNOWN
+                assert one.service.groups is not None
+                assert one.service.groups.find(group) is None, "nothing is begun for it"
             goodbye = LeaveBody("g", q.member, p.proof).encode()
             assert (await p.ask(RequestCode.LEAVE_MANAGED_GROUP, goodbye)).code == ResponseCode.MEMBER_UNKNOWN
             assert (await q.report()).code == ResponseCode.SUCCESS, "it was not thrown out"
@@ -382,6 +387,8 @@ def test_members_are_told_apart_and_nobody_speaks_for_another(database: Database
             assert (await q.ask(RequestCode.LEAVE_MANAGED_GROUP, goodbye)).code == ResponseCode.SUCCESS
             await until(lambda: p.has(A, B))
             await until(lambda: list(kept(database).members) == [p.member])
+            assert (await q.report()).code == ResponseCode.MEMBER_UNKNOWN, "its proof is worth nothing now"
+            assert await p.has(A, B)
 
     run(main())
 

@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import smtplib
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -81,13 +82,26 @@ def to_mail(notice: Notice, smtp: Smtp) -> None:
     mail["Date"] = localtime()
     mail["Message-ID"] = f"<sparrowmq-notice-{notice.id}@{smtp.host}>"
     mail.set_content(letter(notice.body))
-    kind = smtplib.SMTP_SSL if smtp.tls == "always" else smtplib.SMTP
-    with kind(smtp.host, smtp.port, timeout=SECONDS) as server:
-        if smtp.tls == "starttls":
-            server.starttls()
+    with _connected(smtp) as server:
         if smtp.user:
             server.login(smtp.user, smtp.password)
         server.send_message(mail)
+
+
+def _connected(smtp: Smtp) -> smtplib.SMTP:
+    """A connection to the mail server. Whoever has no certificate for its name gets no password."""
+    if smtp.tls == "none":
+        return smtplib.SMTP(smtp.host, smtp.port, timeout=SECONDS)
+    trusted = ssl.create_default_context()
+    if smtp.tls == "always":
+        return smtplib.SMTP_SSL(smtp.host, smtp.port, timeout=SECONDS, context=trusted)
+    server = smtplib.SMTP(smtp.host, smtp.port, timeout=SECONDS)
+    try:
+        server.starttls(context=trusted)
+    except BaseException:
+        server.close()
+        raise
+    return server
 
 
 def headline(body: Mapping[str, Any]) -> str:

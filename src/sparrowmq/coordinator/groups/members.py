@@ -238,9 +238,9 @@ class MemberServer:
         wrong = _wrong_names(body.group, body.topics)
         if wrong:
             return _refusal(ResponseCode.INVALID_PARAMETER, wrong)
-        leader = await self.groups.lead(body.group)
         if not self._knows(body.group, body.member, body.proof):
-            return _unknown(body.group, body.member)
+            return _unknown(body.group, body.member)  # nothing is begun for who makes groups up
+        leader = await self.groups.lead(body.group)
         address = str(connection.peer[0])
         late = max(0, min(body.late, LATE_MAX))
         said = Said(late, body.knobs, _unable(body.unable))
