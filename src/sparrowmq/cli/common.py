@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Annotated, Any, Final, TypeVar
@@ -13,6 +14,8 @@ import typer
 from sparrowmq.core.errors import SparrowError
 
 T = TypeVar("T")
+_STEERS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but for tab and line feed, what turns the direction of writing, halves of characters."""
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 PIECE_CHARS: Final = 12
 """A table whose long words would be broken into shorter pieces than that is no table any more."""
@@ -54,7 +57,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def complain(text: str) -> None:
     """One message on standard error."""
-    print(f"sparrow: {text}", file=sys.stderr)
+    print(f"sparrow: {printable(text)}", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """A text without what would steer a terminal: names and reasons were written by other people."""
+    return "".join(map(_shown, text)) if _STEERS.search(text) else text
+
+
+def _shown(char: str) -> str:
+    return char.encode("unicode_escape").decode() if _STEERS.match(char) else char
 
 
 def print_json(value: object) -> None:
@@ -76,7 +88,7 @@ def print_table(
     from rich.table import Table
 
     numbers = frozenset(right)
-    cells = [[str(value) for value in row] for row in rows]
+    cells = [[printable(str(value)) for value in row] for row in rows]
     console = Console(highlight=False, markup=False)
     widths: list[int | None] = [None] * len(columns)
     if console.is_terminal:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparrowmq.cli.common import AsJson, print_json, print_table
+from sparrowmq.cli.common import AsJson, print_json, print_table, printable
 from sparrowmq.cli.remote import Url, Why, call, part
 from sparrowmq.cli.times import when
 
@@ -98,7 +98,7 @@ def _print_drain(drain: dict[str, Any]) -> None:
         ("looked at", when(drain["measured_at"])),
         ("left", drain["message"] or _nothing(drain)),
     ):
-        print(f"{label + ':':11}{value}")
+        print(f"{label + ':':11}{printable(str(value))}")
     rows = sorted(drain["left"]["groups"].items(), key=lambda pair: (-pair[1], pair[0]))
     if rows:
         print()

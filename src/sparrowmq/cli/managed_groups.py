@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparrowmq.cli.common import AsJson, print_json, print_table
+from sparrowmq.cli.common import AsJson, print_json, print_table, printable
 from sparrowmq.cli.remote import Url, call, part
 from sparrowmq.cli.times import when
 
@@ -42,7 +42,7 @@ def show(
         place = "all of it" if one["place"] == "*" else one["place"]
         print(f"paused by {one['who']}{until}: {place}{why}")
     if found["problem"]:
-        print(f"in the way: {found['problem']}")
+        print(f"in the way: {printable(found['problem'])}")
     rows = [
         (one["topic"], one["broker"], one["queue"], one["owner"] or "-", one["generation"], _phase(one),
          when(one["since_ms"]), one["why"] or "-")

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import typer
@@ -14,6 +14,9 @@ import typer
 from sparrowmq.cli.common import UsageError
 from sparrowmq.core.errors import RefusedError
 from sparrowmq.core.settings import is_loopback
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 DEFAULT_URL: Final = "http://127.0.0.1:9877"
 SECONDS: Final = 15.0
@@ -37,19 +40,27 @@ def login_file() -> Path:
 
 
 def keep_login(url: str, token: str) -> None:
-    """Keep a login, in place of the last one."""
+    """Keep a login, in place of the last one. Raises `UsageError`."""
     path = login_file()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"url": url, "token": token}, file)
-    fresh.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump({"url": url, "token": token}, file)
+        fresh.replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"the login cannot be kept in {path}: {error.strerror}; set XDG_CONFIG_HOME to your own"
+        ) from None
 
 
 def forget_login() -> None:
-    """Forget the login that is kept."""
-    login_file().unlink(missing_ok=True)
+    """Forget the login that is kept. Raises `UsageError`."""
+    try:
+        login_file().unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{login_file()} cannot be deleted: {error.strerror}") from None
 
 
 def _kept() -> dict[str, str]:
@@ -63,9 +74,18 @@ def _kept() -> dict[str, str]:
 def url_of(given: str | None) -> str:
     """The coordinator to call."""
     url = given or os.environ.get("SPARROW_COORDINATOR_URL") or _kept().get("url") or DEFAULT_URL
-    if urlsplit(url).scheme not in ("http", "https"):
+    if not _is_address(url):
         raise UsageError(f"{url!r} is no coordinator's address; write for example {DEFAULT_URL}")
     return url.rstrip("/")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        plain = url.isprintable() and " " not in url and parts.port != 0
+    except ValueError:
+        return False
+    return plain and parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def call(
@@ -79,25 +99,22 @@ def call(
 
     Raises `RefusedError` with the coordinator's own words, `UsageError` when none answers.
     """
-    from urllib.error import HTTPError, URLError
-    from urllib.request import ProxyHandler, Request, build_opener
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request
 
     base = url_of(url)
-    kept = _kept()
-    token = os.environ.get("SPARROW_TOKEN") or (kept.get("token") if kept.get("url") == base else None)
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     pairs = [(name, value) for name, value in (query or {}).items() if value not in (None, "", [])]
-    address = base + PREFIX + path + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+    more = f"?{urlencode(pairs, doseq=True, errors='surrogateescape')}" if pairs else ""
     data = None if body is None else json.dumps(dict(body)).encode()
-    local = is_loopback(urlsplit(base).hostname or "")
-    opener = build_opener(ProxyHandler({})) if local else build_opener()
+    request = Request(base + PREFIX + path + more, data, _headers(base), method=method)
     try:
-        with opener.open(Request(address, data, headers, method=method), timeout=SECONDS) as answer:
-            return json.loads(answer.read())
+        with _opener(base).open(request, timeout=SECONDS) as answer:
+            text = answer.read()
     except HTTPError as error:
         with error:
             raise RefusedError(_words(error.read(), error.code), status=error.code) from None
-    except (URLError, TimeoutError, ConnectionError) as error:
+    except (OSError, HTTPException) as error:  # URLError and TimeoutError are OSErrors
         why = getattr(error, "reason", error)
         if isinstance(why, TimeoutError):
             raise UsageError(
@@ -108,11 +125,39 @@ def call(
             f"no coordinator answers at {base}: {why}; sparrow up and sparrow coordinator start one, and "
             "--coordinator or SPARROW_COORDINATOR_URL say where"
         ) from None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UsageError(
+            f"what answers at {base} is no coordinator; give its address with --coordinator"
+        ) from None
+
+
+def _headers(base: str) -> dict[str, str]:
+    kept = _kept()
+    token = os.environ.get("SPARROW_TOKEN") or (kept.get("token") if kept.get("url") == base else None)
+    if not token:
+        return {"Content-Type": "application/json"}
+    if not (token.isascii() and token.isprintable()):
+        raise UsageError("SPARROW_TOKEN is no token; set it to one of sparrow token create, or unset it")
+    return {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+
+
+def _opener(base: str) -> OpenerDirector:
+    """Follows nobody elsewhere: the token is for `base` alone."""
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        def redirect_request(self, *arguments: Any) -> None:
+            return None
+
+    local = is_loopback(urlsplit(base).hostname or "")
+    return build_opener(Stay, ProxyHandler({})) if local else build_opener(Stay)
 
 
 def part(name: object) -> str:
     """A name as part of a path."""
-    return quote(str(name), safe="")
+    return quote(str(name), safe="", errors="surrogateescape")
 
 
 def _words(body: bytes, status: int) -> str:

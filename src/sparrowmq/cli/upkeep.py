@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparrowmq.cli.common import AsJson, print_json, print_table
+from sparrowmq.cli.common import AsJson, print_json, print_table, printable
 from sparrowmq.cli.remote import Url, Why, call, part
 from sparrowmq.cli.times import when
 
@@ -50,7 +50,7 @@ def show_repair(number: Number, coordinator: Url = None, as_json: AsJson = False
     if repair:
         lines += [("now", json.dumps(repair["before"], sort_keys=True)), ("needs", repair["right"])]
     for label, value in lines:
-        print(f"{label + ':':10}{value}")
+        print(f"{label + ':':10}{printable(str(value))}")
 
 
 @app.command("run")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Final
 
 import typer
 
-from sparrowmq.cli.common import AsJson, UsageError, print_json, print_table
+from sparrowmq.cli.common import AsJson, UsageError, print_json, print_table, printable
 from sparrowmq.cli.remote import Url, Why, call, part
 from sparrowmq.cli.times import span, when
 
@@ -55,7 +56,7 @@ def show_service(name: Service, coordinator: Url = None, as_json: AsJson = False
         ("next run", when(found["next_run_ms"])),
         ("last run", f"{when(last['ended_at'])}: {_outcome(last)}" if last else "–"),
     ):
-        print(f"{label + ':':10}{value}")
+        print(f"{label + ':':10}{printable(str(value))}")
     rows = [
         (one["name"], one["value"], f"{one['low']} to {one['high']}", one["help"]) for one in found["options"]
     ]
@@ -100,6 +101,8 @@ def set_service(
     """
     body: dict[str, Any] = {"reason": reason, "options": dict(map(_pair, options or ()))}
     if interval is not None:
+        if not math.isfinite(interval):
+            raise UsageError(f"--interval {interval} is no number of seconds")
         body["interval_ms"] = round(interval * 1000)
     if interval is None and not options:
         raise UsageError(

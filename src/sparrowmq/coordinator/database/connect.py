@@ -107,7 +107,7 @@ def sqlite_url(path: Path) -> str:
 def _parsed(url: str) -> URL:
     try:
         found = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise SettingsError(
             "databaseUrl is not an address; write for example postgresql://user:password@host/database"
         ) from None
@@ -116,6 +116,8 @@ def _parsed(url: str) -> URL:
         raise SettingsError(
             f"databaseUrl starts with {backend}://; it must be one of {', '.join(sorted(DRIVERS))}"
         )
+    if backend == "sqlite" and found.database in (None, "", ":memory:"):
+        raise SettingsError("databaseUrl names no file; write for example sqlite:////var/lib/coordinator.db")
     return found.set(drivername=DRIVERS[backend]) if "+" not in found.drivername else found
 
 
