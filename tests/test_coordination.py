@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "coordination.md"
 NUMBERS = {
     "MUST-": range(70, 74),
     **{f"{point}.": range(1, 1 + count) for point, count in enumerate((6, 5, 13, 13, 16, 5), 1)},
-    "B.": range(1, 20),
+    "B.": range(1, 25),
     **{kind: range(1, 1 + count) for kind, count in zip("LRCTSP", (12, 13, 12, 12, 6, 5), strict=True)},
     **{f"9.{part}-": range(1, 1 + count) for part, count in enumerate((14, 11, 10), 1)},
 }
