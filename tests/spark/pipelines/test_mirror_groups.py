@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.conftest import EXAMPLES
 from tests.support import run
 
 from sparrowmq.core.message import MessageQueue
@@ -121,7 +122,20 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+BEYOND = [
+    ("produce", "A", 1),
+    ("switch",),
+    ("mirror", "A", 1, False),
+    ("consume", 1),
+    ("mirror", "B", 1, False),
+    ("produce", "A", 1),
+    ("switch",),
+]
+"""What is read at the target ends before a message that is unread, and the page has it, too."""
+
+
+@settings(max_examples=EXAMPLES * 3 // 2)
+@example(BEYOND)
 @given(STEPS)
 def test_a_group_that_goes_to_and_fro_misses_nothing(steps: list[tuple[object, ...]]) -> None:
     world = World()

@@ -157,7 +157,7 @@ class Translator:
                 if unread is not None or page.next_offset <= at:
                     return at if unread is None else unread
                 budget.left += max(0, at + size - page.next_offset)
-                at = page.next_offset
+                at = min(page.next_offset, end)  # a page may go on beyond it, unlooked at
             at, end = places.unread(at, read)
         return at
 
