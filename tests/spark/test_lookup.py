@@ -53,7 +53,11 @@ def test_what_is_not_there_is_an_error() -> None:
     broker, *_ = _broker()
     missing = MessageQueue("t", "broker-a", 9)
     for options, text in (
-        ({"subscribe": ("nope",)}, "no broker serves topic 'nope'"),
+        ({"subscribe": ("nope",)}, "^option subscribe: no broker serves topic 'nope'"),
+        (
+            {"subscribe": (), "assign": (MessageQueue("nope", "broker-a", 0),)},
+            "^option assign: no broker serves topic 'nope'",
+        ),
         ({"subscribe": (), "subscribe_pattern": "x.*"}, r"no topic matches option subscribePattern='x\.\*'"),
         ({"subscribe": (), "assign": (missing,)}, "names queues that are not there: t/broker-a/9"),
     ):
@@ -274,6 +278,17 @@ def test_a_group_says_where_to_start() -> None:
     assert run(lookup.starts("latest")) == {first: 12, second: 0, third: 3}
     broker.commits = {first: 2}
     assert run(lookup.starts("latest"))[first] == 10
+
+
+def test_a_group_that_was_never_there_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    broker, first, second = _broker()
+    lookup = _lookup(broker, starting_offsets="group", group_id="biling")
+    assert run(lookup.starts("latest")) == {first: 10, second: 0}
+    (record,) = caplog.records
+    assert "option groupId='biling': the group has no offset in any queue" in record.getMessage()
+    broker.commits = {second: 0}
+    run(_lookup(broker, starting_offsets="group", group_id="billing").starts("latest"))
+    assert len(caplog.records) == 1, "one that began somewhere is known"
 
 
 def _flaky(broker: StubBroker, faults: int, error: Exception) -> None:

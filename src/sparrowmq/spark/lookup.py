@@ -153,7 +153,8 @@ class Lookup:
         self._there = frozenset(topics) - unrouted.keys()
         if unrouted and (all_there or not found):
             topic, error = next(iter(unrouted.items()))
-            raise NoRouteError(f"{error}{await self._like(topic)}")
+            named = "assign" if self._options.assign else "subscribe"
+            raise NoRouteError(f"option {named}: {error}{await self._like(topic)}")
         return sorted(found)
 
     async def _like(self, topic: str) -> str:
@@ -314,6 +315,11 @@ class Lookup:
         firsts = await self.firsts(queues)
         ends = await self.ends(queues)
         committed = await _each(queues, self._consumer.committed)
+        if queues and all(offset is None for offset in committed.values()):
+            log.warning(
+                "option groupId=%r: the group has no offset in any queue; all are read from their beginning",
+                self._options.group_id,
+            )
         return {
             queue: min(
                 max(offset if (offset := committed[queue]) is not None else 0, firsts[queue]), ends[queue]
