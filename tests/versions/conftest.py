@@ -56,9 +56,13 @@ def interpreter(version: str, *requirements: str) -> Path:
 
 
 def run(python: Path, *arguments: str, timeout: float = 600) -> str:
-    """What a program prints; fails with its errors when it fails."""
+    """What a program prints; fails with its errors when it fails.
+
+    Tests that it runs are those of every day: long ones run with the Spark of this environment.
+    """
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYSPARK_PYTHON": str(python)}
     environment.pop("SPARK_HOME", None)
+    environment.pop("SPARROW_TEST_TIER", None)
     done = subprocess.run(
         [python, *arguments], capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT
     )
