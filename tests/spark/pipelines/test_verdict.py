@@ -133,11 +133,11 @@ def test_as_json_and_as_text() -> None:
     }
     lines = whole.lines()
     assert lines[0] == "5 sent, 4 stored, 4 consumed by g"
-    assert "BROKEN: every message that was acknowledged is stored (1,200)" in lines
+    assert "BROKEN: every message that was acknowledged is stored (1,200 lost)" in lines
     assert "not judged: every message reached group g: no traces" in lines
     assert lines[-1] == "undecided yet: 2"
     some = verdict(made(groups=[GroupResult("g", True, {Kind.LATE: 7})]))
-    assert some.lines()[-1] == "allowed: no message came late to group g (7)"
+    assert some.lines()[-1] == "allowed: no message came late to group g (7 late)"
 
 
 def test_allowed() -> None:

@@ -144,7 +144,9 @@ class Verdict:
             elif promise.found or promise.allowed != NO_LIMIT:
                 allowed = "allowed" if promise.found else "holds"
                 word = allowed if promise.holds else "BROKEN"
-                found.append(f"{word}: {promise.text}" + (f" ({promise.found:,})" if promise.found else ""))
+                kind = promise.kind.replace("_", " ")
+                count = f" ({promise.found:,} {kind})" if promise.found else ""
+                found.append(f"{word}: {promise.text}{count}")
         if undecided := self.found.get(Kind.UNDECIDED, 0):
             found.append(f"undecided yet: {undecided:,}")
         return found
