@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sparrowmq.cli.sql import Console, _show, _value, statements
+from sparrowmq.cli.pipes.shared import Shared
+from sparrowmq.cli.sql import Console, _show, _show_columns, _value, statements
 from sparrowmq.spark.pipelines import sql as pipeline
 
 if TYPE_CHECKING:
@@ -41,28 +42,27 @@ class Row(tuple[Any, ...]):
         return dict(zip("ab", self, strict=True))
 
 
-class Frame:
-    """A result with as many rows as are asked for."""
-
-    columns = ("a", "b")
-
-    def limit(self, count: int) -> Frame:
-        self.count = count
-        return self
-
-    def collect(self) -> list[Row]:
-        return [Row((number, b"x")) for number in range(min(self.count, 5))]
+def rows(count: int) -> list[Row]:
+    return [Row((number, b"x")) for number in range(count)]
 
 
 def test_rows_are_shown_up_to_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    _show(Frame(), 2, True)  # type: ignore[arg-type]
+    _show(("a", "b"), rows(3), 2, True)
     shown = capsys.readouterr()
     assert shown.out == '{"a":0,"b":"x"}\n{"a":1,"b":"x"}\n'
     assert "only the first 2 rows are shown" in shown.err
-    _show(Frame(), 5, False)  # type: ignore[arg-type]
+    _show(("a", "b"), rows(5), 5, False)
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 7
     assert shown.err == ""
+
+
+def test_the_columns_of_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = [("tags", "string"), ("n", "bigint")]
+    _show_columns(columns, True)
+    assert capsys.readouterr().out.splitlines()[1] == '{"column":"n","type":"bigint"}'
+    _show_columns(columns, False)
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["n", "bigint"]
 
 
 def test_a_wrong_query_does_not_end_the_prompt(
@@ -73,9 +73,9 @@ def test_a_wrong_query_does_not_end_the_prompt(
     def refuse(*_: object) -> None:
         raise AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\nlong text")
 
-    monkeypatch.setattr(pipeline, "sql", refuse)
+    monkeypatch.setattr(pipeline, "plan_sql", refuse)
     monkeypatch.setattr(pipeline, "tables_of", lambda settings: ["Orders"])
-    console = Console(None, pipeline.SqlSettings(name_server="h:1"), 10, False)  # type: ignore[arg-type]
+    console = Console(None, pipeline.SqlSettings(name_server="h:1"), 10, Shared())  # type: ignore[arg-type]
     assert console.run("select * from x")
     assert "The table `x` cannot be found." in capsys.readouterr().err
     assert console.run("\\t")
@@ -88,4 +88,5 @@ def test_a_wrong_query_does_not_end_the_prompt(
 def test_what_is_wrong_is_said_before_spark_starts(sparrow: Sparrow) -> None:
     assert "needs an archive" in sparrow("sql", "select 1", "--archive-only", status=1).err
     assert "holds no archive" in sparrow("sql", "select 1", "--archive", "/nowhere", status=1).err
+    assert "--plan takes a query" in sparrow("sql", "--plan", status=1).err
     assert "--rows 0: it takes 1 or more" in sparrow("sql", "select 1", "--rows", "0", status=1).err

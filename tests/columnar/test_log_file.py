@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.columnar.records import record
 from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, commit_log, ledger
 
-from sparrowmq.columnar.log_file import LogBytes, chunks, first_timestamp
+from sparrowmq.columnar.log_file import LogBytes, chunks, first_records, first_timestamp
 
 RECORDS = {CLEAN_5: 3626, KILLED_5: 3749, CLEAN_4: 3486}
 BASE = 5_000_000
@@ -137,3 +137,12 @@ def test_damage_never_adds_moves_or_hides_good_records(at: int, noise: bytes, is
 
 def _inside(place: int, damage: Iterable[tuple[int, int]]) -> bool:
     return any(low <= place < high for low, high in damage)
+
+
+def test_how_long_the_first_records_are() -> None:
+    data, places = log(20)
+    size = places[1] - places[0]
+    file = LogBytes(data, BASE, True)
+    assert first_records(file, 3) == (3 * size, 3)
+    assert first_records(file, 1000) == (len(data) - 64, 20), "the blank is no record"
+    assert first_records(LogBytes(bytes(1000), BASE, True), 5) == (0, 0)

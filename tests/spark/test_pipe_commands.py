@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli import sql
 from sparrowmq.cli.main import app
-from sparrowmq.cli.pipes import audit, common, history, shared, store
+from sparrowmq.cli.pipes import audit, common
 from sparrowmq.spark import ArchiveSettings, archive
 
 Command = Callable[..., str]
@@ -32,8 +32,9 @@ def command(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
     def tests_own(*_: Any) -> Iterator[SparkSession]:
         yield spark
 
-    for module in (audit, common, history, shared, store, sql):
+    for module in (audit, common, sql):
         monkeypatch.setattr(module, "session", tests_own)
+    monkeypatch.setattr(common, "PLAIN_SECONDS", 1e9)  # what is slow says no more than what is fast
 
     def run(*arguments: str, status: int = 0) -> str:
         environment = {"SPARROW_NAMESRV": topics.cluster.namesrv, "COLUMNS": "200"}
@@ -45,6 +46,9 @@ def command(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_store_is_counted_or_written(command: Command, tmp_path: Path) -> None:
+    plan = command("pipe", "store", STORE, "--plan")
+    assert plan.startswith("store: 1 step, about ") and "files: 3 of 3" in plan
+    assert command("pipe", "store", STORE, "--dry-run") == "3,626 messages would be counted\n"
     printed = command("pipe", "store", STORE, "FxPlainA", "FxPlainB", "--json")
     rows = {row["topic"]: row for row in map(json.loads, printed.splitlines())}
     assert set(rows) == {"FxPlainA", "FxPlainB"}
@@ -65,7 +69,11 @@ def test_archived_and_live_from_the_command_line(
     topics.send(topic, 6)
     archive(spark, ArchiveSettings(directory=where, topics=(topic,), name_server=topics.cluster.namesrv))
     topics.send(topic, 3, first=6)
-    assert "3 messages wait" in command("pipe", "history", str(where), "--plan")
+    assert "history: 2 steps, 9 messages at most" in command("pipe", "history", str(where), "--plan")
+    assert command("pipe", "history", str(where), "--dry-run", "--to", str(tmp_path / "out")) == (
+        f"9 messages would be written to {tmp_path / 'out'}; nothing is written\n"
+    )
+    assert not (tmp_path / "out").exists()
     counted = json.loads(command("pipe", "history", str(where), "--json"))
     assert (counted["topic"], counted["messages"], counted["bytes"]) == (topic, 9, 18)
     target = tmp_path / "out"
@@ -75,6 +83,15 @@ def test_archived_and_live_from_the_command_line(
     assert json.loads(command("sql", query, "--json")) == {"n": 9, "last": "m8"}
     assert json.loads(command("sql", query, "--archive", str(where), "--archive-only", "--json"))["n"] == 6
     assert "m8" in command("sql", query, "--archive", str(where))
+    assert "live: 9 messages" in command("sql", query, "--plan")
+    columns = [json.loads(line) for line in command("sql", query, "--dry-run", "--json").splitlines()]
+    assert columns == [{"column": "n", "type": "bigint"}, {"column": "last", "type": "string"}]
+    told = command("sql", query, "--progress", "json", "--metrics", "127.0.0.1:0", "--json").splitlines()
+    assert any(line.startswith("metrics at port ") for line in told)
+    *progress, found = [json.loads(line) for line in told if line.startswith("{")]
+    assert found == {"n": 9, "last": "m8"}
+    assert (progress[0]["rows"], progress[0]["lag"]) == (0, 9)
+    assert (progress[-1]["pipeline"], progress[-1]["rows"], progress[-1]["lag"]) == ("sql", 9, 0)
 
 
 def test_an_audit_from_the_command_line(command: Command, topics: Topics, topic: str, tmp_path: Path) -> None:
@@ -99,7 +116,9 @@ def test_a_report_from_the_command_line(command: Command, topics: Topics, topic:
     where = tmp_path / "report"
     run = ("pipe", "report", topic, "--to", str(where), "--day", "today", "--progress", "none")
     assert command(*run, "--dry-run") == "3 messages would be reported on; nothing is written\n"
-    assert command(*run).startswith("3 messages in 1 batches, ")
+    assert command(*run).startswith("3 messages in 1 batch, ")
+    done = json.loads(command(*run, "--json"))
+    assert (done["pipeline"], done["rows"], done["lag"], done["stopped"]) == ("report", 3, 0, False)
     (page,) = where.glob("report-*.html")
     assert topic in page.read_text()
 
@@ -118,7 +137,7 @@ def test_a_replay_from_the_command_line(command: Command, topics: Topics, topic:
     assert "2 messages would be sent; nothing is sent" in command(*asked, "--dry-run")
     printed = command(*asked, "--progress", "none")
     assert f"{out}: exactly once; messages of one queue keep their order" in printed
-    assert "2 messages in 1 batches, 8 bytes" in printed
+    assert "2 messages in 1 batch, 8 bytes" in printed
     found = topics.read(out)
     assert [(one.body, one.properties["n"]) for one in found] == [(b"m10!", "10"), (b"m14!", "14")]
     assert "0 messages in 0 batches" in command(*asked, "--progress", "none")

@@ -12,7 +12,14 @@ from tests.protocol.archives import CLEAN_5, ledger, unpacked
 from sparrowmq.columnar.schema import arrow_schema
 from sparrowmq.core.errors import RecordError, SettingsError
 from sparrowmq.spark.options import ReadOptions
-from sparrowmq.spark.store_files import CLOCK_MARGIN_MS, log_files, read_files, wanted_files
+from sparrowmq.spark.store_files import (
+    CLOCK_MARGIN_MS,
+    LogFile,
+    about_records,
+    log_files,
+    read_files,
+    wanted_files,
+)
 
 STORE = str(unpacked(CLEAN_5))
 SCHEMA = arrow_schema(("topic", "broker", "physical_offset", "store_timestamp"))
@@ -136,3 +143,18 @@ def test_options_of_a_store() -> None:
         options(damagedRecords="ignore")
     with pytest.raises(SettingsError, match="option brokerName=' ': it takes a text that is not empty"):
         options(brokerName=" ")
+
+
+def test_about_how_many_records_there_are(tmp_path: Path) -> None:
+    files = log_files(STORE)
+    about = about_records(files)
+    assert abs(about - 3626) < 3626 / 2
+    assert about_records(files[:1]) < about
+    assert about_records([]) == 0
+    # A file that was made in advance counts as far as it is used; one of zeros not at all.
+    first = Path(files[0].path)
+    longer, empty = tmp_path / "0", tmp_path / "1"
+    longer.write_bytes(first.read_bytes() + bytes(50 * 2**20))
+    empty.write_bytes(bytes(2**20))
+    assert about_records([LogFile(str(longer), 0, True)]) == about_records(files[:1])
+    assert about_records([LogFile(str(empty), 0, True)]) == 0

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from sparrowmq.cli.common import (
-    AsJson,
-    Namesrv,
-    UsageError,
-    complain,
-    namesrv_or_default,
-    print_json,
-    print_table,
-)
-from sparrowmq.cli.pipes.common import DEFAULT_MASTER, Conf, Master, SourceOptions, need_spark, pairs, session
+from sparrowmq.cli.common import UsageError, complain, print_json, print_table
+from sparrowmq.cli.pipes.common import need_spark, served, session, show_plan, watching
+from sparrowmq.cli.pipes.shared import Shared, with_shared
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from sparrowmq.spark.pipelines.sql import SqlSettings
+    from sparrowmq.spark.pipelines.watch import Report
 
 ROWS: Final = 1000
 HISTORY: Final = ".sparrow_sql_history"
@@ -40,6 +35,7 @@ COLUMNS: Final = (
 HELP: Final = "Queries end with ';'. \\t lists topics, \\q or Ctrl-D ends, Ctrl-C stops a query."
 
 
+@with_shared
 def sql(
     query: Annotated[
         str | None, typer.Argument(help="A query; without one, a prompt, or queries from standard input.")
@@ -51,11 +47,8 @@ def sql(
         bool, typer.Option("--archive-only", help="Leave out the live log; no cluster is asked.")
     ] = False,
     rows: Annotated[int, typer.Option(help="Rows shown at most.")] = ROWS,
-    namesrv: Namesrv = None,
-    master: Master = DEFAULT_MASTER,
-    conf: Conf = None,
-    options: SourceOptions = None,
-    as_json: AsJson = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Query topics as tables, live, archived or both: sparrow sql "select count(*) from Orders"."""
     need_spark()
@@ -63,18 +56,24 @@ def sql(
 
     if rows < 1:
         raise UsageError(f"--rows {rows}: it takes 1 or more")
+    source = shared.source
     settings = pipeline.SqlSettings(
-        name_server="" if archive_only else namesrv_or_default(namesrv),
+        name_server="" if archive_only else source["name_server"],
         directory=archive,
         live=not archive_only,
-        options=pairs(options, "--option"),
+        options=source["options"],
     )
     tables = pipeline.tables_of(settings)  # says what is wrong before Spark starts
-    with session("sql", master, conf or ()) as spark:
+    if shared.plan:
+        if query is None:
+            raise UsageError("--plan takes a query: what it would read is printed")
+        show_plan(pipeline.plan_sql(query, settings, tables), shared.as_json)
+        return
+    with served(shared.metrics) as reports, session("sql", shared.master, shared.conf or ()) as spark:
+        console = Console(spark, settings, rows, shared, reports)
         if query is not None:
-            _show(pipeline.sql(spark, query, settings, tables), rows, as_json)
+            console.query(query, tables)
             return
-        console = Console(spark, settings, rows, as_json)
         for text in prompted(tables) if sys.stdin.isatty() else statements(sys.stdin.readline):
             if not console.run(text):
                 return
@@ -83,11 +82,38 @@ def sql(
 class Console:
     """Runs what is typed; a wrong query is told and the next one may come."""
 
-    def __init__(self, spark: SparkSession, settings: SqlSettings, rows: int, as_json: bool) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SqlSettings,
+        rows: int,
+        shared: Shared,
+        reports: Sequence[Report] = (),
+    ) -> None:
         self._spark = spark
         self._settings = settings
         self._rows = rows
-        self._as_json = as_json
+        self._shared = shared
+        self._reports = reports
+
+    def query(self, text: str, tables: Collection[str] | None = None) -> None:
+        """One query: its result, or with --dry-run its columns. `tables`: the topics there are, if known."""
+        from sparrowmq.spark.pipelines import sql as pipeline
+        from sparrowmq.spark.pipelines.following import followed
+
+        spark, settings, as_json = self._spark, self._settings, self._shared.as_json
+        known = pipeline.tables_of(settings) if tables is None else tables
+        if self._shared.dry_run:
+            _show_columns(pipeline.dry_run_sql(spark, text, settings, known), as_json)
+            return
+        most = pipeline.plan_sql(text, settings, known).rows
+        run = replace(self._shared.run, metrics=None, fleeting=True)
+        with watching(run, *self._reports) as watch:
+            watch.begin(pipeline.NAME, most)
+            with followed(spark, watch, most):
+                frame = pipeline.sql(spark, text, settings, known)
+                found = frame.limit(self._rows + 1).collect()
+        _show(frame.columns, found, self._rows, as_json)
 
     def run(self, text: str) -> bool:
         """One query or command; whether to go on."""
@@ -103,7 +129,7 @@ class Console:
                 elif text.startswith("\\"):
                     raise UsageError(f"{text} is no command. {HELP}")
                 else:
-                    _show(pipeline.sql(self._spark, text, self._settings), self._rows, self._as_json)
+                    self.query(text)
         except KeyboardInterrupt:
             complain("stopped")
         except SparrowError as error:
@@ -159,15 +185,23 @@ def prompted(tables: list[str]) -> Iterator[str]:
     return statements(read)
 
 
-def _show(frame: DataFrame, most: int, as_json: bool) -> None:
+def _show(columns: Sequence[str], found: Sequence[Any], most: int, as_json: bool) -> None:
     """Print the first rows of a result."""
-    found: list[Any] = frame.limit(most + 1).collect()
     for row in found[:most] if as_json else ():
         print_json({name: _value(value) for name, value in row.asDict(recursive=True).items()})
     if not as_json:
-        print_table(frame.columns, [[_value(value) for value in row] for row in found[:most]])
+        print_table(columns, [[_value(value) for value in row] for row in found[:most]])
     if len(found) > most:
         complain(f"only the first {most} rows are shown; --rows shows more")
+
+
+def _show_columns(columns: Sequence[tuple[str, str]], as_json: bool) -> None:
+    """Print what a result would look like."""
+    if as_json:
+        for name, kind in columns:
+            print_json({"column": name, "type": kind})
+    else:
+        print_table(("column", "type"), columns)
 
 
 def _value(value: Any) -> Any:

@@ -88,6 +88,17 @@ def chunks(
         at = following
 
 
+def first_records(file: LogBytes, most: int) -> tuple[int, int]:
+    """How many bytes the first records take, and how many those are: `most`, or fewer when the file ends."""
+    view = memoryview(file.data)
+    unpack, at, count = _PREFIX.unpack_from, 0, 0
+    stop = _walk(view, 0, most, len(view))
+    while at < stop:
+        at += unpack(view, at)[0]
+        count += 1
+    return at, count
+
+
 def first_timestamp(file: LogBytes) -> int | None:
     """When the first record was stored, epoch ms; None when the file does not begin with a good one."""
     view = memoryview(file.data)

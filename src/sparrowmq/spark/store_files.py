@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from sparrowmq.columnar.decode import decode_layout
 from sparrowmq.columnar.layout import Layout
-from sparrowmq.columnar.log_file import LogBytes, LogChunk, chunks, first_timestamp
+from sparrowmq.columnar.log_file import LogBytes, LogChunk, chunks, first_records, first_timestamp
 from sparrowmq.columnar.schema import TYPES
 from sparrowmq.columnar.slices import Slices
 from sparrowmq.core.errors import RecordError, SettingsError
@@ -35,6 +35,9 @@ log = logging.getLogger("sparrowmq.spark")
 _NAME: Final = re.compile(r"\d{20}")
 CLOCK_MARGIN_MS: Final = 60_000
 """Files are left out by time only when they are so far away from it: brokers' clocks jump."""
+SAMPLE_RECORDS: Final = 1000
+PROBE_BYTES: Final = 64 * 1024
+"""Zeros of this length are taken for the end of what was written, where it need not be exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,29 @@ def wanted_files(files: Sequence[LogFile], options: ReadOptions) -> list[LogFile
 def _begins(file: LogFile) -> int | None:
     with _Mapped(file) as mapped:
         return first_timestamp(mapped)
+
+
+def about_records(files: Sequence[LogFile]) -> int:
+    """How many records there are, about: by the size of each file's first ones, and how far it is used."""
+    return sum(_about(file) for file in files)
+
+
+def _about(file: LogFile) -> int:
+    with _Mapped(file) as mapped:
+        size, count = first_records(mapped, SAMPLE_RECORDS)
+        return _used(mapped.data) * count // size if count else 0
+
+
+def _used(data: mmap.mmap | bytes) -> int:
+    """Where the bytes end that were written, about: behind it a file has zeros."""
+    low, high = 0, len(data)
+    while high - low > PROBE_BYTES:
+        middle = (low + high) // 2
+        if any(data[middle : middle + PROBE_BYTES]):
+            low = middle
+        else:
+            high = middle
+    return low + len(data[low:high].rstrip(b"\0"))
 
 
 class _Mapped:

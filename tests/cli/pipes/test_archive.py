@@ -30,6 +30,8 @@ def test_a_plan(sparrow: Sparrow, tmp_path: Path) -> None:
     assert not where.exists()
     (value,) = sparrow("pipe", "archive", "Archived", "--to", str(where), "--plan", "--json").values
     assert [step["action"] for step in value["steps"]] == ["read", "write", "merge"]
+    filling = sparrow("pipe", "archive", "Archived", "--to", str(where), "--backfill", "--plan").out
+    assert filling == "backfill: nothing to do, 0 messages wait\n", "nothing is missing before its end"
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     with Bars(Console(file=out), now=lambda: clock[0]) as bars:
         bars(Progress("archive", rows=1))
         clock[0] = PLAIN_SECONDS
+        bars(Progress("archive"))  # nothing is known yet: nothing to say
         bars(Progress("archive", rows=1500))
         bars(Progress("archive", rows=1600))
         clock[0] = 2 * PLAIN_SECONDS
@@ -74,6 +75,15 @@ def test_a_terminal_gets_a_bar() -> None:
         bars(Progress("archive", rows=10, lag=None))
         bars(Progress("archive", rows=30, lag=70))
     assert "30 rows, lag 70" in out.getvalue()
+    assert out.getvalue().rstrip("\x1b[?25h").endswith("\n"), "it stays"
+
+
+def test_the_bar_of_a_query_goes_when_its_result_comes() -> None:
+    out = io.StringIO()
+    with Bars(Console(file=out, force_terminal=True, width=120), fleeting=True) as bars:
+        bars(Progress("sql", rows=30, lag=70))
+        shown = out.getvalue()
+    assert out.getvalue()[len(shown) :].endswith("\x1b[2K"), "the line is erased"
 
 
 def test_a_run_is_watched_as_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from sparrowmq.cli.main import app
 from sparrowmq.cli.pipes import shared as module
 from sparrowmq.cli.pipes.common import Run, Show
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
+from sparrowmq.spark.pipelines.steps import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def test_a_command_gets_them_all_as_one() -> None:
     topics, many, shared = seen[1]
     assert (topics, many, shared.plan, shared.dry_run, shared.as_json) == (["A"], 4, True, True, True)
     assert shared.source == {"name_server": "h:1", "options": {"x": "y"}}
-    assert shared.run == Run("local[3]", ["a=b"], Show.JSON, "h:2")
+    assert shared.run == Run("local[3]", ["a=b"], Show.JSON, "h:2", as_json=True)
 
 
 def test_wrong_and_missing_ones_are_told() -> None:
@@ -69,13 +70,17 @@ def test_wrong_and_missing_ones_are_told() -> None:
     assert not seen
 
 
-@pytest.mark.parametrize("name", ["archive", "audit", "mirror", "replay", "report"])
+@pytest.mark.parametrize(
+    "name", ["archive", "audit", "history", "mirror", "replay", "report", "store", "sql"]
+)
 def test_every_pipeline_has_them(name: str) -> None:
     group: Any = typer.main.get_command(app)
-    command = group.commands["pipe"].commands[name]
+    command = group.commands[name] if name == "sql" else group.commands["pipe"].commands[name]
     names = [one.name for one in command.params]
-    assert names[-len(fields(Shared)) :] == [one.name for one in fields(Shared)]
+    expected = [one.name for one in fields(Shared) if (name, one.name) != ("store", "namesrv")]
+    assert names[-len(expected) :] == expected
     assert "shared" not in names
+    assert ("namesrv" in names) == (name != "store"), "a store is read without a cluster"
     assert command.help and inspect.cleandoc(command.help)
 
 
@@ -84,15 +89,20 @@ def done(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     found: list[Any] = []
     monkeypatch.setattr(module, "show_plan", lambda plan, as_json: found.append(("plan", plan, as_json)))
     monkeypatch.setattr(module, "run_pipeline", lambda name, run, work: found.append(("run", name, work())))
+    monkeypatch.setattr(
+        module, "run_read", lambda name, run, most, work: found.append(("read", most)) or 1234
+    )
     yield found
 
 
-def test_what_is_asked_for_is_done(done: list[Any]) -> None:
+def test_what_is_asked_for_is_done(done: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    plan = Plan("it", (), 7)
+
     def ask(shared: Shared) -> None:
         carry_out(
             "it",
             shared,
-            planned=lambda: "P",  # type: ignore[arg-type,return-value]
+            planned=lambda: plan,
             counted=lambda spark: 0,
             would="sent",
             work=lambda: "W",  # type: ignore[arg-type,misc,return-value]
@@ -100,4 +110,11 @@ def test_what_is_asked_for_is_done(done: list[Any]) -> None:
 
     ask(Shared())
     ask(Shared(plan=True, dry_run=True, as_json=True))
-    assert done == [("run", "it", "W"), ("plan", "P", True)]
+    assert done == [("run", "it", "W"), ("plan", plan, True)]
+    ask(Shared(dry_run=True))
+    ask(Shared(dry_run=True, as_json=True))
+    assert done[2:] == [("read", 7), ("read", 7)], "the bar knows how much there is"
+    assert capsys.readouterr().out.splitlines() == [
+        "1,234 messages would be sent",
+        '{"pipeline":"it","messages":1234}',
+    ]

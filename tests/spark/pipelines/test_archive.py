@@ -24,7 +24,9 @@ from sparrowmq.spark.pipelines.archive import (
     archive,
     backfill,
     dry_run_archive,
+    dry_run_backfill,
     plan_archive,
+    plan_backfill,
     read_archive,
 )
 from sparrowmq.spark.pipelines.archive_home import ArchiveHome
@@ -184,8 +186,19 @@ def test_what_was_left_out_is_filled_in(
     assert archive(spark, late).rows == 0
     topics.send(topic, 4, first=8)
     assert archive(spark, late).rows == 4
-    done = backfill(spark, late)
-    assert (done.rows, done.batches) == (8, 2)
+    plan = plan_backfill(late)
+    assert (plan.pipeline, plan.rows) == ("backfill", 8)
+    assert [step.action for step in plan.steps] == ["read", "write"]
+    assert plan.steps[1].details["batches"] == "2 batches, then the end"
+    assert "offsets 0 to before 2" in str(plan)
+    assert dry_run_backfill(spark, late) == 8
+    assert plain(settings) == numbered(8, 12), "nothing was written"
+    lags: list[int | None] = []
+    done = backfill(spark, late, watch=Watch(lambda progress: lags.append(progress.lag)))
+    assert (done.rows, done.batches, done.lag) == (8, 2, 0)
+    assert [lag for lag in dict.fromkeys(lags) if lag is not None] == [8, 3, 0]
+    assert str(plan_backfill(late)) == "backfill: nothing to do, 0 messages wait"
+    assert (plan_backfill(late).rows, dry_run_backfill(spark, late, since=0)) == (0, 0)
     assert plain(settings) == numbered(0, 12)
     topics.send(topic, 2, first=12)
     assert backfill(spark, late, since=0, until=2**40).rows == 0

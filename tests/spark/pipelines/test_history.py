@@ -15,7 +15,13 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.faults import DataLossError
 from sparrowmq.spark.offsets import Span
 from sparrowmq.spark.pipelines.archive import ArchiveSettings, archive, backfill
-from sparrowmq.spark.pipelines.history import HistorySettings, _check_loss, history, plan_history
+from sparrowmq.spark.pipelines.history import (
+    HistorySettings,
+    _check_loss,
+    dry_run_history,
+    history,
+    plan_history,
+)
 from sparrowmq.spark.pipelines.ledger import ArchiveError, Ledger, Unit
 
 
@@ -45,11 +51,14 @@ def test_the_seam_moves_and_nothing_is_seen_twice(
     # 0 to 9 are live only, 10 to 19 archived and live, 20 to 29 live only
     frame = history(spark, settings)
     assert bodies(frame) == numbered(0, 30)
-    assert "20 messages wait" in str(plan_history(settings))
+    plan = plan_history(settings)
+    assert str(plan).startswith("history: 2 steps, 30 messages at most\n")
+    assert "messages at most: 10" in str(plan)
+    assert dry_run_history(spark, settings) == 30
     backfill(spark, late)
     archive(spark, late)
     whole = history(spark, settings)
-    assert plan_history(settings).rows == 0
+    assert [step.action for step in plan_history(settings).steps] == ["read archive"]
     assert bodies(frame) == numbered(0, 30), "a table stays what it was"
     assert bodies(whole.where("date = to_date(store_timestamp) and topic is not null")) == numbered(0, 30)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -12,6 +13,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.offsets import StreamOffset
 from sparrowmq.spark.pipelines.queries import (
     BatchFunction,
     PipelineError,
@@ -55,6 +58,7 @@ def test_a_batch_function_remembers_what_it_raised() -> None:
 class Batch:
     batchId: int
     sources: tuple[Any, ...] = ()
+    timestamp: str = "2026-11-22T05:00:00.000Z"
 
 
 @dataclass
@@ -99,6 +103,31 @@ def test_a_query_is_waited_for_and_closed() -> None:
     query = Query(looks=3, lastProgress=Batch(0))
     drive(query, BatchFunction(nothing), Watch())  # type: ignore[arg-type]
     assert (len(query.waited), query.stops) == (3, 1)
+
+
+@dataclass
+class Ends:
+    endOffset: str
+    latestOffset: str
+
+
+def test_what_spark_knew_a_while_ago_is_not_told_again() -> None:
+    def offsets(number: int) -> str:
+        return json.dumps(StreamOffset({MessageQueue("T", "b", 0): number}).to_json())
+
+    first = Batch(0, (Ends(offsets(10), offsets(30)),), "1")
+    second = Batch(1, (Ends(offsets(20), offsets(31)),), "2")
+    query, told = Query(looks=9, lastProgress=first), list[tuple[int, int | None]]()
+    watch = Watch(lambda progress: told.append((progress.rows, progress.lag)))
+
+    def tick() -> None:
+        if len(query.waited) == 2:
+            watch.batch(10, 0, 0.0, lag=10)  # the batch is done, Spark has not said so yet
+        if len(query.waited) == 5:
+            query.lastProgress = second
+
+    drive(query, BatchFunction(nothing), watch, tick=tick)  # type: ignore[arg-type]
+    assert told == [(0, 20), (10, 10), (10, 11)]
 
 
 def test_what_is_done_now_and_then_while_a_query_runs() -> None:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from tests.spark.support import Topics
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.pipelines.archive import ArchiveSettings, archive
-from sparrowmq.spark.pipelines.sql import SqlSettings, mentioned, names_in, sql, tables_of
+from sparrowmq.spark.pipelines.sql import (
+    SqlSettings,
+    dry_run_sql,
+    mentioned,
+    names_in,
+    plan_sql,
+    sql,
+    tables_of,
+)
 
 
 def test_names_in_a_query() -> None:
@@ -48,3 +58,32 @@ def test_live_archived_and_both(spark: SparkSession, topics: Topics, topic: str,
     assert rows(SqlSettings(name_server=server)) == live
     assert rows(SqlSettings(name_server=server, directory=where)) == live
     assert rows(SqlSettings(directory=where, live=False)) == [("TagA", 6, "m0")]
+
+    def planned(settings: SqlSettings) -> tuple[int | None, list[tuple[str, object]]]:
+        plan = plan_sql(query, settings)
+        assert str(plan).startswith(f"sql: 1 step, {plan.rows} messages at most\n  1. read {topic}\n")
+        return plan.rows, [item for step in plan.steps for item in step.details.items()]
+
+    assert planned(SqlSettings(name_server=server)) == (10, [("live", "10 messages")])
+    assert planned(SqlSettings(name_server=server, directory=where)) == (
+        10,
+        [("archive and live", "10 messages at most")],
+    )
+    assert planned(SqlSettings(directory=where, live=False)) == (6, [("archive", "6 messages at most")])
+
+
+def test_a_query_is_looked_over_without_reading(spark: SparkSession, topics: Topics, topic: str) -> None:
+    settings = SqlSettings(name_server=topics.cluster.namesrv)
+    query = f"select tags, count(*) as n, count(*) as n from {topic} group by tags"
+    expected = [("tags", "string"), ("n", "bigint"), ("n", "bigint")]
+    tag = "looked-over"
+    spark.sparkContext.addJobTag(tag)
+    try:
+        assert dry_run_sql(spark, query, settings) == expected
+        context: Any = spark.sparkContext
+        assert list(context._jsc.sc().statusTracker().getJobIdsForTag(tag)) == []
+    finally:
+        spark.sparkContext.removeJobTag(tag)
+    with pytest.raises(AnalysisException, match="nothing"):
+        dry_run_sql(spark, f"select nothing from {topic}", settings)
+    assert plan_sql("select 1", settings).rows == 0

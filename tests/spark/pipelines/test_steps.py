@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparrowmq.spark.pipelines.steps import Plan, Step
+from sparrowmq.spark.pipelines.steps import AT_MOST, Plan, Step
 
 PLAN = Plan("archive", (Step("read", "Orders", {"queues": 4}), Step("merge", "small ones")), 1200)
 
@@ -14,7 +14,10 @@ def test_a_plan_is_shown_step_by_step() -> None:
         "     queues: 4",
         "  2. merge small ones",
     ]
-    assert str(Plan("sql", ())) == "sql: 0 steps"
+    assert str(Plan("sql", ())) == "sql: nothing to do"
+    assert str(Plan("history", PLAN.steps[:1], 7, AT_MOST)).startswith(
+        "history: 1 step, 7 messages at most\n"
+    )
 
 
 def test_a_plan_as_json() -> None:

@@ -17,9 +17,10 @@ def test_batches_add_up() -> None:
     watch.batch(10, 100, 0.5)
     watch.batch(20, 300, 0.25)
     watch.waiting(7)
-    expected = Progress("archive", batches=2, rows=30, size=400, lag=7, batch_seconds=0.25, at=5.0)
+    watch.batch(5, 0, 0.125, lag=2)
+    expected = Progress("archive", batches=3, rows=35, size=400, lag=2, batch_seconds=0.125, at=5.0)
     assert watch.progress == seen[-1] == expected
-    assert [one.rows for one in seen] == [0, 10, 30, 30]
+    assert [(one.rows, one.lag) for one in seen] == [(0, None), (10, None), (30, None), (30, 7), (35, 2)]
 
 
 def test_a_lag_that_is_known_is_not_told_again() -> None:
@@ -80,3 +81,13 @@ def test_lags_by_topic_are_the_lag() -> None:
         {"topic": "S", "messages": 2, "seconds": None},
         {"topic": "T", "messages": 5, "seconds": 1.5},
     ]
+
+
+def test_a_read_tells_what_it_has_so_far() -> None:
+    seen: list[Progress] = []
+    watch = Watch(seen.append, now=lambda: 1.0)
+    watch.begin("history", 30)
+    for rows, lag in ((0, 30), (10, 20), (10, 20), (30, 0)):
+        watch.read(rows, lag)
+    assert [(one.rows, one.lag) for one in seen] == [(0, 30), (10, 20), (30, 0)]
+    assert seen[-1].batches == 0

@@ -14,6 +14,7 @@ from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sparrowmq.spark.pipelines.steps import Plan
     from sparrowmq.spark.pipelines.watch import Progress, Watch
 
 
@@ -89,16 +90,26 @@ def archive(
         **shared.source,
     )
 
+    span = {"since": millis(since), "until": millis(until)}
+
     def work(spark: SparkSession, watch: Watch) -> Progress:
         if backfill:
-            return pipeline.backfill(spark, settings, since=millis(since), until=millis(until), watch=watch)
+            return pipeline.backfill(spark, settings, **span, watch=watch)
         return pipeline.archive(spark, settings, watch)
+
+    def counted(spark: SparkSession) -> int:
+        if backfill:
+            return pipeline.dry_run_backfill(spark, settings, **span)
+        return pipeline.dry_run_archive(spark, settings)
+
+    def planned() -> Plan:
+        return pipeline.plan_backfill(settings, **span) if backfill else pipeline.plan_archive(settings)
 
     carry_out(
         "archive",
         shared,
-        planned=lambda: pipeline.plan_archive(settings),
-        counted=lambda spark: pipeline.dry_run_archive(spark, settings),
+        planned=planned,
+        counted=counted,
         would="archived; nothing is written",
         work=work,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparrowmq.cli.common import UsageError, complain, print_json
-from sparrowmq.cli.pipes.common import Show, millis, need_spark, pairs, session, show_plan, watching
+from sparrowmq.cli.pipes.common import Show, millis, need_spark, pairs, run_read, session, show_plan, watching
 from sparrowmq.cli.pipes.shared import Shared, with_shared
 from sparrowmq.core.errors import SparrowError
 
@@ -115,9 +115,12 @@ def _run(settings: AuditSettings, shared: Shared) -> int:
         show_plan(planned, shared.as_json)
         return 0
     if shared.dry_run:
-        with session("audit", run.master, run.conf) as spark:
-            counts = pipeline.dry_run_audit(spark, settings)
-        print(", ".join(f"{count:,} {name}" for name, count in counts.items()) + " read; nothing is written")
+        counts = run_read("audit", run, planned.rows, lambda spark: pipeline.dry_run_audit(spark, settings))
+        if shared.as_json:
+            print_json({"pipeline": "audit", **counts})
+        else:
+            read = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+            print(f"{read} read; nothing is written")
         return 0
     with watching(run) as watch, session("audit", run.master, run.conf) as spark:
         verdict = pipeline.audit(spark, settings, watch)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from rich.console import Console
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from sparrowmq.spark.pipelines.steps import Plan
     from sparrowmq.spark.pipelines.watch import Progress as Done
-    from sparrowmq.spark.pipelines.watch import Watch
+    from sparrowmq.spark.pipelines.watch import Report, Watch
 
+T = TypeVar("T")
 TIME_FORMAT: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 TOLD_TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark that write a line of JSON beside each error that is raised."""
@@ -73,6 +74,10 @@ class Run:
     conf: Sequence[str] = ()
     show: Show = Show.BAR
     metrics: str | None = None
+    as_json: bool = False
+    """Whether the result is JSON, too."""
+    fleeting: bool = False
+    """Whether the bar goes when it is done: what follows says it all."""
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -113,8 +118,8 @@ def show_plan(plan: Plan, as_json: bool) -> None:
         print(plan)
 
 
-def show_topics(frame: DataFrame, as_json: bool) -> None:
-    """Print how many messages and bytes of body there are of each topic, and from when to when."""
+def topics_of(frame: DataFrame) -> list[Any]:
+    """How many messages and bytes of body there are of each topic, and from when to when: a row for each."""
     from pyspark.sql import functions as F
 
     counted = frame.groupBy("topic").agg(
@@ -123,7 +128,11 @@ def show_topics(frame: DataFrame, as_json: bool) -> None:
         F.date_format(F.min("store_timestamp"), TIME_FORMAT).alias("first"),
         F.date_format(F.max("store_timestamp"), TIME_FORMAT).alias("last"),
     )
-    found: list[Any] = counted.orderBy("topic").collect()
+    return counted.orderBy("topic").collect()
+
+
+def show_topics(found: Sequence[Any], as_json: bool) -> None:
+    """Print what `topics_of` gave."""
     if as_json:
         for row in found:
             print_json(row.asDict())
@@ -138,18 +147,14 @@ def check_new(to: Path | None) -> None:
         raise UsageError(f"{to} exists; give another place or remove it")
 
 
-def write_out(frame: DataFrame, to: Path) -> None:
-    """Write a table to Parquet, and say how many messages are there."""
-    frame.write.parquet(str(to))
-    print(f"{frame.sparkSession.read.parquet(str(to)).count():,} messages are in {to}")
-
-
 class Bars:
     """Rows done of rows known, as a bar on standard error, or a line now and then where there is no
     terminal.
     """
 
-    def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, now: Callable[[], float] = time.monotonic, fleeting: bool = False
+    ) -> None:
         self._console = console
         self._now = now
         self._next = now() + PLAIN_SECONDS
@@ -161,6 +166,7 @@ class Bars:
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
+            transient=fleeting,
         )
 
     def __enter__(self) -> Bars:
@@ -178,7 +184,7 @@ class Bars:
             if self._task is None:
                 self._task = self._progress.add_task(done.pipeline, total=total, lag=lag)
             self._progress.update(self._task, completed=done.rows, total=total, lag=lag)
-        elif self._now() >= self._next:
+        elif self._now() >= self._next and (done.rows or done.lag is not None):
             self._next = self._now() + PLAIN_SECONDS
             self._console.print(f"{done.pipeline}: {done.rows:,} rows, {lag}", highlight=False, markup=False)
 
@@ -239,22 +245,30 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
 
 
 @contextmanager
-def watching(run: Run) -> Iterator[Watch]:
-    """A watch that shows progress as asked."""
-    from sparrowmq.spark.pipelines import metrics
-    from sparrowmq.spark.pipelines.watch import Report, Watch, all_of, json_lines
+def watching(run: Run, *more: Report) -> Iterator[Watch]:
+    """A watch that shows progress as asked, and tells `more`."""
+    from sparrowmq.spark.pipelines.watch import Watch, all_of, json_lines
 
     with ExitStack() as stack:
-        reports: list[Report] = []
+        reports: list[Report] = [*more, *stack.enter_context(served(run.metrics))]
         if run.show is Show.BAR:
-            reports.append(stack.enter_context(Bars(Console(stderr=True))))
+            reports.append(stack.enter_context(Bars(Console(stderr=True), fleeting=run.fleeting)))
         elif run.show is Show.JSON:
             reports.append(json_lines(sys.stdout))
-        if run.metrics is not None:
-            report, port = stack.enter_context(metrics.serve(*metrics.address(run.metrics)))
-            print(f"metrics at port {port}, path /metrics", file=sys.stderr)
-            reports.append(report)
         yield Watch(all_of(*reports))
+
+
+@contextmanager
+def served(address: str | None) -> Iterator[list[Report]]:
+    """The report that serves metrics at `HOST:PORT` meanwhile; none without an address."""
+    from sparrowmq.spark.pipelines import metrics
+
+    if address is None:
+        yield []
+        return
+    with metrics.serve(*metrics.address(address)) as (report, port):
+        print(f"metrics at port {port}, path /metrics", file=sys.stderr)
+        yield [report]
 
 
 def run_pipeline(name: str, run: Run, work: Callable[[SparkSession, Watch], Done]) -> None:
@@ -268,6 +282,28 @@ def run_pipeline(name: str, run: Run, work: Callable[[SparkSession, Watch], Done
     # Signals come after the session, which sets a handler of its own.
     with watching(run) as watch, session(name, run.master, run.conf) as spark, stopped_by_signals(watch):
         done = work(spark, watch)
-    if run.show is not Show.JSON:
+    if run.as_json:
+        print_json({**done.to_json(), "stopped": watch.stopping})
+    elif run.show is not Show.JSON:
         ended = "stopped: " if watch.stopping else ""
-        print(f"{ended}{done.rows:,} messages in {done.batches:,} batches, {done.size:,} bytes")
+        batches = "1 batch" if done.batches == 1 else f"{done.batches:,} batches"
+        print(f"{ended}{done.rows:,} messages in {batches}, {done.size:,} bytes")
+
+
+def run_read(name: str, run: Run, most: int | None, work: Callable[[SparkSession], T]) -> T:
+    """The result of `work`, which only reads: `most` messages, if that is known. It is shown as asked."""
+    need_spark()
+    from sparrowmq.spark.pipelines.following import followed
+
+    with watching(run) as watch, session(name, run.master, run.conf) as spark:
+        watch.begin(name, most)
+        with followed(spark, watch, most):
+            return work(spark)
+
+
+def write_out(frame: DataFrame, to: Path) -> int:
+    """Write a table to Parquet; how many messages are in its files."""
+    from sparrowmq.spark.pipelines.archive_home import written
+
+    frame.write.parquet(str(to))
+    return written(to).rows

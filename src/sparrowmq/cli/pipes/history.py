@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, namesrv_or_default
-from sparrowmq.cli.pipes.common import (
-    DEFAULT_MASTER,
-    Conf,
-    Master,
-    OutTo,
-    Since,
-    SourceOptions,
-    Until,
-    check_new,
-    millis,
-    need_spark,
-    pairs,
-    session,
-    show_plan,
-    show_topics,
-    write_out,
-)
-from sparrowmq.cli.pipes.shared import ShowPlan
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, millis, need_spark
+from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_shared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
+@with_shared
 def history(
     archive: Annotated[Path, typer.Argument(help="The archive's directory.")],
     topics: Annotated[
@@ -36,12 +23,8 @@ def history(
     to: OutTo = None,
     since: Since = None,
     until: Until = None,
-    namesrv: Namesrv = None,
-    master: Master = DEFAULT_MASTER,
-    conf: Conf = None,
-    options: SourceOptions = None,
-    plan: ShowPlan = False,
-    as_json: AsJson = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Count archived and live messages by topic, each once, or write them to Parquet."""
     need_spark()
@@ -50,19 +33,21 @@ def history(
     settings = pipeline.HistorySettings(
         directory=archive,
         topics=tuple(topics or ()),
-        name_server=namesrv_or_default(namesrv),
         since=millis(since),
         until=millis(until),
-        options=pairs(options, "--option"),
+        **shared.source,
     )
+
+    def table(spark: SparkSession) -> DataFrame:
+        return pipeline.history(spark, settings)
+
     check_new(to)
-    if plan:
-        show_plan(pipeline.plan_history(settings), as_json)
-        return
-    pipeline.plan_history(settings)  # says what is wrong before Spark starts
-    with session("history", master, conf or ()) as spark:
-        frame = pipeline.history(spark, settings)
-        if to is None:
-            show_topics(frame, as_json)
-        else:
-            write_out(frame, to)
+    carry_out_read(
+        "history",
+        shared,
+        to,
+        plan=pipeline.plan_history(settings),
+        drained=lambda spark: pipeline.dry_run_history(spark, settings),
+        counted=table,
+        written=table,
+    )

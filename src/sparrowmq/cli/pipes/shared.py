@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from sparrowmq.cli.common import AsJson, Namesrv, namesrv_or_default
+from sparrowmq.cli.common import AsJson, Namesrv, namesrv_or_default, print_json
 from sparrowmq.cli.pipes.common import (
     DEFAULT_MASTER,
     Conf,
@@ -20,15 +21,20 @@ from sparrowmq.cli.pipes.common import (
     SourceOptions,
     pairs,
     run_pipeline,
-    session,
+    run_read,
     show_plan,
+    show_topics,
+    topics_of,
+    write_out,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sparrowmq.spark.pipelines.steps import Plan
     from sparrowmq.spark.pipelines.watch import Progress, Watch
+
+Read = Callable[["SparkSession"], "DataFrame"]
 
 ShowPlan = Annotated[bool, typer.Option("--plan", help="Print what would be done; start no Spark.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Read all that would be read, write nothing.")]
@@ -67,17 +73,18 @@ class Shared:
     @property
     def run(self) -> Run:
         """How it is run."""
-        return Run(self.master, self.conf or (), self.show, self.metrics)
+        return Run(self.master, self.conf or (), self.show, self.metrics, self.as_json)
 
 
-def with_shared(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, its parameter `shared` replaced by the options in `Shared`."""
+def with_shared(command: Callable[..., None], *, without: Collection[str] = ()) -> Callable[..., None]:
+    """The command, its parameter `shared` replaced by the options in `Shared`, but for those `without`."""
     kinds = get_type_hints(Shared, include_extras=True)
     signature = inspect.signature(command, eval_str=True)
     own = [one for one in signature.parameters.values() if one.name != "shared"]
     options = [
         inspect.Parameter(one.name, own[-1].KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])
         for one in fields(Shared)
+        if one.name not in without
     ]
 
     @functools.wraps(command)
@@ -104,7 +111,41 @@ def carry_out(
     if shared.plan:
         show_plan(planned(), shared.as_json)
     elif shared.dry_run:
-        with session(name, shared.master, shared.conf or ()) as spark:
-            print(f"{counted(spark):,} messages would be {would}")
+        show_dry_run(name, run_read(name, shared.run, planned().rows, counted), would, shared.as_json)
     else:
         run_pipeline(name, shared.run, work)
+
+
+def show_dry_run(name: str, messages: int, would: str, as_json: bool) -> None:
+    """Say what a dry run counted."""
+    if as_json:
+        print_json({"pipeline": name, "messages": messages})
+    else:
+        print(f"{messages:,} messages would be {would}")
+
+
+def carry_out_read(
+    name: str,
+    shared: Shared,
+    to: Path | None,
+    *,
+    plan: Plan,
+    drained: Callable[[SparkSession], int],
+    counted: Read,
+    written: Read,
+) -> None:
+    """Print the plan, or read and say what would be done, or count by topic, or write to `to`: as asked.
+
+    `written` is the whole table, `counted` may be fewer of its columns.
+    """
+    run, as_json = shared.run, shared.as_json
+    if shared.plan:
+        show_plan(plan, as_json)
+    elif shared.dry_run:
+        would = "counted" if to is None else f"written to {to}; nothing is written"
+        show_dry_run(name, run_read(name, run, plan.rows, drained), would, as_json)
+    elif to is None:
+        show_topics(run_read(name, run, plan.rows, lambda spark: topics_of(counted(spark))), as_json)
+    else:
+        rows = run_read(name, run, plan.rows, lambda spark: write_out(written(spark), to))
+        print_json({"messages": rows, "to": str(to)}) if as_json else print(f"{rows:,} messages are in {to}")

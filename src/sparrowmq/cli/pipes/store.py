@@ -2,63 +2,52 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Final
 
 import typer
 
-from sparrowmq.cli.common import AsJson
-from sparrowmq.cli.pipes.common import (
-    DEFAULT_MASTER,
-    Conf,
-    Master,
-    OutTo,
-    SourceOptions,
-    check_new,
-    need_spark,
-    pairs,
-    session,
-    show_topics,
-    write_out,
-)
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, millis, need_spark, pairs
+from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_shared
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+COUNTED: Final = "topic string, body binary, store_timestamp timestamp"
 
 
+@partial(with_shared, without=("namesrv",))
 def store(
     directory: Annotated[Path, typer.Argument(help="The broker's storePathRootDir, or a copy of it.")],
     topics: Annotated[
         list[str] | None, typer.Argument(help="Topics; without any, all that is stored.")
     ] = None,
     to: OutTo = None,
+    since: Since = None,
+    until: Until = None,
     skip_damaged: Annotated[
         bool, typer.Option("--skip-damaged", help="Go on after damaged records, with a warning.")
     ] = False,
-    master: Master = DEFAULT_MASTER,
-    conf: Conf = None,
-    options: SourceOptions = None,
-    as_json: AsJson = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Count a store directory's messages by topic, or write them to Parquet; every record is checked."""
     need_spark()
-    from sparrowmq.spark.options import ReadOptions
-    from sparrowmq.spark.store_files import log_files
+    from sparrowmq.spark.pipelines import store as pipeline
 
-    given = {**pairs(options, "--option"), "store": str(directory.absolute())}
-    if topics:
-        given["subscribe"] = ",".join(topics)
-    if skip_damaged:
-        given["damagedRecords"] = "skip"
-    log_files(ReadOptions.parse(given, "batch").store)  # says what is wrong before Spark starts
+    settings = pipeline.StoreSettings(
+        directory=directory,
+        topics=tuple(topics or ()),
+        since=millis(since),
+        until=millis(until),
+        skip_damaged=skip_damaged,
+        options=pairs(shared.options, "--option"),
+    )
     check_new(to)
-    with session("store", master, conf or ()) as spark:
-        if to is None:
-            show_topics(_load(spark, given, "topic string, body binary, store_timestamp timestamp"), as_json)
-        else:
-            write_out(_load(spark, given, None), to)
-
-
-def _load(spark: SparkSession, options: dict[str, str], schema: str | None) -> DataFrame:
-    reader = spark.read.format("rocketmq").options(**options)
-    return (reader.schema(schema) if schema else reader).load()
+    carry_out_read(
+        "store",
+        shared,
+        to,
+        plan=pipeline.plan_store(settings),
+        drained=lambda spark: pipeline.dry_run_store(spark, settings),
+        counted=lambda spark: pipeline.store(spark, settings, COUNTED),
+        written=lambda spark: pipeline.store(spark, settings),
+    )

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrowmq.spark")
 
 NAME: Final = "archive"
+BACKFILL: Final = "backfill"
 NEEDED: Final = ("topic", "broker", "queue_id", "queue_offset", "store_timestamp")
 """Columns without which an archive cannot be read beside the live log."""
 PARTITIONS: Final = ("date", "topic")
@@ -130,6 +131,11 @@ class ArchiveSettings:
             found["subscribePattern"] = self.pattern
         return found
 
+    def ledger(self) -> Ledger:
+        """What the archive has; nothing while there is none."""
+        home = self.home
+        return home.load() if home.exists else Ledger()
+
     @property
     def schema(self) -> str:
         """The source's columns as a schema, which is what prunes them."""
@@ -139,59 +145,75 @@ class ArchiveSettings:
 
 def plan_archive(settings: ArchiveSettings) -> Plan:
     """What `archive` would do now. Asks the cluster, starts no Spark, writes nothing."""
-    home = settings.home
-    ledger = home.load() if home.exists else Ledger()
+    ledger = settings.ledger()
     spans = _waiting(settings, ledger)
-    rows = sum(map(len, spans))
-    steps = [
-        Step(
-            "read",
-            topic,
-            {
-                str(span.queue): f"offsets {span.start} to before {span.end}"
-                for span in spans
-                if span.queue.topic == topic
-            },
-        )
-        for topic in sorted({span.queue.topic for span in spans})
-    ]
-    batches = -(-rows // settings.batch_rows)
-    end = f"{batches} batches, then the end"
-    if settings.follow:
-        end = f"a batch every {settings.every:g} s until stopped"
-    steps.append(
-        Step(
-            "write",
-            str(home.data / unit_name(ledger.next_number) / "date=…" / "topic=…"),
-            {"columns": ", ".join((settings.schema, *settings.select)), "batches": end},
-        )
+    batches = _count(-(-sum(map(len, spans)) // settings.batch_rows))
+    end = (
+        f"a batch every {settings.every:g} s until stopped" if settings.follow else f"{batches}, then the end"
     )
+    plan = _plan(NAME, settings, ledger, spans, end)
+    if not settings.hold_hours:
+        return plan
+    hold = Step("hold", f"messages until {settings.group} has them, for {settings.hold_hours} hours")
+    return replace(plan, steps=(*plan.steps, hold))
+
+
+def plan_backfill(settings: ArchiveSettings, *, since: int | None = None, until: int | None = None) -> Plan:
+    """What `backfill` would do now. Asks the cluster, starts no Spark, writes nothing."""
+    ledger = settings.ledger()
+    spans = _missing(settings, ledger, since, until)
+    parts = sum(len(list(_parts(one, settings.batch_rows))) for one in rounds(spans))
+    return _plan(BACKFILL, settings, ledger, spans, f"{_count(parts)}, then the end")
+
+
+def _plan(name: str, settings: ArchiveSettings, ledger: Ledger, spans: Sequence[Span], end: str) -> Plan:
+    if not spans and not settings.follow:
+        return Plan(name, (), 0)
+    steps = []
+    for topic in sorted({span.queue.topic for span in spans}):
+        offsets: dict[str, str] = {}
+        for span in (one for one in spans if one.queue.topic == topic):
+            before = offsets.get(str(span.queue), "offsets")
+            comma = "" if before == "offsets" else ","
+            offsets[str(span.queue)] = f"{before}{comma} {span.start} to before {span.end}"
+        steps.append(Step("read", topic, offsets))
+    place = settings.home.data / unit_name(ledger.next_number) / "date=…" / "topic=…"
+    details = {"columns": ", ".join((settings.schema, *settings.select)), "batches": end}
+    steps.append(Step("write", str(place), details))
     if settings.compact_batches:
         most = f"{settings.compact_bytes:,} bytes"
         steps.append(Step("merge", f"{settings.compact_batches} small batches into one of at most {most}"))
-    if settings.hold_hours:
-        steps.append(
-            Step("hold", f"messages until {settings.group} has them, for {settings.hold_hours} hours")
-        )
-    return Plan(NAME, tuple(steps), rows)
+    return Plan(name, tuple(steps), sum(map(len, spans)))
+
+
+def _count(batches: int) -> str:
+    return "1 batch" if batches == 1 else f"{batches:,} batches"
 
 
 def dry_run_archive(spark: SparkSession, settings: ArchiveSettings) -> int:
     """Read and decode all that waits, write nothing; how many rows that were."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
+    ledger = settings.ledger()
+    return _dry_run(spark, settings, ledger, [_waiting(settings, ledger)])
 
-    home = settings.home
-    ledger = home.load() if home.exists else Ledger()
-    spans = _waiting(settings, ledger)
-    if not spans:
-        return 0
-    frame = reading.batch(spark, reading.assigned(settings.source_options, spans), settings.schema)
-    shaped = _shaped(frame, settings)
-    evolve(ledger.columns, _columns(shaped), home.root)
-    seen = Observation()
-    shaped.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
-    return int(seen.get["rows"])
+
+def dry_run_backfill(
+    spark: SparkSession, settings: ArchiveSettings, *, since: int | None = None, until: int | None = None
+) -> int:
+    """Read and decode all that is missing, write nothing; how many rows that were."""
+    ledger = settings.ledger()
+    return _dry_run(spark, settings, ledger, rounds(_missing(settings, ledger, since, until)))
+
+
+def _dry_run(
+    spark: SparkSession, settings: ArchiveSettings, ledger: Ledger, rounds_: Iterable[Sequence[Span]]
+) -> int:
+    rows = 0
+    for spans in filter(None, rounds_):
+        frame = reading.batch(spark, reading.assigned(settings.source_options, spans), settings.schema)
+        shaped = _shaped(frame, settings)
+        evolve(ledger.columns, _columns(shaped), settings.home.root)
+        rows += reading.drain(shaped)
+    return rows
 
 
 def archive(spark: SparkSession, settings: ArchiveSettings, watch: Watch | None = None) -> Progress:
@@ -208,6 +230,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, watch: Watch | None 
         job = _Job(spark, settings, home, watch)
         job.prepare()
         job.report()
+        watch.waiting(sum(map(len, _waiting(settings, job.ledger))))
         run_batches(
             reading.stream(spark, job.stream_options(), settings.schema),
             job.write,
@@ -232,15 +255,19 @@ def backfill(
     `since` and `until` (epoch milliseconds of storing) narrow it. The archive must not be written meanwhile.
     """
     watch = watch or Watch()
-    watch.begin("backfill")
+    watch.begin(BACKFILL)
     home = settings.home
     with home.locked():
         job = _Job(spark, settings, home, watch)
-        for spans in rounds(_missing(settings, job.ledger, since, until)):
+        missing = _missing(settings, job.ledger, since, until)
+        left = sum(map(len, missing))
+        watch.waiting(left)
+        for spans in rounds(missing):
             for part in _parts(spans, settings.batch_rows):
                 if watch.stopping:
                     return watch.progress
-                job.fill(part)
+                left -= sum(map(len, part))
+                job.fill(part, left)
     return watch.progress
 
 
@@ -326,15 +353,17 @@ class _Job:
         self.ledger.check_new(spans)
         self._check_gap(spans)
         self._hold_new(spans)
-        self._publish(batch, spans, {query: batch_id}, began)
+        waited = self._watch.progress.lag
+        left = None if waited is None else max(0, waited - sum(map(len, spans)))
+        self._publish(batch, spans, {query: batch_id}, began, left)
         self._compact(batch.sparkSession)
 
-    def fill(self, spans: Sequence[Span]) -> None:
-        """Archive spans that were missing."""
+    def fill(self, spans: Sequence[Span], left: int) -> None:
+        """Archive spans that were missing; so many messages are `left` then."""
         began = monotonic()
         options = reading.assigned(self._settings.source_options, spans)
         frame = reading.batch(self._spark.newSession(), options, self._settings.schema)
-        self._publish(frame, spans, {}, began)
+        self._publish(frame, spans, {}, began, left)
         self._compact(frame.sparkSession)
 
     def _check_gap(self, spans: Iterable[Span]) -> None:
@@ -348,7 +377,12 @@ class _Job:
                 )
 
     def _publish(
-        self, frame: DataFrame, spans: Sequence[Span], done: Mapping[str, int], began: float
+        self,
+        frame: DataFrame,
+        spans: Sequence[Span],
+        done: Mapping[str, int],
+        began: float,
+        left: int | None = None,
     ) -> None:
         """Write a unit and let readers see it."""
         number = self.ledger.next_number
@@ -376,7 +410,7 @@ class _Job:
         self._home.publish(staged, unit)
         self.ledger = grown
         self.report()
-        self._watch.batch(found.rows, found.size, monotonic() - began)
+        self._watch.batch(found.rows, found.size, monotonic() - began, left)
 
     def report(self) -> None:
         """Tell the group's brokers what is archived."""

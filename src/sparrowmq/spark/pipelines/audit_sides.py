@@ -63,10 +63,8 @@ class Sides:
         kept = frame.persist()
         self._stack.callback(kept.unpersist)
         rows = int(kept.count()) if read else 0
-        if read:
-            self._waiting = max(0, self._waiting - rows)
-            self.watch.waiting(self._waiting)
-        self.watch.batch(rows, 0, monotonic() - began)
+        self._waiting = max(0, self._waiting - rows)
+        self.watch.batch(rows, 0, monotonic() - began, self._waiting)
         return kept
 
     def _window(self) -> Window:

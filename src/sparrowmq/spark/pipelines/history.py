@@ -22,7 +22,7 @@ from sparrowmq.spark.pipelines import reading
 from sparrowmq.spark.pipelines.archive import NEEDED, UTC_DATE, read_units
 from sparrowmq.spark.pipelines.archive_home import ArchiveHome, ddl, directory, read_ledger, unit_name
 from sparrowmq.spark.pipelines.ledger import ArchiveError, Ledger, Unit, rounds
-from sparrowmq.spark.pipelines.steps import Plan, Step
+from sparrowmq.spark.pipelines.steps import AT_MOST, Plan, Step
 from sparrowmq.spark.schema import SOURCE_COLUMNS
 
 if TYPE_CHECKING:
@@ -90,7 +90,11 @@ def history(spark: SparkSession, settings: HistorySettings) -> DataFrame:
 
 
 def plan_history(settings: HistorySettings) -> Plan:
-    """What `history` would read now. Asks the cluster, starts no Spark."""
+    """What `history` would read now. Asks the cluster, starts no Spark.
+
+    Its `rows` are all messages of the batches and offsets that are read, before `since` and `until` are
+    compared with each.
+    """
     seam = _seam(settings)
     what = {"batches": len(seam.units), "messages at most": f"{sum(unit.rows for unit in seam.units):,}"}
     steps = [Step("read archive", str(seam.generation), what)]
@@ -102,7 +106,13 @@ def plan_history(settings: HistorySettings) -> Plan:
         }
         if mine:
             steps.append(Step("read live", topic, mine))
-    return Plan(NAME, tuple(steps), sum(map(len, seam.spans)))
+    rows = sum(unit.rows for unit in seam.units) + sum(map(len, seam.spans))
+    return Plan(NAME, tuple(steps), rows, AT_MOST)
+
+
+def dry_run_history(spark: SparkSession, settings: HistorySettings) -> int:
+    """Read and decode every message and write nothing; how many those are."""
+    return reading.drain(history(spark, settings))
 
 
 def _seam(settings: HistorySettings) -> _Seam:

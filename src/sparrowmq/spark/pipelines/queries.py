@@ -120,14 +120,15 @@ def drive(
     what `function` raised if it is a `SparrowError`, `PipelineError` for everything else.
     """
     error: Exception | None = None
+    seen: str | None = None
     try:
         while not _ended(query):  # ends with the query, or when a stop is asked for
-            _look(query, watch)
+            seen = _look(query, watch, seen)
             tick()
             if watch.stopping:
                 _stop(query, stop_seconds)
                 break
-        _look(query, watch)
+        _look(query, watch, seen)
         error = query.exception()
     except PySparkException as caught:
         error = caught
@@ -145,10 +146,13 @@ def _ended(query: StreamingQuery) -> bool:
     return bool(waiting.awaitTermination(LOOK_SECONDS))
 
 
-def _look(query: StreamingQuery, watch: Watch) -> None:
+def _look(query: StreamingQuery, watch: Watch, seen: str | None) -> str | None:
+    """Tell what Spark knows since it was `seen`, the time of its news: `watch` may know more by now."""
     progress: Any = query.lastProgress
-    if progress is not None:
-        watch.waiting(lag(progress))
+    if progress is None or progress.timestamp == seen:
+        return seen
+    watch.waiting(lag(progress))
+    return str(progress.timestamp)
 
 
 def _stop(query: StreamingQuery, seconds: float) -> None:

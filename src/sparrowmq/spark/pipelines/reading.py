@@ -145,3 +145,13 @@ def stream(spark: SparkSession, options: Mapping[str, str], schema: str | None =
     """A streaming read."""
     reader = spark.readStream.format(FORMAT).options(**options)
     return (reader.schema(schema) if schema else reader).load()
+
+
+def drain(frame: DataFrame) -> int:
+    """Read and decode every column of every row, and write nothing; how many rows that were."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    frame.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+    return int(seen.get["rows"])

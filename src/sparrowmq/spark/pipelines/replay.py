@@ -121,8 +121,7 @@ def replay(spark: SparkSession, settings: ReplaySettings, watch: Watch | None = 
         while not watch.stopping and (part := job.next_part()) is not None:
             began = monotonic()
             sent, size = job.send(part)
-            watch.batch(sent, size, monotonic() - began)
-            watch.waiting(job.lag)
+            watch.batch(sent, size, monotonic() - began, job.lag)
     return watch.progress
 
 

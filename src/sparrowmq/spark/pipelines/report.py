@@ -126,8 +126,7 @@ def _report_day(spark: SparkSession, settings: ReportSettings, day: Day, watch: 
     )
     homes.replace_file(page_path(settings, day), render(content))
     rows = sum(row["messages"] for row in content.topics)
-    watch.waiting(max(0, (watch.progress.lag or 0) - rows))
-    watch.batch(rows, size, monotonic() - began)
+    watch.batch(rows, size, monotonic() - began, max(0, (watch.progress.lag or 0) - rows))
 
 
 def _about_groups(spark: SparkSession, settings: ReportSettings, day: Day) -> dict[str, DataFrame]:

@@ -19,11 +19,14 @@ from sparrowmq.spark.options import ReadOptions
 from sparrowmq.spark.pipelines import reading
 from sparrowmq.spark.pipelines.archive import read_archive
 from sparrowmq.spark.pipelines.archive_home import ArchiveHome, directory
-from sparrowmq.spark.pipelines.history import HistorySettings, history
+from sparrowmq.spark.pipelines.history import HistorySettings, history, plan_history
+from sparrowmq.spark.pipelines.ledger import Ledger
+from sparrowmq.spark.pipelines.steps import AT_MOST, Plan, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+NAME: Final = "sql"
 TEXT: Final = "text"
 """A column that every table has beside the source's: the body as text."""
 _NAME: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|`((?:[^`]|``)+)`|([\w]+)")
@@ -102,26 +105,73 @@ def sql(
     return spark.sql(query)
 
 
+def plan_sql(query: str, settings: SqlSettings, tables: Collection[str] | None = None) -> Plan:
+    """Which tables a query would read, from where and how much of each at most. Starts no Spark.
+
+    Conditions of the query on times and offsets make it less. Raises as `sql`.
+    """
+    known = tables_of(settings) if tables is None else tables
+    archived = _archived(settings)
+    steps, rows = [], 0
+    for name in mentioned(query, known):
+        if name not in archived:
+            waiting = sum(map(len, reading.spans_of({**_options(settings), "subscribe": name})))
+            steps.append(Step("read", name, {"live": f"{waiting:,} messages"}))
+        elif settings.live:
+            planned = plan_history(_both(settings, name))
+            waiting = planned.rows or 0
+            steps.append(Step("read", name, {"archive and live": f"{waiting:,} messages at most"}))
+        else:
+            waiting = _archived_rows(settings, name)
+            steps.append(Step("read", name, {"archive": f"{waiting:,} messages at most"}))
+        rows += waiting
+    return Plan(NAME, tuple(steps), rows, AT_MOST)
+
+
+def dry_run_sql(
+    spark: SparkSession, query: str, settings: SqlSettings, tables: Collection[str] | None = None
+) -> list[tuple[str, str]]:
+    """Have Spark look a query over, and read no message: its result's columns with their types, in order.
+
+    Raises as `sql`.
+    """
+    return [(one.name, one.dataType.simpleString()) for one in sql(spark, query, settings, tables).schema]
+
+
+def _archived_rows(settings: SqlSettings, name: str) -> int:
+    """Messages of the archive's batches that have some of a topic."""
+    units = _ledger(settings).units
+    return sum(unit.rows for unit in units if any(span.queue.topic == name for span in unit.spans))
+
+
+def _both(settings: SqlSettings, name: str) -> HistorySettings:
+    """A topic, archived and live."""
+    assert settings.directory is not None
+    return HistorySettings(
+        directory=settings.directory,
+        topics=(name,),
+        name_server=settings.name_server,
+        options=settings.options,
+    )
+
+
 def _table(spark: SparkSession, name: str, settings: SqlSettings, is_archived: bool) -> DataFrame:
     if settings.directory is None or not is_archived:
         return reading.batch(spark, {**_options(settings), "subscribe": name})
     if settings.live:
-        both = HistorySettings(
-            directory=settings.directory,
-            topics=(name,),
-            name_server=settings.name_server,
-            options=settings.options,
-        )
-        return history(spark, both)
+        return history(spark, _both(settings, name))
     frame = read_archive(spark, settings.directory)
     return frame.where(frame["topic"] == name)
 
 
 def _archived(settings: SqlSettings) -> set[str]:
-    if settings.directory is None:
-        return set()
-    home = ArchiveHome(directory(settings.directory))
-    return {queue.topic for queue in home.load().queues}
+    return set() if settings.directory is None else {queue.topic for queue in _ledger(settings).queues}
+
+
+def _ledger(settings: SqlSettings) -> Ledger:
+    """What the archive says it has."""
+    assert settings.directory is not None
+    return ArchiveHome(directory(settings.directory)).load()
 
 
 def _options(settings: SqlSettings) -> dict[str, str]:

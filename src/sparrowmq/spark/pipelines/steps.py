@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+AT_MOST: Final = "{:,} messages at most"
+ABOUT: Final = "about {:,} messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,15 @@ class Plan:
     pipeline: str
     steps: tuple[Step, ...]
     rows: int | None = None
+    rows_text: str = "{:,} messages wait"
+    """What `rows` means; of pipelines that only read: how many there are, as far as that is known before."""
 
     def lines(self) -> Iterator[str]:
         """The plan as text, a line for each step and each detail."""
-        waiting = "" if self.rows is None else f", {self.rows:,} messages wait"
-        yield f"{self.pipeline}: {len(self.steps)} steps{waiting}"
+        waiting = "" if self.rows is None else f", {self.rows_text.format(self.rows)}"
+        count = len(self.steps)
+        steps = f"{count} step{'' if count == 1 else 's'}" if count else "nothing to do"
+        yield f"{self.pipeline}: {steps}{waiting}"
         for number, step in enumerate(self.steps, 1):
             yield f"{number:>3}. {step.action} {step.what}"
             for name, value in step.details.items():

@@ -81,12 +81,12 @@ class Watch:
         """Ask for the end: the batch in hand is finished. For any thread and for signal handlers."""
         self._stop.set()
 
-    def begin(self, pipeline: str) -> None:
-        """A run of `pipeline` starts."""
-        self._change(pipeline=pipeline)
+    def begin(self, pipeline: str, lag: int | None = None) -> None:
+        """A run of `pipeline` starts; so many messages wait, if that is known."""
+        self._change(pipeline=pipeline, lag=lag)
 
-    def batch(self, rows: int, size: int, seconds: float) -> None:
-        """A batch is done and safe."""
+    def batch(self, rows: int, size: int, seconds: float, lag: int | None = None) -> None:
+        """A batch is done and safe; `lag` is what waits then, if that is known at once."""
         with self._lock:
             now = self._progress
             self._set(
@@ -96,8 +96,14 @@ class Watch:
                     rows=now.rows + rows,
                     size=now.size + size,
                     batch_seconds=seconds,
+                    lag=now.lag if lag is None else lag,
                 )
             )
+
+    def read(self, rows: int, lag: int | None) -> None:
+        """A read, which has no batches, has given so many rows so far; what is known is not told again."""
+        if (rows, lag) != (self._progress.rows, self._progress.lag):
+            self._change(rows=rows, lag=lag)
 
     def waiting(self, lag: int | None) -> None:
         """So many messages wait; nothing is reported when it is known, or `topics` says it better."""
