@@ -244,6 +244,7 @@ def test_spark_before_4_2_gets_offsets_without_limits(topics: Topics, topic: str
     first = new.latestOffset()
     assert first == new.initialOffset() | {}
     topics.send(topic, 8, first=8)
+    until_sync(lambda: new.latestOffset() != first)  # what is known is believed for as long as asking took
     second = new.latestOffset()
     [partition] = new.partitions(first, second)
     assert sum(batch.num_rows for batch in new.read(partition)) == 8
@@ -251,6 +252,7 @@ def test_spark_before_4_2_gets_offsets_without_limits(topics: Topics, topic: str
     restarted = _reader(topics, topic, pollIntervalMs="0")
     assert restarted.partitions(second, second) == []
     topics.send(topic, 4, first=16)
+    until_sync(lambda: restarted.latestOffset() != second)
     third = restarted.latestOffset()
     [partition] = restarted.partitions(second, third)
     assert sum(batch.num_rows for batch in restarted.read(partition)) == 4
