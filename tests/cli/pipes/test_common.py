@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import os
 import tempfile
 import zipfile
@@ -136,6 +137,13 @@ def test_a_session_is_quiet_and_leaves_nothing(
         os.write(2, b"from us\n")
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr().err == "from us\n"
+
+
+def test_a_traceback_of_ctrl_c_is_not_shown(builder: Builder, caplog: pytest.LogCaptureFixture) -> None:
+    with session("sql", "local[2]", []):
+        logging.error("KeyboardInterrupt while sending command.")
+        logging.error("something else")
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
 
 
 def test_what_spark_said_is_kept_when_something_fails(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sparrowmq.core.errors import SettingsError
@@ -39,6 +40,19 @@ def test_errors_in_one_line() -> None:
     assert "install Java 17" in explain(Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited"))
     with pytest.raises(PipelineError, match="offsets 1 to 2 cannot be read"), plain_errors():
         raise PySparkException(TRACE)
+
+
+def test_what_ctrl_c_broke_is_no_error_of_spark() -> None:
+    def interrupted() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise Py4JError("Gateway must be connected to send cancel cmd.")
+
+    with pytest.raises(KeyboardInterrupt), plain_errors():
+        interrupted()
+    with pytest.raises(PipelineError, match="Gateway"), plain_errors():
+        raise Py4JError("Gateway must be connected to send cancel cmd.")
 
 
 def test_a_batch_function_remembers_what_it_raised() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import tempfile
@@ -32,6 +33,8 @@ T = TypeVar("T")
 TIME_FORMAT: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 TOLD_TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark that write a line of JSON beside each error that is raised."""
+INTERRUPTED: Final = "KeyboardInterrupt while sending command."
+"""What Py4J logs with a traceback when Ctrl-C comes; who pressed it knows."""
 PLAIN_SECONDS: Final = 5.0
 """Without a terminal there are no bars but a line this often."""
 
@@ -200,6 +203,11 @@ def _lag_text(done: Done) -> str:
     return f"lag {done.lag:,}, {worst.topic} by {worst.seconds:,.0f} s"
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of the log tells what is not known."""
+    return record.getMessage() != INTERRUPTED
+
+
 @contextmanager
 def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSession]:
     """A quiet session; what Spark's processes say is kept in a file when something fails, and named.
@@ -218,6 +226,7 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
     package = log.with_suffix(".zip")
     for logger in TOLD_TWICE:
         PySparkLogger.getLogger(logger).disabled = True
+    logging.getLogger().addFilter(_is_news)
     made: Any = builder(f"sparrow pipe {name}", master)
     if not is_local(master):
         made = made.config("spark.submit.pyFiles", str(package_zip(package)))

@@ -53,11 +53,22 @@ def explain(error: BaseException) -> str:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What Spark raises comes out as a `PipelineError` of one line."""
+    """What Spark raises comes out as a `PipelineError` of one line; what Ctrl-C broke, as Ctrl-C."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        if _interrupted(error):
+            raise KeyboardInterrupt from error
         raise PipelineError(explain(error)) from error
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether it came of Ctrl-C: Py4J, interrupted in a command, raises what its cleaning up runs into."""
+    while error is not None:  # ends: a chain of contexts has no rings
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
 
 
 class BatchFunction:
