@@ -98,3 +98,27 @@ def test_who_may_not_write_any_more_is_deposed() -> None:
         run(leader.step())
     assert leader.deposed
     assert cluster.policies["a"].policies == []
+
+
+@pytest.mark.proves("MUST-72")
+def test_a_hand_over_that_was_planned_is_ended_while_the_next_plan_cannot_be_kept() -> None:
+    cluster, ledger = FakeCluster(), FakeLedger()
+    leader = lead(cluster, ledger)
+    p = leader.join("p", "", ["T"], 1)
+    run(leader.step())
+    q = leader.join("q", "", ["T"], 2)
+    run(leader.step())
+    orders = leader.report(p, "", Report(1, 0), ["T"], Said(0))
+    assert orders is not None and orders.revoked == {B: 1}
+    ledger.gone = True
+    r = leader.join("r", "", ["T"], 3)
+    leader.leave(p)
+    with pytest.raises(DatabaseGoneError):
+        run(leader.step())
+    assert cluster.grants("b")[B] == (q, 2), "nobody waits for it any more"
+    got = leader.report(q, "", Report(1, 0), ["T"], Said(0))
+    assert got is not None and got.granted == {B: 2}
+    assert (leader.plan.generation, ledger.kept.group.generation) == (2, 2), "r gets nothing yet"
+    ledger.gone = False
+    run(leader.step())
+    assert (leader.problem, cluster.grants("a")[A]) == ("", (r, 3))

@@ -27,7 +27,7 @@ from sparrowmq.coordinator.groups.moves import Cluster, Moves
 from sparrowmq.coordinator.groups.plan import MEMBERS_MAX, Candidate, Rules, make_plan, renumbered
 from sparrowmq.coordinator.groups.subscribed import Subscribed
 from sparrowmq.coordinator.groups.takeover import Said, Start, Terms, begin, members_of
-from sparrowmq.core.errors import InvalidStateError, SparrowError
+from sparrowmq.core.errors import InvalidStateError, LeaseLostError, SparrowError
 from sparrowmq.core.grants import Orders, Report
 from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 from sparrowmq.transport.occasional import OccasionalLog
@@ -267,17 +267,27 @@ class GroupLeader:
             self._wake.clear()
 
     async def step(self) -> None:
-        """Let go of what was waited for, plan, have brokers fence, grant. Raises `SparrowError`."""
+        """Let go of what was waited for, plan, have brokers fence, grant. What was planned before goes on
+        when no plan can be made now. Raises `SparrowError`.
+        """
         gone = self._hand.tick(self._monotonic())
         if gone:
             log.warning("members of group %s were not heard of in time: %s", self.group, ", ".join(gone))
             self._forget(gone)
+        stands_in_the_way: SparrowError | None = None
         if self._anew or not self.paused:
-            await self._plan()
+            try:
+                await self._plan()
+            except LeaseLostError:
+                raise
+            except SparrowError as error:
+                stands_in_the_way = error
         self._hand.tick(self._monotonic())
         self.problem = ""
         await self._fencing.turn(self._policy)
         self.problem = self._fencing.problem
+        if stands_in_the_way is not None:
+            raise stands_in_the_way
         wrong = await self._keeping.note(self._hand, self.plan, self._members, self._numbers())
         self.problem = wrong or self.problem
 
