@@ -104,3 +104,48 @@ def test_groups_are_taken_over_once_forgotten_when_empty_and_limited() -> None:
         await groups.close()
 
     run(main())
+
+
+def test_a_group_that_is_taken_over_while_its_coordinator_ends_is_not_led() -> None:
+    cluster = FakeCluster()
+
+    async def main() -> None:
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now)
+        asked = asyncio.create_task(groups.lead("g"))
+        await asyncio.sleep(0)
+        (taking,) = groups._taking.values()
+        taking.add_done_callback(lambda _: setattr(groups, "_closed", True))  # before the one who waits runs
+        with pytest.raises(CoordinatorError, match="does not lead any more"):
+            await asked
+        assert groups.leaders == []
+        await groups.close()
+
+    run(main())
+
+
+def test_a_leader_that_is_replaced_in_the_middle_of_a_step_ends_with_its_coordinator() -> None:
+    class Slow(FakeCluster):
+        ended = 0
+
+        async def topic_route(self, topic: str) -> TopicRoute:
+            self.asked += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended += 1
+            raise AssertionError("it waits for ever")
+
+    cluster = Slow()
+
+    async def main() -> None:
+        groups = Groups(cluster, times=TIMES, monotonic=lambda: cluster.now)
+        first = await groups.lead("g")
+        first.join("p", "", ["T"], 1)
+        await until(lambda: cluster.asked)
+        first._fencing.is_outdated = True
+        second = await groups.lead("g")
+        assert second is not first
+        await groups.close()
+        assert cluster.ended == 1, "nothing of it goes on"
+
+    run(main())

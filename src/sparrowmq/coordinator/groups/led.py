@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from sparrowmq.coordinator.groups.handover import Times
 from sparrowmq.coordinator.groups.leader import GroupLeader
@@ -19,6 +20,8 @@ from sparrowmq.coordinator.groups.takeover import Terms
 from sparrowmq.core.errors import CoordinatorError, EpochBehindError, InvalidStateError
 
 log = logging.getLogger("sparrowmq.coordinator")
+
+NO_LEADER: Final = "this coordinator does not lead any more; ask the name server for another"
 
 
 class Groups:
@@ -50,7 +53,7 @@ class Groups:
         self.leads = leads
         self._paused = self._closed = False
         self._leaders: dict[str, GroupLeader] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._taking: dict[str, asyncio.Task[GroupLeader]] = {}
         self._told: dict[str, int] = {}
         self.epoch_behind = 0
@@ -91,7 +94,7 @@ class Groups:
         Raises `InvalidStateError` at the limit of groups, `SparrowError` when brokers do not answer.
         """
         if self._closed or not self.leads():
-            raise CoordinatorError("this coordinator does not lead any more; ask the name server for another")
+            raise CoordinatorError(NO_LEADER)
         found = self._leaders.get(group)
         if found is not None and not found.deposed:
             return found
@@ -101,18 +104,22 @@ class Groups:
                     f"this coordinator leads {self._groups_max} groups, which is the limit"
                 )
             self._taking[group] = asyncio.get_running_loop().create_task(self._take_over(group))
-        task = self._taking[group]
+        taking = self._taking[group]
         try:
-            leader = await asyncio.shield(task)
+            leader = await asyncio.shield(taking)
         except EpochBehindError as error:
             self.epoch_behind = max(self.epoch_behind, error.epoch)
             raise
         finally:
-            if task.done():
+            if taking.done():
                 self._taking.pop(group, None)
+        if self._closed:
+            raise CoordinatorError(NO_LEADER)
         if self._leaders.get(group) is not leader:
             self._leaders[group] = leader
-            self._tasks[group] = asyncio.get_running_loop().create_task(self._run(leader))
+            task = asyncio.get_running_loop().create_task(self._run(leader))
+            self._tasks.add(task)  # also that of a leader which is replaced and ends its step yet
+            task.add_done_callback(self._tasks.discard)
         return leader
 
     def _remember_told(self, leader: GroupLeader) -> None:
@@ -151,12 +158,11 @@ class Groups:
             self._remember_told(leader)
             if self._leaders.get(leader.group) is leader:
                 del self._leaders[leader.group]
-                del self._tasks[leader.group]
 
     async def close(self) -> None:
         """Lead no more; groups stay as they are until their members' leases end."""
         self._closed = True
-        tasks = [*self._tasks.values(), *self._taking.values()]
+        tasks = [*self._tasks, *self._taking.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
