@@ -73,6 +73,15 @@ def test_plans_are_in_force_once_all_is_settled_and_overtaken_ones_never_are(dat
     assert view.planned_at >= first.made_at
 
 
+def test_a_plan_that_was_kept_though_its_answer_was_lost_is_in_the_history_once(database: Database) -> None:
+    unsettled = dataclasses.replace(FIRST, group=dataclasses.replace(FIRST.group, settled=False))
+    save(database, Kept(), unsettled, PLAN)
+    again = dataclasses.replace(PLAN, cause="joined: p#1, q#1")
+    save(database, unsettled, unsettled, again)
+    with database.read() as connection:
+        assert [one.row for one in groups.plan_views(connection, "g", 10)] == [again]
+
+
 def test_what_members_said_is_one_row_a_group(database: Database) -> None:
     save(database, Kept(), FIRST)
     with database.write() as connection:

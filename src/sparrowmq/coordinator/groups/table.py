@@ -154,6 +154,9 @@ def save(
     _update(connection, managed_member, ("group_name", "member"), known)
     _save_queues(connection, group, before, after)
     if plan is not None:
+        if before.group.generation >= plan.generation:  # kept, and its answer was lost: nobody was told of it
+            same = managed_plan.c.group_name == group, managed_plan.c.generation == plan.generation
+            connection.execute(delete(managed_plan).where(*same))
         _add_plan(connection, group, epoch, plan)
 
 
