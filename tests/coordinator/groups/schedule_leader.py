@@ -78,7 +78,10 @@ class Leader(Node):
                 self._step(self.hand)
 
     def _resign(self) -> None:
-        """Lead no more: what was under way means nothing."""
+        """Lead no more: what was under way means nothing, an answer about the lease neither."""
+        if self.epoch:
+            self._asks += 1
+            self._asked_at = None
         self.hand, self.busy, self.epoch, self._told = None, None, 0, 0
 
     def _depose(self) -> None:
