@@ -111,6 +111,7 @@ if TYPE_CHECKING:
         ClientError,
         ConnectError,
         ConnectionLostError,
+        GroupTakenError,
         InvalidExpressionError,
         InvalidMessageError,
         InvalidNameError,
@@ -177,6 +178,7 @@ __all__ = [
     "GroupMemberInfo",
     "GroupPolicies",
     "GroupPolicy",
+    "GroupTakenError",
     "HalfMessage",
     "HoldStatus",
     "Hook",
@@ -261,7 +263,7 @@ _HOMES = {
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",
     "sparrowmq.core.errors": (
-        "AllocationError BrokerError ClientError ConnectError ConnectionLostError "
+        "AllocationError BrokerError ClientError ConnectError ConnectionLostError GroupTakenError "
         "InvalidExpressionError InvalidMessageError InvalidNameError InvalidStateError "
         "NoNameServerError NoRouteError ProtocolError ReplyTimeoutError RequestTimeoutError "
         "SequenceTooOldError SettingsError "

@@ -198,7 +198,9 @@ def cancel(connection: Connection, broker: str, actor: Actor) -> None:
     """Have messages sent to a broker again. Raises `RefusedError`: 404, 409 by its state."""
     found = _need(connection, broker)
     if found.state in OVER or found.state is State.REMOVED:
-        raise RefusedError(f"the broker {broker} is {found.state}; nothing can be cancelled", status=409)
+        raise RefusedError(
+            f"the drain of broker {broker} is over ({found.state}); nothing is left to cancel", status=409
+        )
     wanted = State.CANCELLED if found.state is State.ASKED else State.CANCELLING
     _by_person(connection, found, wanted, "broker.cancel", actor)
 
