@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.coordinator.services.watched import Once, Ticking, step
+from tests.coordinator.services.watched import Once, step
 from tests.interop.apache import ApacheCluster
 from tests.interop.driver import JavaDriver
 from tests.support import run, until_sync
@@ -116,19 +116,18 @@ def test_java_s_members_that_hang_or_fail_are_seen(
     servers: str, request: pytest.FixtureRequest, driver: JavaDriver, database: Database, name: str
 ) -> None:
     cluster: ApacheCluster | LocalCluster = request.getfixturevalue(servers)
-    namesrv, group, clock = cluster.namesrv, f"{name}_c", Ticking()
+    namesrv, group = cluster.namesrv, f"{name}_c"
     alarm: list[HandlerAlarm] = []
 
     def watch(view: Cluster) -> HandlerAlarm:
-        alarm[:] = alarm or [HandlerAlarm(view, Channels(), clock)]
-        alarm[0]._cluster = view
+        alarm[:] = alarm or [HandlerAlarm(view, Channels())]
+        alarm[0]._view = view
         return alarm[0]
 
     service = Once(namesrv, watch)
 
     def firing() -> dict[str, str]:
-        step(database, service, slow_seconds=300)
-        clock.now += 301
+        step(database, service, slow_seconds=1)
         with database.read() as connection:
             found = table.search(connection, [AlarmState.FIRING], group=group)
         return {one.rule: one.text for one in found}
@@ -161,7 +160,7 @@ def test_dead_letters_of_java_s_members_are_counted(
 ) -> None:
     group = f"{name}_c"
     ours.create_topic(name, queues=1)
-    service = Once(ours.namesrv, lambda view: HandlerAlarm(view, Channels(), Ticking()))
+    service = Once(ours.namesrv, lambda view: HandlerAlarm(view, Channels()))
     handle = driver.call("Stuck.start", namesrv=ours.namesrv, group=group, topic=name)
     try:
         with mq.Producer(f"{name}_p", namesrv=ours.namesrv) as producer, mq.Admin(ours.namesrv) as admin:
