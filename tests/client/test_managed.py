@@ -123,8 +123,7 @@ def test_a_queue_that_is_revoked_while_other_knobs_are_applied_is_not_begun_agai
         held.began(now)
         member.begin_anew(lambda one: True)
         await until(lambda: held.leaving)
-        for one in grants.obey(Orders(2, 60.0, {}, {queue: 1}), now).stop:
-            member._start(one, member._release)
+        member._give_up(grants.obey(Orders(2, 60.0, {}, {queue: 1}), now).stop)
         held.ended()
         await until(lambda: grants.report().released == {queue: 1})
         assert hands.taken == [queue], "others are to have it"

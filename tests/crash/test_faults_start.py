@@ -75,12 +75,11 @@ def test_a_port_in_use_is_one_line_and_the_directory_stays_free(tmp_path: Path, 
         assert len(run(send_some(namesrv))) == 3
 
 
-def test_a_port_below_1024_names_the_limit(tmp_path: Path) -> None:
-    """Only where the user may not use it; root may."""
+def test_a_port_that_there_is_not_is_refused_with_the_option_and_the_range(tmp_path: Path) -> None:
     done = sparrow("up", *ports(broker=70_000), "--data", str(tmp_path))
-    assert done.returncode == 1
-    assert "listenPort=70000" in done.stderr and "65535" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2
+    assert "--broker-port" in done.stderr and "65535" in done.stderr
+    assert not list(tmp_path.iterdir()), "nothing was started"
 
 
 def test_an_address_of_another_machine_is_one_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sparrowmq.cli.common import AsJson, print_json, print_table, printable
-from sparrowmq.cli.remote import Url, Why, call, part
+from sparrowmq.cli.remote import Url, Why, call, part, tell
 from sparrowmq.cli.times import when
 
 Name = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.")]
@@ -41,32 +41,37 @@ def drain(
     ] = False,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Empty a broker: nothing is sent to it any more, groups read what it has."""
-    _do(coordinator, broker, "drain", {"reason": reason, "forced": force})
-    print(f"{broker} will be emptied; see how far it is: sparrow broker checks {broker}")
+    answer = _do(coordinator, broker, "drain", {"reason": reason, "forced": force})
+    tell(answer, f"{broker} will be emptied; see how far it is: sparrow broker checks {broker}", as_json)
 
 
-def undrain(broker: Name, reason: Why = "", coordinator: Url = None) -> None:
+def undrain(broker: Name, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Cancel that: messages are sent to it again, as before."""
-    _do(coordinator, broker, "cancel", {"reason": reason})
-    print(f"{broker} will take messages again")
+    answer = _do(coordinator, broker, "cancel", {"reason": reason})
+    tell(answer, f"{broker} will take messages again", as_json)
 
 
-def remove(broker: Name, reason: Why = "", coordinator: Url = None) -> None:
+def remove(broker: Name, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Count a broker out that is drained; then stop it."""
-    _do(coordinator, broker, "remove", {"reason": reason})
-    print(f"{broker} is looked at once more; stop it when sparrow broker checks {broker} says removed")
+    answer = _do(coordinator, broker, "remove", {"reason": reason})
+    tell(
+        answer,
+        f"{broker} is looked at once more; stop it when sparrow broker checks {broker} says removed",
+        as_json,
+    )
 
 
-def forget(broker: Name, reason: Why = "", coordinator: Url = None) -> None:
+def forget(broker: Name, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Miss a broker no more that is gone for good, with all it had."""
-    _do(coordinator, broker, "forget", {"reason": reason})
-    print(f"{broker} is forgotten")
+    answer = _do(coordinator, broker, "forget", {"reason": reason})
+    tell(answer, f"{broker} is forgotten", as_json)
 
 
-def _do(url: str | None, broker: str, what: str, body: dict[str, Any]) -> None:
-    call(url, "POST", f"/brokers/{part(broker)}/{what}", body)
+def _do(url: str | None, broker: str, what: str, body: dict[str, Any]) -> Any:
+    return call(url, "POST", f"/brokers/{part(broker)}/{what}", body)
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from sparrowmq.cli.common import AsJson, UsageError, print_json, print_table
-from sparrowmq.cli.remote import Url, Why, call, part
+from sparrowmq.cli.remote import Url, Why, call, part, tell
 from sparrowmq.cli.times import when
 from sparrowmq.core.knobs import KNOBS
 
@@ -99,6 +99,7 @@ def set_knob(
     revision: Seen = None,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Set a knob of a group; in force in running clients within five seconds.
 
@@ -106,8 +107,8 @@ def set_knob(
     """
     knob = KNOBS.get(name)
     parsed: Any = value if knob is None else knob.parse(value)
-    _put(coordinator, group, name, parsed, place, minutes, reason, revision)
-    print(f"{name} of {group} set to {value}{'' if place == '*' else f' for {place}'}")
+    made = _put(coordinator, group, name, parsed, place, minutes, reason, revision)
+    _tell(made, f"{name} of {group} set to {value}{'' if place == '*' else f' for {place}'}", as_json)
 
 
 @app.command("unset")
@@ -118,11 +119,12 @@ def unset(
     revision: Seen = None,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take a value back: what counts without it counts again."""
     query = {"place": place, "reason": reason, "revision": revision}
-    call(coordinator, "DELETE", f"/groups/{part(group)}/knobs/{part(name)}", query=query)
-    print(f"{name} of {group} unset{'' if place == '*' else f' for {place}'}")
+    answer = call(coordinator, "DELETE", f"/groups/{part(group)}/knobs/{part(name)}", query=query)
+    tell(answer, f"{name} of {group} unset{'' if place == '*' else f' for {place}'}", as_json)
 
 
 @app.command("offset")
@@ -192,20 +194,24 @@ def pause(
     minutes: Minutes = 0,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Deliver nothing more of a group, topic or queue; what is in hand is finished.
 
     For example: `sparrow group pause billing Orders --minutes 15 --reason repair`
     """
-    _put(coordinator, group, "pause", True, place, minutes, reason, None)
-    print(f"{group} {'' if place == '*' else f'{place} '}paused{f' for {minutes:g} min' if minutes else ''}")
+    made = _put(coordinator, group, "pause", True, place, minutes, reason, None)
+    what = f"{group} {'' if place == '*' else f'{place} '}paused"
+    _tell(made, what + (f" for {minutes:g} min" if minutes else ""), as_json)
 
 
-def resume(group: Group, place: At = "*", reason: Why = "", coordinator: Url = None) -> None:
+def resume(
+    group: Group, place: At = "*", reason: Why = "", coordinator: Url = None, as_json: AsJson = False
+) -> None:
     """End such a pause: it goes on with the first message that was not delivered."""
     query = {"place": place, "reason": reason}
-    call(coordinator, "DELETE", f"/groups/{part(group)}/knobs/pause", query=query)
-    print(f"{group} {'' if place == '*' else f'{place} '}resumed")
+    answer = call(coordinator, "DELETE", f"/groups/{part(group)}/knobs/pause", query=query)
+    tell(answer, f"{group} {'' if place == '*' else f'{place} '}resumed", as_json)
 
 
 _COLUMNS: Final = ("knob", "of", "value", "unit", "until", "obeyed by", "who", "since", "reason")
@@ -235,13 +241,17 @@ def _put(
     minutes: float,
     reason: str,
     revision: int | None,
-) -> None:
+) -> Any:
     body = {"value": value, "place": place, "seconds": math.ceil(minutes * 60), "reason": reason}
     if revision is not None:
         body["revision"] = revision
-    made = call(url, "PUT", f"/groups/{part(group)}/knobs/{part(name)}", body)
-    if made["note"]:
+    return call(url, "PUT", f"/groups/{part(group)}/knobs/{part(name)}", body)
+
+
+def _tell(made: Any, text: str, as_json: bool) -> None:
+    if made["note"] and not as_json:
         print(made["note"], file=sys.stderr)
+    tell(made, text, as_json)
 
 
 def _ended(url: str | None, group: str, number: int) -> dict[str, Any]:

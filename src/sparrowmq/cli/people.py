@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sparrowmq.cli.common import AsJson, print_json, print_table
-from sparrowmq.cli.remote import Url, Why, call, forget_login, keep_login, part, url_of
+from sparrowmq.cli.remote import Url, Why, call, forget_login, keep_login, part, tell, url_of
 from sparrowmq.cli.times import when
 
 user_app = typer.Typer(
@@ -28,6 +28,7 @@ def login(
         typer.Option("--password-stdin", help="Read the password from standard input; else it is asked for."),
     ] = False,
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Log in at a coordinator; the token is kept for twelve hours."""
     if password_stdin:
@@ -37,16 +38,17 @@ def login(
     url = url_of(coordinator)
     answer = call(url, "POST", "/login", {"name": name, "password": password})
     keep_login(url, answer["token"])
-    print(f"logged in at {url} as {name} until {when(answer['expires_ms'])}")
+    shown = {key: value for key, value in answer.items() if key != "token"}
+    tell(shown, f"logged in at {url} as {name} until {when(answer['expires_ms'])}", as_json)
 
 
-def logout(coordinator: Url = None) -> None:
+def logout(coordinator: Url = None, as_json: AsJson = False) -> None:
     """End the login that is kept."""
     try:
-        call(coordinator, "POST", "/logout", {})
+        answer = call(coordinator, "POST", "/logout", {})
     finally:
         forget_login()
-    print("logged out")
+    tell(answer, "logged out", as_json)
 
 
 @user_app.command("list")
@@ -75,6 +77,7 @@ def create_person(
     ] = False,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a person; a password that is made is shown once.
 
@@ -84,10 +87,8 @@ def create_person(
     if password_stdin:
         body["password"] = sys.stdin.readline().rstrip("\n")
     answer = call(coordinator, "POST", "/people", body)
-    print(
-        f"{name} created"
-        + (f", password {answer['password']} (shown this once)" if "password" in answer else "")
-    )
+    made = f", password {answer['password']} (shown this once)" if "password" in answer else ""
+    tell(answer, f"{name} created{made}", as_json)
 
 
 @user_app.command("update")
@@ -103,21 +104,21 @@ def update_person(
     ] = False,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Change what is given of a person."""
     given = {"role": role, "email": email, "enabled": enabled}
     body = {key: value for key, value in given.items() if value is not None} | {"reason": reason}
     if password_stdin:
         body["password"] = sys.stdin.readline().rstrip("\n")
-    call(coordinator, "PATCH", f"/people/{part(name)}", body)
-    print(f"{name} updated")
+    tell(call(coordinator, "PATCH", f"/people/{part(name)}", body), f"{name} updated", as_json)
 
 
 @user_app.command("delete")
-def delete_person(name: Name, reason: Why = "", coordinator: Url = None) -> None:
+def delete_person(name: Name, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Delete a person with tokens and roles."""
-    call(coordinator, "DELETE", f"/people/{part(name)}", query={"reason": reason})
-    print(f"{name} deleted")
+    answer = call(coordinator, "DELETE", f"/people/{part(name)}", query={"reason": reason})
+    tell(answer, f"{name} deleted", as_json)
 
 
 @user_app.command("grant")
@@ -130,6 +131,7 @@ def grant(
     ] = "owner",
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Give a person a role for one topic or group.
 
@@ -137,8 +139,8 @@ def grant(
     """
     given = None if role == "none" else role
     body = {"name": name, "kind": kind, "object": object_, "role": given, "reason": reason}
-    call(coordinator, "POST", "/grants", body)
-    print(f"{name} is {given or 'nothing more'} of the {kind} {object_}")
+    answer = call(coordinator, "POST", "/grants", body)
+    tell(answer, f"{name} is {given or 'nothing more'} of the {kind} {object_}", as_json)
 
 
 @user_app.command("of")
@@ -181,12 +183,14 @@ def create_token(
     person: Annotated[str | None, typer.Option(help="For somebody else; for admins.")] = None,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a token and print it; it is shown this once."""
     body: dict[str, Any] = {"label": label, "days": days, "reason": reason}
     if person:
         body["person"] = person
-    print(call(coordinator, "POST", "/tokens", body)["token"])
+    answer = call(coordinator, "POST", "/tokens", body)
+    tell(answer, answer["token"], as_json)
 
 
 @token_app.command("delete")
@@ -194,10 +198,11 @@ def delete_token(
     number: Annotated[int, typer.Argument(metavar="ID", help="Id of the token.")],
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take a token back."""
-    call(coordinator, "DELETE", f"/tokens/{number}", query={"reason": reason})
-    print(f"token {number} deleted")
+    answer = call(coordinator, "DELETE", f"/tokens/{number}", query={"reason": reason})
+    tell(answer, f"token {number} deleted", as_json)
 
 
 def _objects(person: dict[str, Any]) -> str:

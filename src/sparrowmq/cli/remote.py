@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.common import UsageError, print_json
 from sparrowmq.core.errors import RefusedError
 from sparrowmq.core.settings import is_loopback
 
@@ -131,6 +131,14 @@ def call(
         raise UsageError(
             f"what answers at {base} is no coordinator; give its address with --coordinator"
         ) from None
+
+
+def tell(answer: Any, text: str, as_json: bool) -> None:
+    """Print what a change came to: what the coordinator answered as JSON, or `text`."""
+    if as_json:
+        print_json(answer)
+    else:
+        print(text)
 
 
 def _headers(base: str) -> dict[str, str]:

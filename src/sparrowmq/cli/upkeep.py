@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sparrowmq.cli.common import AsJson, print_json, print_table, printable
-from sparrowmq.cli.remote import Url, Why, call, part
+from sparrowmq.cli.remote import Url, Why, call, part, tell
 from sparrowmq.cli.times import when
 
 app = typer.Typer(
@@ -57,10 +57,7 @@ def show_repair(number: Number, coordinator: Url = None, as_json: AsJson = False
 def run_repair(number: Number, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Do what is proposed for a finding."""
     done = call(coordinator, "POST", f"/findings/{number}/repair", {"reason": reason})
-    if as_json:
-        print_json(done)
-        return
-    print(f"finding {number} repaired")
+    tell(done, f"finding {number} repaired", as_json)
 
 
 def findings(

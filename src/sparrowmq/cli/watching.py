@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from sparrowmq.cli.common import AsJson, UsageError, print_json, print_table, printable
-from sparrowmq.cli.remote import Url, Why, call, part
+from sparrowmq.cli.remote import Url, Why, call, part, tell
 from sparrowmq.cli.times import span, when
 
 NUMBER_CHARS_MAX: Final = 19
@@ -94,6 +94,7 @@ def set_service(
     interval: Annotated[float | None, typer.Option(help="Seconds between runs.")] = None,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Change a service's interval or options; in force within two seconds.
 
@@ -108,36 +109,31 @@ def set_service(
         raise UsageError(
             "nothing to set: give --interval or NAME=NUMBER; sparrow service show names the options"
         )
-    call(coordinator, "PATCH", f"/services/{part(name)}", body)
-    print(f"{name} set")
+    tell(call(coordinator, "PATCH", f"/services/{part(name)}", body), f"{name} set", as_json)
 
 
 @service_app.command("pause")
-def pause(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+def pause(name: Service, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Let a service stand still until it is resumed."""
-    _do(coordinator, name, "pause", reason)
-    print(f"{name} paused")
+    tell(_do(coordinator, name, "pause", reason), f"{name} paused", as_json)
 
 
 @service_app.command("resume")
-def resume(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+def resume(name: Service, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Let a paused service go on."""
-    _do(coordinator, name, "resume", reason)
-    print(f"{name} resumed")
+    tell(_do(coordinator, name, "resume", reason), f"{name} resumed", as_json)
 
 
 @service_app.command("run")
-def run_now(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+def run_now(name: Service, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Let the leader run a service now, paused or not."""
-    _do(coordinator, name, "run", reason)
-    print(f"{name} will run")
+    tell(_do(coordinator, name, "run", reason), f"{name} will run", as_json)
 
 
 @service_app.command("hand-over")
-def hand_over(name: Service, reason: Why = "", coordinator: Url = None) -> None:
+def hand_over(name: Service, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Take a service from its leader; another coordinator takes it, or this one again after one lease."""
-    _do(coordinator, name, "hand-over", reason)
-    print(f"{name} handed over")
+    tell(_do(coordinator, name, "hand-over", reason), f"{name} handed over", as_json)
 
 
 @alarm_app.command("list")
@@ -162,10 +158,10 @@ def list_alarms(
 
 
 @alarm_app.command("acknowledge")
-def acknowledge(number: Number, reason: Why = "", coordinator: Url = None) -> None:
+def acknowledge(number: Number, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """Say that you look after an alarm: no more reminders."""
-    call(coordinator, "POST", f"/alarms/{number}/acknowledge", {"reason": reason})
-    print(f"alarm {number} acknowledged")
+    answer = call(coordinator, "POST", f"/alarms/{number}/acknowledge", {"reason": reason})
+    tell(answer, f"alarm {number} acknowledged", as_json)
 
 
 @alarm_app.command("silence")
@@ -174,20 +170,22 @@ def silence(
     minutes: Annotated[int, typer.Option(help="For how long.")] = 60,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """No reminders for some minutes; then it fires again if it is still so.
 
     For example: `sparrow alarm silence 12 --minutes 90 --reason 'known, see ticket 7'`
     """
-    call(coordinator, "POST", f"/alarms/{number}/silence", {"minutes": minutes, "reason": reason})
-    print(f"alarm {number} silenced for {minutes} min")
+    body = {"minutes": minutes, "reason": reason}
+    answer = call(coordinator, "POST", f"/alarms/{number}/silence", body)
+    tell(answer, f"alarm {number} silenced for {minutes} min", as_json)
 
 
 @alarm_app.command("wake")
-def wake(number: Number, reason: Why = "", coordinator: Url = None) -> None:
+def wake(number: Number, reason: Why = "", coordinator: Url = None, as_json: AsJson = False) -> None:
     """End a silence early."""
-    call(coordinator, "POST", f"/alarms/{number}/wake", {"reason": reason})
-    print(f"alarm {number} is awake")
+    answer = call(coordinator, "POST", f"/alarms/{number}/wake", {"reason": reason})
+    tell(answer, f"alarm {number} is awake", as_json)
 
 
 @alarm_app.command("notices")
@@ -250,6 +248,7 @@ def limit(
     alarms: Annotated[bool, typer.Option("--alarms/--no-alarms", help="Whether it alarms at all.")] = True,
     reason: Why = "",
     coordinator: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Set how far a group may be behind before it alarms; what is not given has no limit.
 
@@ -261,15 +260,17 @@ def limit(
             "the default back"
         )
     body = {"topic": topic, "messages": messages, "age_ms": age * 1000, "enabled": alarms, "reason": reason}
-    call(coordinator, "PUT", f"/limits/{part(group)}", body)
-    print(f"limit of {group} set")
+    tell(call(coordinator, "PUT", f"/limits/{part(group)}", body), f"limit of {group} set", as_json)
 
 
 @alarm_app.command("unlimit")
-def unlimit(group: Group, topic: Topic = "*", reason: Why = "", coordinator: Url = None) -> None:
+def unlimit(
+    group: Group, topic: Topic = "*", reason: Why = "", coordinator: Url = None, as_json: AsJson = False
+) -> None:
     """Take a group's own limit away: the service's default counts again."""
-    call(coordinator, "DELETE", f"/limits/{part(group)}", query={"topic": topic, "reason": reason})
-    print(f"limit of {group} deleted")
+    query = {"topic": topic, "reason": reason}
+    answer = call(coordinator, "DELETE", f"/limits/{part(group)}", query=query)
+    tell(answer, f"limit of {group} deleted", as_json)
 
 
 def audit(
@@ -307,8 +308,8 @@ def audit(
     print_table(("id", "at", "who", "action", "object", "change", "reason"), rows, right=("id",))
 
 
-def _do(url: str | None, name: str, what: str, reason: str) -> None:
-    call(url, "POST", f"/services/{part(name)}/{what}", {"reason": reason})
+def _do(url: str | None, name: str, what: str, reason: str) -> Any:
+    return call(url, "POST", f"/services/{part(name)}/{what}", {"reason": reason})
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
