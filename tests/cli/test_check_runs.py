@@ -66,28 +66,29 @@ class Script:
 
 def test_one_after_the_other() -> None:
     script = Script()
-    total = run_all([script.check("a"), script.check("bb")], 1, script.said.append)
+    found = run_all([script.check("a"), script.check("bb")], 1, script.said.append)
     assert script.said == [
         "=== a begins",
         "\nlines of a\n=== a: 1 passed, 0 failed in 0 s\n",
         "=== bb begins",
         "\nlines of bb\n=== bb: 1 passed, 1 failed in 0 s\n",
     ]
-    assert (total, script.running) == (Count(2, 1), [1, 1])
+    assert (found, script.running) == ({"a": Count(1), "bb": Count(1, 1)}, [1, 1])
 
 
 def test_side_by_side_each_output_is_whole_and_comes_at_its_end() -> None:
     script = Script()
     checks = [script.check("a", after=3), script.check("b"), script.check("c", after=3), script.check("d")]
-    total = run_all(checks, 2, script.said.append)
-    assert (script.started, max(script.running), total) == (["a", "b", "c", "d"], 2, Count(4))
+    found = run_all(checks, 2, script.said.append)
+    assert (script.started, max(script.running)) == (["a", "b", "c", "d"], 2)
+    assert found == {name: Count(1) for name in "abcd"}
     assert [line.split("===")[1].split(":")[0].strip() for line in script.said] == [
         *("a begins", "b begins", "b", "c begins", "a", "c", "d begins", "d"),
     ]
 
 
 def test_nothing_to_run_is_nothing() -> None:
-    assert run_all([], 2, lambda text: None) == Count()
+    assert run_all([], 2, lambda text: None) == {}
 
 
 def test_a_check_that_cannot_start_ends_those_that_run() -> None:
@@ -100,6 +101,24 @@ def test_a_check_that_cannot_start_ends_those_that_run() -> None:
         run_all([script.check("a", after=9), broken], 2, script.said.append)
     assert script.runs["a"].calls == ["interrupt", "end"]
     assert script.said == ["=== a begins", "\nlines of a\n=== a: interrupted\n"]
+
+
+@pytest.mark.parametrize(
+    ("again", "count"),
+    [
+        (Count(2, 0, 0), Count(9, 0, 1, 2)),
+        (Count(1, 1, 0), Count(8, 1, 1, 1)),
+        (Count(0, 2, 0), Count(7, 2, 1)),
+        (Count(), Count(7, 2, 1)),  # it did not run
+        (Count(0, 1, 0), Count(7, 2, 1)),  # pytest itself failed
+    ],
+)  # fmt: skip
+def test_tests_that_pass_in_a_second_run_are_unsteady(again: Count, count: Count) -> None:
+    assert Count(7, 2, 1).repeated(again) == count
+
+
+def test_unsteady_tests_are_shown() -> None:
+    assert str(Count(9, 0, 1, 2)) == "9 passed, 0 failed, 1 skipped, 2 unsteady"
 
 
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the checks that were started; each counts two passed tests."""
     names: list[str] = []
 
-    def fake(check: Check, root: Path, directory: Path, tier: Tier) -> Ended:
+    def fake(check: Check, *, root: Path, directory: Path, tier: Tier) -> Ended:
         names.append(check.name)
         assert root == ROOT and directory.is_dir()
         return Ended(check.name, Count(passed=2))
@@ -88,7 +89,7 @@ def test_the_long_tier_runs_every_check(sparrow: Sparrow, ran: list[str]) -> Non
 def test_a_failure_or_nothing_at_all_is_status_1(
     sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch, count: Count, line: str
 ) -> None:
-    monkeypatch.setattr(checks, "start", lambda check, *_: Ended(check.name, count))
+    monkeypatch.setattr(checks, "start", lambda check, **_: Ended(check.name, count))
     monkeypatch.setattr(checks, "CHECKS", CHECKS[:1])
     assert sparrow("test", status=1).lines[-1] == line
 
@@ -106,13 +107,13 @@ def test_the_number_side_by_side_is_the_users(
 ) -> None:
     given: list[int] = []
 
-    def fake(starts: object, jobs: int, say: object) -> Count:
+    def fake(starts: Sequence[object], jobs: int, say: object) -> dict[str, Count]:
         given.append(jobs)
-        return Count(1)
+        return {str(number): Count(1) for number in range(len(starts))}
 
     monkeypatch.setattr(checks, "run_all", fake)
     sparrow("test", "--jobs", jobs, status=2 if wanted is None else 0)
-    assert given == ([] if wanted is None else [wanted])
+    assert given == ([] if wanted is None else [wanted, 1])
 
 
 def test_every_directory_of_tests_is_run_once() -> None:
@@ -147,7 +148,7 @@ def test_the_fast_tier_leaves_slow_tests_out_and_the_long_one_lets_them_take_lon
 def test_a_check_knows_its_tier_and_where_it_runs(tmp_path: Path, tier: Tier) -> None:
     (tmp_path / "made.py").write_text("import os; print(os.getcwd(), os.environ['SPARROW_TEST_TIER'])")
     (tmp_path / "kept").mkdir()
-    run = start(Check("it", ("made",)), tmp_path, tmp_path / "kept", tier)
+    run = start(Check("it", ("made",)), root=tmp_path, directory=tmp_path / "kept", tier=tier)
     assert (run.name, run.count()) == ("it", Count(passed=1))
     assert run.output().split() == [str(tmp_path), tier.value]
     assert list((tmp_path / "kept").iterdir())
@@ -158,3 +159,55 @@ def test_outside_a_clone_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(checks, "__file__", str(tmp_path / "a" / "b" / "c" / "d.py"))
     with pytest.raises(checks.UsageError, match=r"clone it and type \./sparrow test"):
         repository()
+
+
+TESTS = """
+from pathlib import Path
+import pytest
+
+def test_steady():
+    Path("steady").touch(exist_ok=False)
+
+def test_unsteady():
+    if not Path("seen").exists():
+        Path("seen").touch()
+        raise AssertionError("busy")
+
+def test_wrong():
+    assert not Path("wrong").exists()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "line"),
+    [(False, 0, "3 passed, 0 failed, 1 unsteady"), (True, 1, "2 passed, 1 failed, 1 unsteady")],
+)
+def test_tests_that_failed_run_once_more(
+    sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: bool, status: int, line: str
+) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    if wrong:
+        (tmp_path / "wrong").touch()
+    monkeypatch.setattr(checks, "repository", lambda: tmp_path)
+    monkeypatch.setattr(checks, "CHECKS", (Check("few tests", ("pytest", "test_it.py"), pytest=True),))
+    lines = sparrow("test", status=status).lines
+    assert lines[-1] == line
+    assert [text for text in lines if text.endswith(" begins")] == [
+        "=== few tests begins",
+        "=== few tests again begins",
+    ]
+    assert not (tmp_path / ".pytest_cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("check", "count", "repeated"),
+    [
+        (UNIT, Count(5, 1), True),
+        (UNIT, Count(5, checks.REPEATED_MAX), True),
+        (UNIT, Count(5, checks.REPEATED_MAX + 1), False),
+        (UNIT, Count(5), False),
+        (Check("mypy", ("mypy",)), Count(0, 1), False),
+    ],
+)
+def test_few_failures_of_tests_are_repeated(check: Check, count: Count, repeated: bool) -> None:
+    assert checks.is_repeated(check, count) is repeated

@@ -21,21 +21,31 @@ END_SECONDS_MAX: Final = 30.0
 
 @dataclass(slots=True)
 class Count:
-    """Results so far."""
+    """Results so far. Unsteady tests failed first and passed when they ran again; they have passed, too."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    unsteady: int = 0
 
     def add(self, other: Count) -> None:
         """Add the results of one check."""
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.unsteady += other.unsteady
+
+    def repeated(self, again: Count) -> Count:
+        """What counts when the tests that failed had these results in a second run."""
+        if not again.passed:
+            return self
+        return Count(self.passed + again.passed, again.failed, self.skipped, self.unsteady + again.passed)
 
     def __str__(self) -> str:
         text = f"{self.passed} passed, {self.failed} failed"
-        return f"{text}, {self.skipped} skipped" if self.skipped else text
+        if self.skipped:
+            text += f", {self.skipped} skipped"
+        return f"{text}, {self.unsteady} unsteady" if self.unsteady else text
 
 
 class Run(Protocol):
@@ -143,13 +153,13 @@ def read_report(path: Path) -> Count:
     return count
 
 
-def run_all(starts: Sequence[Callable[[], Run]], jobs: int, say: Callable[[str], None]) -> Count:
-    """Run checks in this order, at most `jobs` at a time, and add their results up.
+def run_all(starts: Sequence[Callable[[], Run]], jobs: int, say: Callable[[str], None]) -> dict[str, Count]:
+    """Run checks in this order, at most `jobs` at a time; the results of each by its name.
 
     `say` gets a line when a check begins, its output and its count when it has ended. After Ctrl-C or SIGTERM
     those that run are ended, and what they printed is said, before `KeyboardInterrupt` goes on.
     """
-    waiting, running, total = deque(starts), list[tuple[Run, float]](), Count()
+    waiting, running, results = deque(starts), list[tuple[Run, float]](), dict[str, Count]()
     with _stops_as_interrupts():
         try:
             while waiting or running:
@@ -160,14 +170,13 @@ def run_all(starts: Sequence[Callable[[], Run]], jobs: int, say: Callable[[str],
                 ended = [one for one in running if one[0].has_ended()]
                 for run, started in ended:
                     running.remove((run, started))
-                    count = run.count()
-                    total.add(count)
+                    count = results[run.name] = run.count()
                     say(_shown(run, f"{count} in {time.monotonic() - started:.0f} s"))
                 if not ended:
                     time.sleep(POLL_SECONDS)
         finally:
             _end([run for run, _ in running], say)
-    return total
+    return results
 
 
 def _shown(run: Run, result: str) -> str:

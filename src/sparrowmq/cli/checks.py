@@ -1,18 +1,23 @@
-"""`sparrow test`: every check of a clone of the repository, and one count at the end."""
+"""`sparrow test`: every check of a clone of the repository, and one count at the end.
+
+Checks run side by side on machines that may be busy. So tests that failed run once more at the end, with
+nothing beside them. Those that pass then do not fail the run; the last line counts them as unsteady.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from sparrowmq.cli.check_runs import Process, Run, run_all
+from sparrowmq.cli.check_runs import Count, Process, Run, run_all
 from sparrowmq.cli.common import UsageError
 
 
@@ -50,6 +55,8 @@ LINT_PATHS: Final = ("src", "tests", "benchmarks")
 LONG_SECONDS_MAX: Final = 3600
 JOBS_MAX: Final = 2
 """Checks side by side: most of the time one of them waits for timers, disks and other processes."""
+REPEATED_MAX: Final = 20
+"""Failures of one check that are worth a second run; more of them are not the machine's."""
 
 CHECKS: Final = (
     Check("ruff check", ("ruff", "check", *LINT_PATHS)),
@@ -83,8 +90,14 @@ def test(
     """Run the checks of this repository; the last line is the count."""
     root = repository()
     with tempfile.TemporaryDirectory(prefix="sparrow-test-", ignore_cleanup_errors=True) as directory:
-        starts = [_starting(check, root, Path(directory), tier) for check in in_turn(CHECKS, tier)]
-        total = run_all(starts, jobs or default_jobs(tier, os.cpu_count() or 1), _say)
+        begin = partial(start, root=root, directory=Path(directory), tier=tier)
+        side_by_side = jobs or default_jobs(tier, os.cpu_count() or 1)
+        found = run_all([partial(begin, check) for check in in_turn(CHECKS, tier)], side_by_side, _say)
+        failed = [check for check in CHECKS if check.name in found and is_repeated(check, found[check.name])]
+        again = run_all([partial(begin, check, again=True) for check in failed], 1, _say)
+    total = Count()
+    for name, count in found.items():
+        total.add(count.repeated(again.get(repeated_name(name), Count())))
     _say(str(total))
     raise typer.Exit(1 if total.failed or not total.passed else 0)
 
@@ -122,12 +135,24 @@ def arguments_of(check: Check, tier: Tier) -> list[str]:
     return [*check.arguments, *more]
 
 
-def start(check: Check, root: Path, directory: Path, tier: Tier) -> Run:
-    """Start one check, which keeps its output below `directory`."""
+def is_repeated(check: Check, count: Count) -> bool:
+    """Whether the tests of the check that failed run again."""
+    return check.pytest and 0 < count.failed <= REPEATED_MAX
+
+
+def repeated_name(name: str) -> str:
+    """What the second run of a check is called."""
+    return f"{name} again"
+
+
+def start(check: Check, *, root: Path, directory: Path, tier: Tier, again: bool = False) -> Run:
+    """Start one check, which keeps its output below `directory`; `again` runs only the tests that failed."""
     environment = {**os.environ, "SPARROW_TEST_TIER": tier.value}
     arguments = arguments_of(check, tier)
-    return Process(check.name, arguments, root, directory, environment=environment, counts=check.pytest)
-
-
-def _starting(check: Check, root: Path, directory: Path, tier: Tier) -> Callable[[], Run]:
-    return lambda: start(check, root, directory, tier)
+    if check.pytest:
+        # Where pytest notes what failed. In the directory of the sources, checks side by side would share it.
+        arguments += ["-o", f"cache_dir={directory / 'failed' / check.name.replace(' ', '-')}"]
+    if again:
+        arguments += ["--last-failed", "--last-failed-no-failures=none"]
+    name = repeated_name(check.name) if again else check.name
+    return Process(name, arguments, root, directory, environment=environment, counts=check.pytest)
