@@ -15,7 +15,21 @@ from benchmarks.report import Report
 
 NAMES: Final = [
     *("handlers", "send", "consume", "ordered", "e2e", "transactions", "request_reply", "sql92", "rebalance"),
-    *("delay", "start_memory", "spark", "pipelines", "coordination"),
+    *(
+        "delay",
+        "brokers",
+        "replication",
+        "flush",
+        "cold",
+        "proxy",
+        "start_memory",
+        "recovery",
+        "idle",
+        "metrics",
+        "spark",
+        "pipelines",
+        "coordination",
+    ),
 ]
 
 

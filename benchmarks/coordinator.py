@@ -120,7 +120,7 @@ async def _main(namesrv: str, url: str) -> None:
 
     from sparrowmq.coordinator.groups.members import MemberServer
     from sparrowmq.coordinator.server import Coordinator
-    from sparrowmq.core.settings import CoordinatorSettings
+    from sparrowmq.core.settings.servers import CoordinatorSettings
 
     counts = {"requests": 0, "statements": 0}
 

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import statistics
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -34,10 +33,10 @@ from benchmarks.options import Options
 from benchmarks.peers import OURS
 from benchmarks.report import MOST, Floor, Report
 from sparrowmq.broker.server import Broker
-from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.core.settings.servers import BrokerSettings
+from sparrowmq.loops.event_loop import run
 from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 from sparrowmq.transport.connection import Connection
-from sparrowmq.transport.loop import run
 
 GROUP: Final = "bench"
 PUT_POLICY: Final = 90201
@@ -87,20 +86,20 @@ async def _rig(data: Path) -> AsyncIterator[Rig]:
         await rig.ask(frame(CREATE_TOPIC, create, 1))
         count = QUEUES * PULL_MESSAGES
         await rig.measure(send_chunk(count), count, 2)
-        yield rig
-        connection.connection_lost(None)
+        try:
+            yield rig
+        finally:
+            connection.connection_lost(None)
     finally:
         await broker.close()
 
 
-def _used(rig: Rig, chunk: bytes) -> float:
+async def _used(rig: Rig, chunk: bytes) -> float:
     """Seconds of processor time for one chunk."""
-    start = time.thread_time()
-    rig.connection.data_received(chunk)
-    used = time.thread_time() - start
-    answers = rig.transport.answers()
-    if len(answers) != CHUNK or not all(body for _, body in answers):
-        raise LoadError(f"{len(answers)} of {CHUNK} pulls brought messages")
+    used, answers = await rig.serve(chunk, CHUNK)
+    empty = sum(not body for _, body in answers)
+    if empty:
+        raise LoadError(f"{empty} of {CHUNK} pulls brought no messages")
     return used
 
 
@@ -110,9 +109,9 @@ async def _pairs(free: Rig, fenced: Rig, count: int) -> float:
     found = []
     for number in range(count):
         if number % 2:
-            mine, theirs = _used(fenced, owned), _used(free, plain)
+            mine, theirs = await _used(fenced, owned), await _used(free, plain)
         else:
-            theirs, mine = _used(free, plain), _used(fenced, owned)
+            theirs, mine = await _used(free, plain), await _used(fenced, owned)
         found.append(mine / theirs)
         if number % 16 == 0:
             await asyncio.sleep(0)

@@ -22,12 +22,12 @@ from benchmarks.options import Options
 from benchmarks.peers import OURS
 from benchmarks.report import Floor, Report
 from sparrowmq.broker.server import Broker
-from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.core.settings.servers import BrokerSettings
+from sparrowmq.loops.event_loop import run
 from sparrowmq.protocol.batch import encode_batch
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FrameReader
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.transport.connection import Connection
-from sparrowmq.transport.loop import run
 
 TOPIC: Final = "BenchHandlers"
 QUEUES: Final = 8
@@ -63,6 +63,12 @@ class CountingTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
     def is_closing(self) -> bool:
         return False
 
@@ -93,8 +99,7 @@ class Rig:
     @property
     def store(self) -> MessageStore:
         """The broker's store."""
-        assert self.broker._store is not None
-        return self.broker._store
+        return self.broker.parts.store
 
     async def ask(self, request: bytes) -> None:
         """One request that the broker may take its time to answer."""
@@ -105,33 +110,40 @@ class Rig:
                 raise LoadError(f"no answer within {ANSWER_SECONDS_MAX} s")
             await asyncio.sleep(0.001)
 
+    async def serve(self, chunk: bytes, count: int) -> tuple[float, list[tuple[bytes, bytes]]]:
+        """Seconds of processor time for a chunk, and its `count` answers.
+
+        What the broker puts off to later turns of the loop, as it does on a busy machine, counts too.
+        """
+        start = time.thread_time()
+        self.connection.data_received(chunk)
+        used = time.thread_time() - start
+        answers = self.transport.answers()
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        while len(answers) < count or self.connection._waiting:
+            if time.monotonic() > deadline:
+                raise LoadError(f"{len(answers)} of {count} requests were answered in {ANSWER_SECONDS_MAX} s")
+            start = time.thread_time()
+            await asyncio.sleep(0)
+            used += time.thread_time() - start
+            answers += self.transport.answers()
+        await asyncio.sleep(0)  # the next chunk finds a fresh turn of the loop, as one of a socket does
+        return used, answers
+
     async def measure(self, chunk: bytes, answers: int, repeats: int) -> float:
         """Microseconds of processor time for one chunk, on average."""
         used = 0.0
-        for number in range(repeats):
-            start = time.thread_time()
-            self.connection.data_received(chunk)
-            used += time.thread_time() - start
-            if len(self.transport.answers()) != answers:
-                raise LoadError(f"a chunk of {answers} requests was not answered whole")
-            if number % 16 == 0:
-                await asyncio.sleep(0)
+        for _ in range(repeats):
+            used += (await self.serve(chunk, answers))[0]
         return used / repeats * 1e6
 
     async def measure_transactions(self, count: int, repeats: int) -> float:
         """The same for `count` half messages in one chunk, and their commits in another."""
         used = 0.0
         halves = half_chunk(count)
-        for number in range(repeats):
-            start = time.thread_time()
-            self.connection.data_received(halves)
-            used += time.thread_time() - start
-            ends = end_chunk(self.transport.answers())
-            start = time.thread_time()
-            self.connection.data_received(ends)
-            used += time.thread_time() - start
-            if number % 16 == 0:
-                await asyncio.sleep(0)
+        for _ in range(repeats):
+            stored, answers = await self.serve(halves, count)
+            used += stored + (await self.serve(end_chunk(answers), 0))[0]
         return used / repeats * 1e6
 
 

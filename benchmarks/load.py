@@ -17,13 +17,17 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.interop.apache import OPEN_MODULES, classes
+from tests.interop.grpc_clients import JAVA as CLIENT5
+from tests.interop.grpc_clients import python_packages
 
-from benchmarks.peers import Peer
-from benchmarks.process import cpu_seconds
+from benchmarks.peers import Servers
+from benchmarks.process import cpu_seconds, tree_cpu_seconds
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 JAVA: Final = "java"
 PYTHON: Final = "python"
+GRPC_JAVA: Final = "grpc-java"
+GRPC_PYTHON: Final = "grpc-python"
 RUN_SECONDS_MAX: Final = 900.0
 FAILED_SHARE_MAX: Final = 0.001
 FAILED_FEW: Final = 3
@@ -88,6 +92,12 @@ class Load:
     def _command(kind: str, home: str) -> Sequence[str]:
         if kind == PYTHON:
             return [sys.executable, "-m", "benchmarks.pyload"]
+        if kind == GRPC_PYTHON:
+            return [sys.executable, "-m", "benchmarks.grpc_pyload", str(python_packages())]
+        if kind == GRPC_JAVA:
+            path = classes([Path(__file__).parent / "java" / "GrpcLoadGen.java"], CLIENT5)
+            heap = ["-Xms512m", "-Xmx512m"]
+            return ["java", *heap, f"-Duser.home={home}", *OPEN_MODULES, "-cp", path, "GrpcLoadGen"]
         path = classes([Path(__file__).parent / "java" / "LoadGen.java"])
         heap = ["-Xms1g", "-Xmx1g"]
         return ["java", *heap, f"-Duser.home={home}", *OPEN_MODULES, "-cp", path, "LoadGen"]
@@ -98,10 +108,10 @@ class Load:
         event: dict[str, Any] = json.loads(line) if line else {"event": "error", "error": "it has ended"}
         if event["event"] not in wanted:
             said = Path(self._errors.name).read_text(errors="replace")[-3000:]
-            raise LoadError(f"{' '.join(self._process.args)}: {event}\n{said}")
+            raise LoadError(f"{self._process.args!r}: {event}\n{said}")
         return event
 
-    def run(self, peer: Peer, op: str, **arguments: Any) -> Measured:
+    def run(self, peer: Servers, op: str, **arguments: Any) -> Measured:
         """Do one operation; the processor times are taken between `begin` and `end`."""
         assert self._process.stdin is not None
         request = {"op": op, "namesrv": peer.namesrv, "broker": peer.broker_address, **arguments}
@@ -110,11 +120,11 @@ class Load:
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-            pids = (peer.broker_pid, self._process.pid)
             used = [0.0, 0.0]
             while (event := self._expect("begin", "end", "result"))["event"] != "result":
                 since = used if event["event"] == "end" else [0.0, 0.0]
-                used = [cpu_seconds(pid) - before for pid, before in zip(pids, since, strict=True)]
+                now = (tree_cpu_seconds(peer.broker_pid), cpu_seconds(self._process.pid))
+                used = [at - before for at, before in zip(now, since, strict=True)]
         finally:
             watchdog.cancel()
         if event.get("failed", 0) > max(FAILED_FEW, FAILED_SHARE_MAX * event.get("acknowledged", 0)):

@@ -17,6 +17,17 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
 
+def tree_cpu_seconds(pid: int) -> float:
+    """The same of a process and its children; children that have ended do not count."""
+    return sum(map(cpu_seconds, (pid, *children(pid))))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that still run."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return sorted(int(text) for one in found for text in one.read_text().split())
+
+
 @dataclass(frozen=True)
 class Memory:
     """Megabytes (10^6): all resident memory, and the share that no file backs."""

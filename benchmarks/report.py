@@ -65,6 +65,10 @@ class Floor:
     sense: str
     limit: float
     absolute: bool = False
+    goal: float | None = None
+    """What is wished for beyond the limit; told, and never missed."""
+    only_goal: bool = False
+    """Whether the limit itself is no more than a goal."""
 
     def judge(self, report: Report) -> tuple[bool, str]:
         """Whether it held, and the sentence that says so; what was not measured does not hold."""
@@ -74,8 +78,16 @@ class Floor:
         what = f"{self.series}: {self.sense} {self.limit:g}{rival}"
         if value is None:
             return False, f"{what}: not measured"
-        held = value >= self.limit if self.sense == LEAST else value <= self.limit
-        return held, f"{what}: {_number(value)}"
+        held = self._holds(value, self.limit)
+        said = f"{what}: {_number(value)}"
+        if self.goal is not None:
+            said += f"; the goal of {self.goal:g} is {'' if self._holds(value, self.goal) else 'not '}reached"
+        if self.only_goal:
+            return True, f"{said}; a goal, {'' if held else 'not '}reached"
+        return held, said
+
+    def _holds(self, value: float, limit: float) -> bool:
+        return value >= limit if self.sense == LEAST else value <= limit
 
 
 class Report:

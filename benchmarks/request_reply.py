@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Final
 
 from benchmarks.load import JAVA, Load
@@ -50,5 +51,5 @@ def main(options: Options, report: Report) -> None:
             alternate(
                 options.rounds,
                 options.peers,
-                lambda name, threads=threads: measure(name, threads, options.warm, report),
+                partial(measure, threads=threads, warm=options.warm, into=report),
             )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks.load import JAVA, PYTHON, Load
 from benchmarks.options import Options
-from benchmarks.peers import Peer, create_topic, running, stored
+from benchmarks.peers import Peer, Servers, create_topic, running, stored
 from benchmarks.report import LEAST, MOST, Floor, Report, alternate
 
 TOPIC: Final = "BenchSend"
@@ -58,7 +58,7 @@ FLOORS: Final = [
 ]
 
 
-def measure(case: Case, load: Load, peer: Peer, options: Options, report: Report) -> None:
+def measure(case: Case, load: Load, peer: Servers, options: Options, report: Report) -> None:
     """One run; raises `LoadError` unless exactly what was acknowledged is stored."""
     before = sum(stored(peer, TOPIC))
     measured = load.run(

@@ -1,45 +1,58 @@
 """Spark reads and writes topics, beside Spark's own Kafka source and beside what a Python source can reach.
 
 Rows a second of batch reads, streams and streams to Parquet, for bodies of 100 B and 1 KB and with the same
-six columns on every side; writes; the 95th percentile of micro-batches at 1,000 messages a second; the start
-of a session. The ceilings are the same records from a file, and one batch given again and again.
+six columns on every side; writes; how long micro-batches take at 1,000 messages a second; the start of a
+session and of a pipeline's command. The ceilings are the same records from a file, and one batch given again
+and again. What streams cost at size is in `spark_fit`.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow.dataset as dataset
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from benchmarks import spark_fit
 from benchmarks.kafka_peer import KafkaPeer, jars
 from benchmarks.kafka_peer import running as process_running
-from benchmarks.load import JAVA, ROOT, Load, LoadError
+from benchmarks.load import JAVA, Load, LoadError
 from benchmarks.options import Options
 from benchmarks.peers import APACHE, KAFKA, OURS, Peer, create_topic, running, stored
 from benchmarks.report import LEAST, MOST, Floor, Report
-from benchmarks.spark_sources import OneBatch, RecordsFile, dump, read_index
+from benchmarks.spark_bench import (
+    ALL_COLUMNS,
+    BATCH,
+    FILE,
+    KAFKA_COLUMNS,
+    ONE_BATCH,
+    OUR_COLUMNS,
+    PARQUET,
+    PIPE,
+    QUEUES,
+    SESSION,
+    SIZES,
+    STREAM,
+    Bench,
+    bodies,
+    session,
+    share,
+    title,
+    topic_of,
+)
+from benchmarks.spark_sources import dump, read_index
 
-FILE: Final = "file"
-ONE_BATCH: Final = "one batch"
-QUEUES: Final = 4
-SIZES: Final = {100: "100 B", 1024: "1 KB"}
-SHARE_OF_ROWS: Final = {100: 1.0, 1024: 0.25}
-ROWS_PER_BATCH: Final = {100: 200_000, 1024: 100_000}
 RATE: Final = 1000
 WARM_SECONDS: Final = 5.0
 DELAY_SECONDS: Final = 12.0
@@ -47,189 +60,43 @@ FIRST_SECONDS_MAX: Final = 60.0
 """The first micro-batch of a new session takes long, the more so beside other work."""
 DELAY_ROUNDS_MAX: Final = 3
 """Each round has some sixty micro-batches or more of each side: three rounds of both take 102 s."""
-STREAM_SECONDS_MAX: Final = 600
-STOP_SECONDS_MAX: Final = 60
 START_SECONDS_MAX: Final = 300.0
-
-OUR_COLUMNS: Final = (
-    "keys string, body binary, topic string, queue_id int, queue_offset bigint, store_timestamp timestamp"
-)
-KAFKA_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-
-BATCH: Final = "batch read"
-ALL_COLUMNS: Final = "batch read, all columns"
-STREAM: Final = "stream"
-PARQUET: Final = "stream to Parquet"
 WRITE: Final = "write"
-DELAY: Final = "Spark, 1,000 messages/s: p95 of micro-batches"
-SESSION: Final = "Spark: session and first read"
 CRC: Final = "CRC of bodies, not part of reads"
+DELAY: Final = "Spark, 1,000 messages/s: {} of micro-batches"
 
-
-def title(kind: str, size: int) -> str:
-    """The series of one measurement."""
-    return f"Spark {kind}, {SIZES[size]}"
-
-
-def share(kind: str, size: int) -> str:
-    """The series of our share of the file's rate."""
-    return f"{title(kind, size)}: share of the file's rate"
-
+P50: Final = DELAY.format("p50")
+P95: Final = DELAY.format("p95")
 
 FLOORS: Final = [
-    *(
-        Floor(share(kind, size), LEAST, 0.85, absolute=True)
-        for kind in (BATCH, STREAM, PARQUET)
-        for size in SIZES
-    ),
-    Floor(title(BATCH, 100), LEAST, 1.0),
-    Floor(title(BATCH, 1024), LEAST, 1.4),
-    Floor(DELAY, MOST, 1.1),
-    *(Floor(f"{title(WRITE, size)}, the same sink", LEAST, 2.0) for size in SIZES),
+    *(Floor(share(BATCH, size), LEAST, 0.9, absolute=True) for size in SIZES),
+    *(Floor(title(BATCH, size), LEAST, 3.0) for size in SIZES),
+    Floor(P50, MOST, 0.5),
+    Floor(P95, MOST, 0.5),
+    Floor(P95, MOST, 100.0, absolute=True, only_goal=True),
+    *(Floor(title(WRITE, size), LEAST, 1.0, goal=1.5) for size in SIZES),
+    *(Floor(f"{title(WRITE, size)}, the same sink", LEAST, 1.3, goal=1.5) for size in SIZES),
+    *spark_fit.FLOORS,
+    Floor(PIPE, MOST, 12.0, absolute=True, goal=6.0),
 ]
-
-
-@contextmanager
-def _session(work: Path, packages: Path | None) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    made = (
-        SparkSession.builder.master("local[2]")
-        .appName("benchmarks")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "3g")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
-        .config("spark.sql.streaming.stopTimeout", f"{STOP_SECONDS_MAX}s")
-        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
-        .config("spark.local.dir", str(work))
-        .config("spark.log.level", "ERROR")
-    )
-    if packages is not None:
-        made = made.config("spark.jars", ",".join(str(path) for path in sorted(packages.glob("*.jar"))))
-    spark = made.getOrCreate()
-    try:
-        for source in (RecordsFile, OneBatch):
-            spark.dataSource.register(source)
-        yield spark
-    finally:
-        spark.stop()
-
-
-@dataclass
-class Bench:
-    """What all measurements share."""
-
-    spark: SparkSession
-    options: Options
-    report: Report
-    work: Path
-    ours: Peer
-    apache: Peer | None
-    kafka: KafkaPeer | None
-    files: dict[int, Path] = field(default_factory=dict)
-    _runs: int = 0
-
-    def rows(self, size: int) -> int:
-        """Messages of a topic with bodies of `size`."""
-        return int(self.options.spark_rows * SHARE_OF_ROWS[size])
-
-    def wants(self, name: str) -> bool:
-        """Whether `--only` lets a series be measured."""
-        return self.options.only in name
-
-    def wants_topic(self, size: int) -> bool:
-        """Whether anything is measured that reads the topic with bodies of `size`."""
-        reads = [title(kind, size) for kind in (BATCH, ALL_COLUMNS, STREAM, PARQUET)]
-        return any(map(self.wants, [*reads, SESSION] if size == min(SIZES) else reads))
-
-    def source(self, name: str, size: int, *, stream: bool, all_columns: bool = False) -> DataFrame:
-        """The topic with bodies of `size`, as a peer or a ceiling reads it."""
-        reader: Any = self.spark.readStream if stream else self.spark.read
-        if stream:
-            reader = reader.option("startingOffsets", "earliest")
-            reader = reader.option("maxOffsetsPerTrigger", ROWS_PER_BATCH[size])
-        if name == KAFKA:
-            assert self.kafka is not None
-            topic = reader.format("kafka").option("kafka.bootstrap.servers", self.kafka.servers)
-            found: DataFrame = topic.option("subscribe", _topic(size)).load()
-            return found if all_columns else found.select(*KAFKA_COLUMNS)
-        reader = reader if all_columns else reader.schema(OUR_COLUMNS)
-        if name == OURS:
-            reader = reader.format("rocketmq").option("nameServer", self.ours.namesrv)
-            found = reader.option("subscribe", _topic(size)).load()
-        else:
-            format_name = "records_file" if name == FILE else "one_batch"
-            found = reader.format(format_name).option("path", str(self.files[size])).load()
-        return found
-
-    def stream(self, frame: DataFrame, sink: str) -> list[StreamingQueryProgress]:
-        """Run a stream over what is there; its batches that had rows. Checks Parquet's rows."""
-        self._runs += 1
-        root = self.work / f"run-{self._runs}"
-        writer = frame.writeStream.trigger(availableNow=True).option(
-            "checkpointLocation", str(root / "state")
-        )
-        writer = writer.format(sink)
-        query = writer.start(str(root / "out")) if sink == "parquet" else writer.start()
-        if not query.awaitTermination(STREAM_SECONDS_MAX):
-            raise LoadError(f"a stream into {sink} goes on after {STREAM_SECONDS_MAX} s: {query.status}")
-        batches = [progress for progress in query.recentProgress if progress.numInputRows]
-        if sink == "parquet":
-            written = dataset.dataset(root / "out", format="parquet").count_rows()
-            if written != sum(progress.numInputRows for progress in batches):
-                raise LoadError(f"{written} rows in Parquet, {batches}")
-        shutil.rmtree(root, ignore_errors=True)
-        return batches
-
-    def rounds(
-        self,
-        name: str,
-        turns: dict[str, Callable[[], float]],
-        unit: str = "rows/s",
-        *,
-        warm: bool = True,
-        most: int = sys.maxsize,
-    ) -> None:
-        """Every contender once to warm up, then in turns, the other way round in every second round.
-
-        With `warm=False` turns warm up by themselves; there are at most `most` rounds.
-        """
-        if not self.wants(name):
-            return
-        print(f"  {name}", file=sys.stderr, flush=True)
-        for turn in turns.values() if warm else ():
-            turn()
-        for number in range(min(most, self.options.rounds)):
-            rates = {who: turns[who]() for who in (list(turns) if number % 2 == 0 else list(reversed(turns)))}
-            for who, rate in rates.items():
-                self.report.add(name, unit, who, rate)
-            if FILE in rates:
-                self.report.add(f"{name}: share of the file's rate", "", OURS, rates[OURS] / rates[FILE])
-
-
-def _topic(size: int) -> str:
-    return f"BenchSpark{size}"
 
 
 def _fill(bench: Bench, size: int) -> None:
     """The same number of messages for ours and Kafka, and ours in a file."""
-    create_topic(bench.ours, _topic(size), QUEUES)
+    create_topic(bench.ours, topic_of(size), QUEUES)
     with Load(JAVA) as load:
         count = bench.rows(size)
-        filled = load.run(bench.ours, "send", topic=_topic(size), threads=4, batch=50, count=count, size=size)
-    ends = stored(bench.ours, _topic(size), filled.result["acknowledged"])
+        filled = load.run(
+            bench.ours, "send", topic=topic_of(size), threads=4, batch=50, count=count, size=size
+        )
+    ends = stored(bench.ours, topic_of(size), filled.result["acknowledged"])
     bench.files[size] = bench.work / f"records-{size}"
-    if dump(bench.ours.namesrv, _topic(size), bench.files[size]) != sum(ends):
+    if dump(bench.ours.namesrv, topic_of(size), bench.files[size]) != sum(ends):
         raise LoadError("the file does not hold every record")
     if bench.kafka is not None:
-        _bodies(bench.spark, sum(ends), size).write.format("kafka").option(
+        bodies(bench.spark, sum(ends), size).write.format("kafka").option(
             "kafka.bootstrap.servers", bench.kafka.servers
-        ).option("topic", _topic(size)).save()
+        ).option("topic", topic_of(size)).save()
     wanted = (sum(ends), sum(end * (end - 1) // 2 for end in ends))
     for name in (OURS, FILE):
         row = bench.source(name, size, stream=False).agg(sql.count("*"), sql.sum("queue_offset")).first()
@@ -237,10 +104,6 @@ def _fill(bench: Bench, size: int) -> None:
             raise LoadError(f"{name}: rows and sum of offsets are {row}, not {wanted}")
     if bench.kafka is not None and (found := bench.source(KAFKA, size, stream=False).count()) != wanted[0]:
         raise LoadError(f"Kafka has {found} rows, not {wanted[0]}")
-
-
-def _bodies(spark: SparkSession, rows: int, size: int) -> DataFrame:
-    return spark.range(0, rows, 1, 2).select(sql.lit("x" * size).cast("binary").alias("value"))
 
 
 def _timed(rows: int, work: Callable[[], object]) -> float:
@@ -274,10 +137,12 @@ def _reads(bench: Bench, size: int) -> None:
         return turn
 
     contenders = [OURS, *kafka, FILE]
-    bench.rounds(title(BATCH, size), {name: batch(name) for name in (*contenders, ONE_BATCH)})
-    bench.rounds(title(ALL_COLUMNS, size), {name: batch(name, every=True) for name in contenders})
-    bench.rounds(title(STREAM, size), {name: stream(name, "noop") for name in (*contenders, ONE_BATCH)})
-    bench.rounds(title(PARQUET, size), {name: stream(name, "parquet") for name in contenders})
+    bench.rounds(title(BATCH, size), {name: batch(name) for name in (*contenders, ONE_BATCH)}, rows=rows)
+    bench.rounds(title(ALL_COLUMNS, size), {name: batch(name, every=True) for name in contenders}, rows=rows)
+    bench.rounds(
+        title(STREAM, size), {name: stream(name, "noop") for name in (*contenders, ONE_BATCH)}, rows=rows
+    )
+    bench.rounds(title(PARQUET, size), {name: stream(name, "parquet") for name in contenders}, rows=rows)
 
 
 def _writes(bench: Bench, size: int) -> None:
@@ -285,7 +150,7 @@ def _writes(bench: Bench, size: int) -> None:
     if not bench.wants(name):
         return
     rows = bench.rows(size)
-    frame = _bodies(bench.spark, rows, size).persist()
+    frame = bodies(bench.spark, rows, size).persist()
     frame.count()
 
     def to_rocketmq(peer: Peer) -> Callable[[], float]:
@@ -320,7 +185,7 @@ def _delay(bench: Bench) -> None:
     feed = [sys.executable, "-m", "benchmarks.feed", bench.ours.namesrv, "BenchDelay", str(RATE), "100"]
     create_topic(bench.ours, "BenchDelay", QUEUES)
 
-    def p95(name: str, frame: DataFrame) -> float:
+    def delays(name: str, frame: DataFrame) -> tuple[float, float]:
         root = bench.work / f"delay-{name}-{time.time_ns()}"
         query = frame.writeStream.format("noop").option("checkpointLocation", str(root)).start()
         deadline = time.monotonic() + FIRST_SECONDS_MAX
@@ -335,28 +200,32 @@ def _delay(bench: Bench) -> None:
         found = [one for one in query.recentProgress if one.batchId > first and one.numInputRows]
         if len(found) < 5:
             raise LoadError(f"{name}: {len(found)} micro-batches: {query.exception()}")
-        return float(statistics.quantiles([one.batchDuration for one in found], n=20)[-1])
+        steps = statistics.quantiles([one.batchDuration for one in found], n=20)
+        return float(steps[9]), float(steps[-1])
 
-    def ours() -> float:
+    def ours() -> tuple[float, float]:
         with process_running(feed):
             source = bench.spark.readStream.format("rocketmq").schema(OUR_COLUMNS)
             source = source.option("nameServer", bench.ours.namesrv).option("subscribe", "BenchDelay")
-            return p95(OURS, source.load())
+            return delays(OURS, source.load())
 
-    def kafka() -> float:
+    def kafka() -> tuple[float, float]:
         assert bench.kafka is not None
         with bench.kafka.feeding("BenchDelay", RATE, 100):
             source = bench.spark.readStream.format("kafka").option("subscribe", "BenchDelay")
             source = source.option("kafka.bootstrap.servers", bench.kafka.servers)
-            return p95(KAFKA, source.load().select(*KAFKA_COLUMNS))
+            return delays(KAFKA, source.load().select(*KAFKA_COLUMNS))
 
-    turns: dict[str, Callable[[], float]] = {OURS: ours}
+    turns: dict[str, Callable[[], tuple[float, float]]] = {OURS: ours}
     if bench.kafka is not None:
         turns[KAFKA] = kafka
-        _bodies(bench.spark, 1, 100).write.format("kafka").option(
+        bodies(bench.spark, 1, 100).write.format("kafka").option(
             "kafka.bootstrap.servers", bench.kafka.servers
         ).option("topic", "BenchDelay").save()
-    bench.rounds(DELAY, turns, "ms", warm=False, most=DELAY_ROUNDS_MAX)
+    for _ in range(min(DELAY_ROUNDS_MAX, bench.options.rounds)):
+        for name, turn in turns.items():
+            for series, value in zip((P50, P95), turn(), strict=True):
+                bench.report.add(series, "ms", name, value)
 
 
 _FIRST_READ: Final = """
@@ -393,7 +262,7 @@ def _starts(bench: Bench) -> None:
             raise LoadError(done.stderr[-2000:])
         return float(done.stdout.split()[-1])
 
-    topic = f"subscribe={_topic(100)}"
+    topic = f"subscribe={topic_of(100)}"
     turns: dict[str, Callable[[], float]] = {
         OURS: lambda: start("rocketmq", f"nameServer={bench.ours.namesrv},{topic}")
     }
@@ -402,6 +271,32 @@ def _starts(bench: Bench) -> None:
         packages = ",".join(str(path) for path in sorted(jars("spark").glob("*.jar")))
         turns[KAFKA] = lambda: start("kafka", f"{servers},{topic}", f"spark.jars={packages}")
     bench.rounds(SESSION, turns, "s")
+
+
+def _pipe(bench: Bench) -> None:
+    """A new process each time: from nothing until the topic is in Parquet, which is counted."""
+    rows = sum(count for _, _, count in read_index(bench.files[100]))
+
+    def turn() -> float:
+        with tempfile.TemporaryDirectory(dir=bench.work) as folder:
+            command = [sys.executable, "-m", "sparrowmq.cli.main", "pipe", "archive", topic_of(100)]
+            start = time.perf_counter()
+            done = subprocess.run(
+                [*command, "--namesrv", bench.ours.namesrv, "--to", folder],
+                capture_output=True,
+                text=True,
+                timeout=START_SECONDS_MAX,
+                check=False,
+            )
+            seconds = time.perf_counter() - start
+            if done.returncode != 0:
+                raise LoadError(done.stderr[-2000:])
+            found = sum(dataset.dataset(path).count_rows() for path in Path(folder).rglob("*.parquet"))
+            if found != rows:
+                raise LoadError(f"the archive has {found} rows, not {rows}")
+            return seconds
+
+    bench.rounds(PIPE, {OURS: turn}, "s", warm=False)
 
 
 def _crc(bench: Bench, size: int) -> None:
@@ -430,7 +325,7 @@ def main(options: Options, report: Report) -> None:
             stack.callback(kafka.close)
             kafka.start()
         peers = {peer.name: peer for peer in stack.enter_context(running(names))}
-        spark = stack.enter_context(_session(work, packages))
+        spark = stack.enter_context(session(work, packages))
         bench = Bench(spark, options, report, work, peers[OURS], peers.get(APACHE), kafka)
         for size in SIZES:
             if bench.wants_topic(size):
@@ -439,7 +334,10 @@ def main(options: Options, report: Report) -> None:
             _crc(bench, size)
         for size in SIZES:
             _writes(bench, size)
-        if bench.wants(DELAY):
+        if bench.wants(P50) or bench.wants(P95):
             _delay(bench)
+        spark_fit.measure(bench)
+        if bench.wants(PIPE):
+            _pipe(bench)
         if bench.wants(SESSION):
             _starts(bench)

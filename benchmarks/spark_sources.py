@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 
 from sparrowmq import aio
 from sparrowmq.columnar.decode import decode
-from sparrowmq.spark.options import ReadOptions
-from sparrowmq.spark.prefetch import prefetch
-from sparrowmq.spark.schema import source_ddl, source_schema
+from sparrowmq.spark.bodies.schema import source_ddl, source_schema
+from sparrowmq.spark.options.table import ReadOptions
+from sparrowmq.spark.read.prefetch import prefetch
 
 ROWS_PER_PIECE: Final = ReadOptions().batch_rows
 BATCHES_AHEAD: Final = ReadOptions().prefetch_batches

@@ -44,15 +44,21 @@ def first_send(peer: Peer) -> float:
     route = frame(ROUTE_REQUEST, {"topic": TEMPLATE_TOPIC}, 1)
     send = send_frame("BenchFirst", 0, 2, b"first")
     for address, request in ((peer.namesrv, route), (peer.broker_address, send)):
-        while not _answered(address, request):
-            if time.perf_counter() - start > FIRST_SEND_SECONDS_MAX:
-                raise LoadError(f"{peer.name} did not answer within {FIRST_SEND_SECONDS_MAX} s")
-            time.sleep(0.005)
+        wait_answered(peer, address, request, FIRST_SEND_SECONDS_MAX)
     return time.perf_counter() - start
 
 
-def fill(peer: Peer, messages: int) -> None:
-    """Send at least so many messages and check that they are stored."""
+def wait_answered(peer: Peer, address: str, request: bytes, seconds: float) -> None:
+    """Send a request again and again until it is answered with success."""
+    deadline = time.perf_counter() + seconds
+    while not _answered(address, request):
+        if time.perf_counter() > deadline:
+            raise LoadError(f"{peer.name} did not answer within {seconds} s")
+        time.sleep(0.005)
+
+
+def fill(peer: Peer, messages: int) -> int:
+    """Send at least so many messages and check that they are stored; returns how many."""
     create_topic(peer, TOPIC, QUEUES)
     sent, deadline = 0, time.monotonic() + SECONDS_MAX
     with Generator(
@@ -65,6 +71,7 @@ def fill(peer: Peer, messages: int) -> None:
     arrived = sum(stored(peer, TOPIC, sent))
     if arrived != sent or sent < messages:
         raise LoadError(f"{peer.name}: {sent} acknowledged, {arrived} stored")
+    return sent
 
 
 def measure(name: str, options: Options, report: Report, *, load: bool) -> None:

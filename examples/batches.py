@@ -1,4 +1,4 @@
-"""Many small messages: in batches of one's own, and gathered by the producer.
+"""Many small messages: explicit batches, and batches collected by the producer.
 
 python examples/batches.py 127.0.0.1:9876
 """

@@ -34,12 +34,12 @@ class Server:
         self.consumer.subscribe(TOPIC, handler=self.refresh)
 
     async def refresh(self, message: mq.ReceivedMessage) -> None:
-        """Take a new price over."""
+        """Store a new price."""
         self.prices.update(json.loads(message.body))
 
 
 async def run(namesrv: str, offsets: Path) -> None:
-    """Start the servers, change prices, wait until all know them."""
+    """Start the servers, change prices, wait until all have the new ones."""
     async with aio.Admin(namesrv=namesrv) as admin:
         await admin.create_topic(TOPIC, queues=2)
     servers = [Server(namesrv, number, offsets) for number in range(SERVERS)]
@@ -58,7 +58,7 @@ async def run(namesrv: str, offsets: Path) -> None:
 
 
 def main(namesrv: str) -> None:
-    """Run it with offsets in a directory of its own."""
+    """Run it with offsets in a temporary directory."""
     with tempfile.TemporaryDirectory() as offsets:
         asyncio.run(run(namesrv, Path(offsets)))
 

@@ -1,4 +1,4 @@
-"""Messages that no handler can handle: what becomes of them, and how they are handled after all.
+"""Dead letters: messages that no handler can process are read and resent.
 
 python examples/dead_letters.py 127.0.0.1:9876
 """
@@ -15,7 +15,7 @@ GROUP = "example-bookkeeping"
 
 
 def consume(namesrv: str, wanted: int, *, knows_pounds: bool) -> list[bytes]:
-    """Run the bookkeeping until it has seen `wanted` invoices; what it booked."""
+    """Run the bookkeeping until it has seen `wanted` invoices. Returns the ones it booked."""
     booked: list[bytes] = []
     seen: list[bytes] = []
     enough = threading.Event()
@@ -25,7 +25,7 @@ def consume(namesrv: str, wanted: int, *, knows_pounds: bool) -> list[bytes]:
         if len(seen) == wanted:
             enough.set()
         if message.body.endswith(b"GBP") and not knows_pounds:
-            raise mq.Retry("an unknown currency", dead=True)  # no use in trying again
+            raise mq.Retry("an unknown currency", dead=True)  # a retry would not help
         booked.append(message.body)
 
     settings = mq.ConsumerSettings(namesrv=namesrv, consume_from="first")
@@ -36,7 +36,7 @@ def consume(namesrv: str, wanted: int, *, knows_pounds: bool) -> list[bytes]:
 
 
 def main(namesrv: str) -> None:
-    """Three invoices, one of which is understood only by the next release of the program."""
+    """Send three invoices, one of which only the next release of the program understands."""
     with mq.Admin(namesrv) as admin:
         admin.create_topic(TOPIC, queues=1)
     with mq.Producer("example-billing", namesrv=namesrv) as producer:

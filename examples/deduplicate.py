@@ -1,10 +1,10 @@
-"""Each order counts once although messages may come twice: the id is kept with what it changed.
+"""Each order counts once although messages may arrive twice: the id is stored with its effect.
 
     python examples/deduplicate.py 127.0.0.1:9876
 
-A broker delivers a message at least once: after a crash, a time-out or a retry it may come again, and a
-producer that did not get its answer may send it again. The key of the order is written in the same
-transaction of the database as its effect, so that the second one finds it there.
+A broker delivers a message at least once: after a crash, a timeout or a retry it may arrive again, and a
+producer that got no response may send it again. The program writes the key of the order in the same database
+transaction as its effect, so it recognizes the second message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAYMENTS = {"pay-1": 30, "pay-2": 12, "pay-3": 8}
 
 
 def book(database: sqlite3.Connection, key: str, amount: int) -> bool:
-    """Book a payment unless it is booked already; whether it was new."""
+    """Book a payment unless it is already booked. Returns whether it was new."""
     with database:  # both statements or none
         known = database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount == 0
         if not known:
@@ -28,7 +28,7 @@ def book(database: sqlite3.Connection, key: str, amount: int) -> bool:
 
 
 def main(namesrv: str) -> None:
-    """Send every payment twice, as a producer does that lost an answer, and book each once."""
+    """Send every payment twice, like a producer that lost a response, and book each once."""
     with mq.Admin(namesrv) as admin:
         admin.create_topic(TOPIC, queues=2)
     with mq.Producer("example-payers", namesrv=namesrv) as producer:
@@ -42,7 +42,7 @@ def main(namesrv: str) -> None:
         consumer.subscribe(TOPIC)
         for number, message in enumerate(consumer, 1):
             new = book(database, message.keys[0], int(message.body))
-            message.ack()  # after the commit: a crash in between brings the message again
+            message.ack()  # after the commit: after a crash in between, the message comes again
             print(message.keys[0], "booked" if new else "known already")
             if number == 2 * len(PAYMENTS):
                 break

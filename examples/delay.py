@@ -1,4 +1,4 @@
-"""Messages that are delivered later: by delay level, after seconds, at a moment.
+"""Delayed messages: by delay level, after some seconds, at a given time.
 
 python examples/delay.py 127.0.0.1:9876
 """

@@ -1,4 +1,4 @@
-"""Many messages a second from one asyncio program: gathered into batches, with a bound on what is on its way.
+"""Many messages a second from one asyncio program: collected into batches, with a bound on sends in flight.
 
 python examples/high_throughput.py 127.0.0.1:9876
 """
@@ -17,13 +17,13 @@ COUNT = 20_000
 
 
 def clicks() -> Iterator[mq.Message]:
-    """What happens on a web site; clicks of one user keep their order."""
+    """Give events of a web site; the clicks of one user keep their order."""
     for number in range(COUNT):
         yield mq.Message(TOPIC, b'{"page": %d}' % number, properties={"user": str(number % 100)})
 
 
 async def run(namesrv: str) -> None:
-    """Send all from a few tasks; each has one message under way and waits for room before the broker."""
+    """Send all from 500 tasks; each waits for the response to its message before the next one."""
     async with aio.Admin(namesrv=namesrv) as admin:
         await admin.create_topic(TOPIC, queues=4)
     settings = mq.ProducerSettings(namesrv=namesrv, linger=0.005, in_flight_max=1024, send_timeout=30.0)

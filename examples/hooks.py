@@ -1,4 +1,4 @@
-"""Hooks: counting and timing sends, adding a property to every message, refusing some.
+"""Hooks: counting and timing sends, adding a property to every message, rejecting some.
 
 python examples/hooks.py 127.0.0.1:9876
 """
@@ -20,21 +20,21 @@ class Metrics(mq.SendHook):
         self.seconds = 0.0
 
     def before_send(self, context: mq.SendContext) -> None:
-        """Called for every try."""
+        """Called before every attempt."""
         context.data = time.perf_counter()
         context.properties["request"] = "r-17"
 
     def after_send(self, context: mq.SendContext) -> None:
-        """Called when the try ended."""
+        """Called after every attempt."""
         self.seconds += time.perf_counter() - context.data
         self.outcomes["failed" if context.error else "stored"] += 1
 
 
 class NoSecrets(mq.CheckForbiddenHook):
-    """Refuses bodies that look like secrets."""
+    """Rejects bodies that look like secrets."""
 
     def check_forbidden(self, context: mq.CheckForbiddenContext) -> None:
-        """Raise to refuse."""
+        """Raise to reject the message."""
         if context.message.body.startswith(b"password="):
             raise mq.ClientError("secrets may not be sent")
 

@@ -1,9 +1,9 @@
-"""A batch job: read what came since the last run, up to the end as it was at the start, then stop.
+"""A batch job: read the messages since the last run, up to the end at the start of the job, then stop.
 
     python examples/nightly_batch.py 127.0.0.1:9876
 
-The group keeps where it was. The job commits only when its result is written, so one that fails is repeated
-whole.
+The group stores the position. The job commits only after it has written its result, so a failed job is
+repeated completely.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ TOPIC = "ExampleSales"
 
 
 def sell(namesrv: str, *articles: str) -> None:
-    """Somebody else's program: sales of a day."""
+    """Another program: it sends the sales of a day."""
     with mq.Producer("example-tills", namesrv=namesrv) as producer:
         for article in articles:
             producer.send(mq.Message(TOPIC, article.encode()))
 
 
 def run(namesrv: str) -> Counter[str]:
-    """One night's run: what was sold since the run before."""
+    """One nightly run: count what was sold since the last one."""
     sold: Counter[str] = Counter()
     settings = mq.PullSettings(namesrv=namesrv, consume_from="first", auto_commit=False)
     with mq.PullConsumer("example-nightly", settings=settings) as consumer:

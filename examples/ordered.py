@@ -25,14 +25,14 @@ def send(namesrv: str) -> None:
 
 
 def consume(namesrv: str) -> dict[str, list[bytes]]:
-    """The steps of each order in the order they were handled, one of them only at the second try."""
+    """Return the steps of each order as they were handled, one of them only at the second attempt."""
     steps: dict[str, list[bytes]] = defaultdict(list)
     done = threading.Event()
 
     def handle(message: mq.ReceivedMessage) -> None:
         (order,) = message.keys
         if order == "order-7" and message.body == b"paid" and message.reconsume_times == 0:
-            raise mq.Retry("the bank does not answer", after=0.05)  # the queue waits, others go on
+            raise mq.Retry("the bank does not answer", after=0.05)  # this queue waits, the others continue
         steps[order].append(message.body)
         if sum(map(len, steps.values())) == ORDERS * len(STEPS):
             done.set()

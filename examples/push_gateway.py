@@ -1,6 +1,6 @@
-"""A push gateway: every gateway gets every push and passes on what is for a connection of its own.
+"""A push gateway: every gateway gets every push and forwards those for its own connections.
 
-A push that nobody confirmed is sent again, a few times.
+An unconfirmed push is sent again, a few times.
 
     python examples/push_gateway.py 127.0.0.1:9876
 """
@@ -40,7 +40,7 @@ class Gateway:
         """Show a push on the device, if it is connected here."""
         (push_id,) = message.keys
         device = message.properties["device"]
-        if device in self.screens and push_id not in self.confirmed:  # pushes may come again
+        if device in self.screens and push_id not in self.confirmed:  # a push may be sent again
             self.screens[device].append(message.body.decode())
             self.confirmed.add(push_id)
 
@@ -48,7 +48,7 @@ class Gateway:
 async def deliver(
     producer: aio.Producer, gateways: list[Gateway], push_id: str, device: str, text: str
 ) -> bool:
-    """Push until a gateway confirms, `TRIES` times; whether one did."""
+    """Push until a gateway confirms, at most `TRIES` times. Returns whether one did."""
     for _ in range(TRIES):
         message = mq.Message(TOPIC, text.encode(), keys=push_id, properties={"device": device})
         await producer.send(message)
@@ -60,7 +60,7 @@ async def deliver(
 
 
 async def run(namesrv: str, offsets: Path) -> None:
-    """Two gateways, three devices, one of which is connected nowhere."""
+    """Run two gateways and three devices, one of which is not connected."""
     async with aio.Admin(namesrv=namesrv) as admin:
         await admin.create_topic(TOPIC, queues=2)
     gateways = [
@@ -77,14 +77,14 @@ async def run(namesrv: str, offsets: Path) -> None:
         )
     for gateway in gateways:
         await gateway.consumer.close()
-    assert results == [True, True, False]
+    assert list(results) == [True, True, False]
     assert gateways[0].screens == {"anna": ["Your parcel is here"]}
     assert gateways[1].screens == {"ben": ["Rain at noon"]}
     print("2 of 3 pushes were confirmed")
 
 
 def main(namesrv: str) -> None:
-    """Run it with offsets in a directory of its own."""
+    """Run it with offsets in a temporary directory."""
     with tempfile.TemporaryDirectory() as offsets:
         asyncio.run(run(namesrv, Path(offsets)))
 

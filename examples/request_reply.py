@@ -1,9 +1,9 @@
-"""Asking a service over a topic and waiting for its answer.
+"""Send a request to a service over a topic and wait for its reply.
 
     python examples/request_reply.py 127.0.0.1:9876
 
-Any number of services share the requests as members of one consumer group; the reply goes straight to the one
-who asked.
+Any number of services share the requests as members of one consumer group; the reply goes directly to the
+requester.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/spark_deduplicate.py 127.0.0.1:9876
 
-A sender that lost an answer sends again, with the same ids. The watermark bounds what Spark has to remember.
-The ids seen are part of the checkpoint, so a second one is found after a restart as well.
+A sender that got no response sends again, with the same ids. The watermark limits how many ids Spark stores.
+The ids are part of the checkpoint, so duplicates are also detected after a restart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READINGS = 50
 
 
 def send_twice(namesrv: str) -> None:
-    """The same batch two times, as if the answer to the first had been lost."""
+    """Send the same batch twice, as if the response to the first send had been lost."""
     bodies = pa.array([b"%d" % number for number in range(READINGS)], pa.binary())
     columns = MessageColumns(body=bodies, ids=UniqueIdColumns("127.0.0.1").next(READINGS))
     (batch,) = encode_batches(columns, bytes_max=1 << 20)

@@ -1,9 +1,9 @@
-"""Orders and their payments, from two topics, joined as they come: a stream-stream join.
+"""Orders and their payments, from two topics, joined as they arrive: a stream-stream join.
 
     python examples/spark_join.py 127.0.0.1:9876
 
 A payment may come an hour after its order. The condition on both times says so, and with the watermarks it
-lets Spark forget orders that can no longer be paid; without it Spark would keep them all for ever.
+lets Spark drop orders that can no longer be paid; without it, Spark would keep all of them forever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAID = {"order-1": 30, "order-3": 8}
 
 
 def stream(spark: SparkSession, namesrv: str, topic: str, body: str) -> DataFrame:
-    """A topic's keys, times and bodies, columns named after the topic's content."""
+    """Read a topic's keys, times and bodies; columns are named after the topic's content."""
     source = spark.readStream.format("rocketmq").option("nameServer", namesrv).option("subscribe", topic)
     frame = source.option("startingOffsets", "earliest").load()
     return frame.select(

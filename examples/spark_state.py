@@ -1,8 +1,8 @@
-"""State of one's own, per key and kept in the checkpoint: gaps in the numbers that machines count up.
+"""Custom state per key, stored in the checkpoint: finds gaps in the numbers that machines count up.
 
     python examples/spark_state.py 127.0.0.1:9876
 
-`transformWithState` calls the processor with the rows of one key at a time; what it keeps survives restarts.
+`transformWithState` calls the processor with the rows of one key at a time; its state survives restarts.
 It needs Spark 4.1, the RocksDB state store and the packages protobuf and pandas:
 pip install 'sparrowmq[spark-state]'.
 """
@@ -27,15 +27,16 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 class Gaps(StatefulProcessor):
-    """Keeps each machine's last number; gives a row for every number that was jumped over."""
+    """Keeps each machine's last number; gives a row for every missing number."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """One value for each key."""
         self.last = handle.getValueState("last", "number long")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timer_values: Any) -> Iterator[Row]:
-        """The rows of one machine in one micro-batch, put in order."""
-        last = self.last.get()[0] if self.last.exists() else 0
+        """Handle the rows of one machine in one micro-batch, in order."""
+        kept = self.last.get()
+        last = kept[0] if kept else 0
         for number in sorted(row.number for row in rows):
             for missing in range(last + 1, number):
                 yield Row(machine=key[0], missing=missing)
@@ -52,7 +53,7 @@ def send(namesrv: str, reports: dict[str, list[int]]) -> None:
 
 
 def main(namesrv: str) -> None:
-    """Run the query twice from one checkpoint: the second run knows what the first saw."""
+    """Run the query twice from one checkpoint: the second run has the state of the first."""
     with mq.Admin(namesrv) as admin:
         admin.create_topic(TOPIC, queues=2)
     spark = builder("state").config("spark.sql.streaming.stateStore.providerClass", ROCKSDB).getOrCreate()

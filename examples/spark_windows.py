@@ -1,10 +1,9 @@
-"""Orders per tenth of a second, by the time they were made: a watermark says when a window is complete.
+"""Orders per tenth of a second, by event time: a watermark determines when a window is complete.
 
     python examples/spark_windows.py 127.0.0.1:9876
 
-A window is handed over once, when the watermark has passed its end: then nothing that is not later than the
-watermark allows can still belong to it. `born_timestamp` is the producers' clock; with clocks one cannot
-trust take `store_timestamp`, the broker's.
+A window is emitted once, when the watermark has passed its end; later rows no longer count. `born_timestamp`
+is the producers' clock. If you cannot trust their clocks, use `store_timestamp`, the broker's clock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A producer that may repeat a send as often as it likes: the broker stores it once.
+"""A producer that may repeat a send any number of times: the broker stores it once.
 
     python examples/stored_once.py 127.0.0.1:9876
 
-Half of the answers get lost here on their way back. The producer cannot know whether such a batch was stored;
-it sends the batch again, with the same numbers, and is told the place of the first one.
+Here, half of the responses are lost. The producer cannot know whether such a batch was stored, so it sends
+the batch again with the same numbers, and the broker returns the position of the first copy.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ COUNT = 2000
 
 
 class LosesAnswers(mq.RpcHook):
-    """A bad network: requests arrive, of the answers to sends only half."""
+    """A bad network: all requests arrive, but only half of the responses to sends."""
 
     def __init__(self) -> None:
         self.lost = 0
         self._rng = random.Random(7)
 
     def after_response(self, address: str, command: Command, answer: Command) -> None:
-        """Lose an answer."""
+        """Lose a response."""
         if command.code == 320 and self._rng.random() < 0.5:
             self.lost += 1
             raise mq.ConnectionLostError("the answer was lost", address=address)

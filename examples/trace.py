@@ -1,9 +1,9 @@
-"""Following one message: producers and consumers write what they do, and the record is read back.
+"""Following one message: producers and consumers write traces, and the program reads them.
 
     python examples/trace.py 127.0.0.1:9876
 
-The same from a shell: `sparrow trace ID`. Brokers have the trace topic with `traceTopicEnable`, or make it
-themselves with `autoCreateTopicEnable`.
+The same from a shell: `sparrow trace ID`. Brokers create the trace topic with `traceTopicEnable`, or
+automatically with `autoCreateTopicEnable`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOPIC = "ExampleParcels"
 
 
 def main(namesrv: str) -> None:
-    """Send and consume with tracing on, then tell the way of the message."""
+    """Send and consume with tracing on, then print the path of the message."""
     with mq.Admin(namesrv) as admin:
         admin.create_topic(TOPIC, queues=1)
     settings = mq.ProducerSettings(namesrv=namesrv, trace=True)
@@ -28,7 +28,7 @@ def main(namesrv: str) -> None:
         for message in consumer:
             message.ack()
             break
-    with mq.Admin(namesrv) as admin:  # clients write their records when they close, or after some seconds
+    with mq.Admin(namesrv) as admin:  # clients write their records when they close, or after a few seconds
         for record in admin.trace(sent.message_id):
             print(type(record).__name__.removesuffix("Trace"), getattr(record, "group", ""))
 

@@ -1,10 +1,10 @@
-"""Orders that are announced only when they are in the database: transactions with check-back.
+"""Orders are announced only after they are in the database: transactions with check-back.
 
     python examples/transaction.py 127.0.0.1:9876
 
 The message is stored first and held back. Then `execute` writes the order; consumers get the message when it
-says COMMIT and never when it says ROLLBACK. When this process dies in between, or does not know, the broker
-asks `check`, here or in any other process of the producer group.
+says COMMIT and never when it says ROLLBACK. If this process dies in between, or the outcome is unknown, the
+broker calls `check`, here or in any other process of the producer group.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import sparrowmq as mq
 
 
 class Orders:
-    """A table of orders, and what transactions ask of it."""
+    """A table of orders, and the listener of its transactions."""
 
     def __init__(self) -> None:
         self.table: dict[str, str] = {}
 
     def execute(self, message: mq.HalfMessage, argument: Any) -> mq.TransactionState:
-        """Write the order in a transaction of the database; a refused one takes its message back."""
+        """Store the order, or roll the message back if the order is not valid."""
         if argument["amount"] <= 0:
             return mq.TransactionState.ROLLBACK
         self.table[message.transaction_id] = argument["name"]
         return mq.TransactionState.COMMIT
 
     def check(self, message: mq.ReceivedMessage) -> mq.TransactionState:
-        """Look whether the order is there."""
+        """Check whether the order is stored."""
         known = message.message_id in self.table
         return mq.TransactionState.COMMIT if known else mq.TransactionState.ROLLBACK
 
 
 def main(namesrv: str) -> None:
-    """Send two orders, of which one is refused, and read what consumers see."""
+    """Send two orders, one of which is refused, and read what consumers see."""
     with mq.Admin(namesrv) as admin:
         admin.create_topic("OrderEvents", queues=1)
     orders = Orders()

@@ -19,24 +19,26 @@ from sparrowmq.cli.main import SUBJECTS, app
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 HEAD = """# Commands
 
-Every command of `sparrow`; with `--help` each says the same itself. Made by `scripts/generate_commands.py`.
+This page describes every command of `sparrow`; `--help` prints the same text for each. The page is made by
+`scripts/generate_commands.py`.
 
-`--namesrv` is `HOST:PORT`, several separated by `;`; without it `SPARROW_NAMESRV` or `NAMESRV_ADDR`, else
-127.0.0.1:9876. `--json` prints one value a line. What fails prints one line that starts with `sparrow:` and
-ends with status 1; a wrong option ends with status 2, Ctrl-C with 130. All but `up`, `nameserver`, `broker`,
-`demo` and `test` work against Apache RocketMQ as well. Those that take `--coordinator URL` ask a
-[coordinator](coordination.md), whatever brokers it watches.
+`--namesrv` is `HOST:PORT`; separate several with `;`. The default is `SPARROW_NAMESRV` or `NAMESRV_ADDR`,
+else 127.0.0.1:9876. `--json` prints one value per line. A command that fails prints one line that starts
+with `sparrow:` and exits with status 1; a wrong option exits with status 2, Ctrl-C with 130. All commands
+except `up`, `nameserver`, `broker`, `torture` and `demo` also work with Apache RocketMQ. Commands with
+`--coordinator URL` send requests to a [coordinator](coordination.md), whatever brokers it monitors.
 
 """
 
 
 def leaves(command: Any, words: tuple[str, ...] = ("sparrow",)) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The commands that do something, with the words that call them, in order."""
-    inner = getattr(command, "commands", None)
-    if inner is None or command.invoke_without_command:
+    inner: dict[str, Any] = getattr(command, "commands", None) or {}
+    if not inner or command.invoke_without_command:
         yield words, command
-    for name in (inner or {}) if len(words) == 1 else sorted(inner or {}):
-        yield from leaves(inner[name], (*words, name))
+    for name in inner if len(words) == 1 else sorted(inner):
+        if not inner[name].hidden:
+            yield from leaves(inner[name], (*words, name))
 
 
 def contents(calls: Iterable[tuple[str, ...]]) -> str:
@@ -81,8 +83,8 @@ def section(words: tuple[str, ...], command: Any) -> str:
     call = " ".join((*words, *(argument_text(one) for one in arguments)))
     text = f"## `{' '.join(words)}`\n\n{' '.join((command.help or '').split())}\n\n```sh\n{call}\n```\n\n"
     if arguments:
-        rows = [(f"`{argument_text(one)}`", one.help or "") for one in arguments]
-        text += markdown(("argument", "meaning"), rows)
+        meanings = [(f"`{argument_text(one)}`", one.help or "") for one in arguments]
+        text += markdown(("argument", "meaning"), meanings)
     if options:
         rows = [
             (

@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/settings.md` from `sparrowmq/core/settings.py`; the words around them stay.
+"""Writes the tables of `docs/settings.md` from `core/settings/servers.py`; the words around them stay.
 
     python scripts/generate_settings.py            write the page
     python scripts/generate_settings.py --check    say (exit status 1) whether it is stale
@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from sparrowmq.core.settings import (
+from sparrowmq.core.settings.servers import (
     BrokerSettings,
     CoordinatorSettings,
     NameServerSettings,
+    ProxySettings,
     Setting,
     table,
     without_effect,
 )
-from sparrowmq.core.settings_names import LATER
+from sparrowmq.core.settings.without_effect import LATER
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -80,6 +81,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "broker": lambda: settings_table(BrokerSettings),
     "nameserver": lambda: settings_table(NameServerSettings),
     "coordinator": lambda: settings_table(CoordinatorSettings),
+    "proxy": lambda: settings_table(ProxySettings),
     "later": later_table,
     "broker_idle": lambda: names_list(BrokerSettings),
     "nameserver_idle": lambda: names_list(NameServerSettings),

@@ -1,4 +1,4 @@
-"""Writes `sparrowmq/client/sync_generated.py`: the synchronous classes, from the asyncio ones.
+"""Writes `sparrowmq/client/sync/sync_generated.py`: the synchronous classes, from the asyncio ones.
 
     python scripts/generate_sync.py            write the file
     python scripts/generate_sync.py --check    say (exit status 1) whether it is stale
@@ -18,27 +18,33 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = ROOT / "src" / "sparrowmq" / "client"
-TARGET = CLIENT / "sync_generated.py"
+TARGET = CLIENT / "sync" / "sync_generated.py"
 
 BASES = {
-    "Producer": ("producer", "ProducerFacade"),
-    "PushConsumer": ("push_consumer", "PushConsumerFacade"),
-    "PullConsumer": ("pull_consumer", "Facade[_PullConsumer]"),
-    "PullSchedule": ("pull_schedule", "PullScheduleFacade"),
-    "Admin": ("admin", "Facade[_Admin]"),
+    "Producer": ("producer.producer", "ProducerFacade"),
+    "PushConsumer": ("push.push_consumer", "PushConsumerFacade"),
+    "PullConsumer": ("pull.pull_consumer", "Facade[_PullConsumer]"),
+    "SimpleConsumer": ("simple.simple_consumer", "SimpleConsumerFacade"),
+    "PullSchedule": ("pull.pull_schedule", "PullScheduleFacade"),
+    "Admin": ("admin.admin", "Facade[_Admin]"),
 }
 PARTS = {
     "Admin": (
-        "admin_access:AccessAdmin",
-        "admin_dead:DeadLetterAdmin",
-        "admin_groups:GroupAdmin",
-        "admin_holds:HoldAdmin",
-        "admin_names:NameServerAdmin",
-        "admin_policies:PolicyAdmin",
-        "admin_tables:TableAdmin",
-        "admin_trace:TraceAdmin",
+        "admin.access:AccessAdmin",
+        "admin.clients:ClientAdmin",
+        "admin.dead_letters:DeadLetterAdmin",
+        "admin.groups:GroupAdmin",
+        "admin.holds:HoldAdmin",
+        "admin.name_servers:NameServerAdmin",
+        "admin.policies:PolicyAdmin",
+        "admin.producers:ProducerAdmin",
+        "admin.replication:ReplicationAdmin",
+        "admin.replicas:ReplicaAdmin",
+        "admin.tables:TableAdmin",
+        "admin.messages:MessageAdmin",
+        "admin.trace:TraceAdmin",
     ),
-    "PullConsumer": ("queue_lookups:QueueLookups",),
+    "PullConsumer": ("pull.queue_lookups:QueueLookups",),
 }
 """Bases with further public methods."""
 SKIPPED = {
@@ -74,9 +80,10 @@ class Module:
 
 
 def read_module(name: str) -> Module:
-    """Parse `client/<name>.py` and note what each imported or defined name is."""
-    module = Module(name, ast.parse((CLIENT / f"{name}.py").read_text()))
-    for node in module.tree.body:
+    """Parse module `client.<name>` and note what each imported or defined name is."""
+    module = Module(name, ast.parse((CLIENT / f"{name.replace('.', '/')}.py").read_text()))
+    typing_only = [node for block in module.tree.body if isinstance(block, ast.If) for node in block.body]
+    for node in (*module.tree.body, *typing_only):
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
             for alias in node.names:
                 module.imports[alias.asname or alias.name] = f"from {node.module} import {alias.name}"
@@ -195,7 +202,7 @@ def generate() -> str:
         needed[f"_{name}"] = f"from sparrowmq.client.{module_name} import {name} as _{name}"
         classes += ["", *class_lines(name, read_module(module_name), needed)]
     facades = sorted({base.partition("[")[0] for _, base in BASES.values()})
-    imports = {*needed.values(), f"from sparrowmq.client.sync_base import {', '.join(facades)}"}
+    imports = {*needed.values(), f"from sparrowmq.client.sync.sync_base import {', '.join(facades)}"}
     exported = ", ".join(f'"{name}"' for name in sorted(BASES))
     source = "\n".join(
         [

@@ -1,18 +1,24 @@
 """Settings of the test run: hypothesis draws the same samples each time, more of them in the long tier.
 
-A test that proves facts and is skipped, by whatever it uses, is a failure.
+A test that proves facts and is skipped, by whatever it uses, is a failure. So is one with a server that
+stalled, see `tests/stall_guard.py`.
 `SPARROW_EXAMPLES` sets how many: mutation runs take fewer.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.pages import ROOT, proven_rows
+from tests.stall_guard import StallsFile, bound_of, judge
 from tests.support import refuse_skip
+
+from sparrowmq.transport.stall_watch import STALLS_FILE
 
 LONG = os.environ.get("SPARROW_TEST_TIER") == "long"
 EXAMPLES = int(os.environ.get("SPARROW_EXAMPLES", 2000 if LONG else 100))
@@ -30,16 +36,21 @@ settings.load_profile("sparrow")
 
 PROVEN = {
     test: row.name
-    for row in proven_rows((ROOT / "docs" / "coordination.md").read_text())
+    for row in proven_rows((ROOT / "tests" / "coordination.md").read_text())
     for test in row.tests
 }
-"""Tests that the page on coordination names, each with one thing it proves."""
+"""Tests that the index of coordination names, each with one thing it proves."""
+
+_DIRECTORY = tempfile.TemporaryDirectory(prefix="sparrow-stalls-")
+STALLS = StallsFile(Path(_DIRECTORY.name) / "stalls")
+os.environ[STALLS_FILE] = str(STALLS.path)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What is on the pages of behaviours and coordination was run."""
+    """Tests that prove a fact or a row of the index of coordination were run; no server stalled."""
     report = yield
+    judge(report, STALLS.added(), bound_of(item))
     facts = [fact for mark in item.iter_markers("proves") for fact in mark.args]
     named = PROVEN.get(item.nodeid.partition("[")[0])
     refuse_skip(report, [*facts, named] if named else facts)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
+import sys
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pytest
 
+    from sparrowmq.transport.client import RemotingClient
+
 T = TypeVar("T")
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 """How long a condition may take before a test fails: far above what it needs, so that only faults hit it."""
 POLL_SECONDS = 0.005
 POLL_SECONDS_MAX = 0.05
@@ -53,11 +57,36 @@ def until_sync(condition: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
         pause = min(pause * 1.2, POLL_SECONDS_MAX)
 
 
+def steps(call: Callable[[], object]) -> int:
+    """How many instructions of Python `call` takes: work that can be compared where time cannot."""
+    count = 0
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
 def free_port() -> int:
     """A TCP port of the loopback address that nobody listens on now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+def is_connected(client: RemotingClient, address: str) -> bool:
+    """Whether a connection of the client to the address is open."""
+    return address in client._connections
 
 
 def _source(condition: Callable[[], object]) -> str:
@@ -74,3 +103,12 @@ def refuse_skip(report: pytest.TestReport, facts: list[str]) -> None:
         report.longrepr = (
             f"{report.nodeid} proves {', '.join(facts)} and may not be skipped: {report.longrepr}"
         )
+
+
+def traced_bytes(*patterns: str) -> int:
+    """Bytes still used that code in files of these patterns allocated while `tracemalloc` traced.
+
+    Other threads of a test run allocate memory, too.
+    """
+    places = [tracemalloc.Filter(True, pattern) for pattern in patterns]
+    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(places).traces)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 import typer.main
+from scripts import checks
 from tests import test_layers
 from tests.pages import ROOT, Page, Program, pages
+from tests.reader import addressed, environment_of_a_reader
 from tests.support import run
 
+from sparrowmq.broker.access.rights import RIGHTS
 from sparrowmq.cli.main import app
-from sparrowmq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
+from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
 from sparrowmq.core.allocation import Averagely
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
@@ -96,11 +99,6 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-def addressed(text: str, cluster: LocalCluster) -> str:
-    """The text with the cluster's addresses instead of the usual ones."""
-    return text.replace("127.0.0.1:9876", cluster.namesrv).replace("127.0.0.1:10911", cluster.broker_address)
-
-
 def execute(program: Program, cluster: LocalCluster) -> None:
     """Run a program in this process, a test in a pytest of its own."""
     text = addressed(program.text, cluster)
@@ -148,6 +146,17 @@ CHILD = """
 import json, os, sys, traceback
 from pyspark.sql import SparkSession
 SparkSession.stop = lambda session: [query.stop() for query in session.streams.active]
+
+def forget_session():
+    session = SparkSession._instantiatedSession
+    if session is None:
+        return
+    sessions = SparkSession._get_j_spark_session_class(session._jvm)
+    sessions.clearDefaultSession()
+    sessions.clearActiveSession()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    session.sparkContext.pythonExec = "python3"
+
 for line in sys.stdin:
     path, directory = json.loads(line)
     os.chdir(directory)
@@ -157,41 +166,49 @@ for line in sys.stdin:
             exec(compile(source.read(), path, "exec"), {"__name__": "__main__"})
     except BaseException:
         failed = traceback.format_exc()
+    forget_session()
     print("\\n" + json.dumps({"failed": failed}), flush=True)
 """
 
 
 class SparkChild:
-    """A process that runs programs with Spark one after the other: there is one session for all of them."""
+    """A process of a reader that runs programs with Spark one after the other, each in a session of its own.
+
+    They share one JVM, which makes them quick; what a program registers is not there for the next one.
+    """
 
     def __init__(self, directory: Path) -> None:
         from tests.spark.spark_home import quick_environment
 
-        binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         settings = " ".join(f"--conf {setting}" for setting in SMALL_SPARK)
         environment = {
-            **os.environ,
+            **environment_of_a_reader(directory),
             **quick_environment(),
-            "PATH": binaries,
-            "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell",
         }
         self.log = directory / "log"
+        self.place = directory / "place"
+        self.place.mkdir()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", CHILD],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=directory,
+                cwd=self.place,
                 env=environment,
                 text=True,
             )
 
+    def begin_page(self) -> None:
+        """Forget what the page before has put into relative paths: Java has the same directory for all."""
+        for left in self.place.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
     def run(self, script: Path) -> str:
         """What went wrong with a program, or nothing."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps([str(script), str(script.parent)]) + "\n")
+        self.process.stdin.write(json.dumps([str(script), str(self.place)]) + "\n")
         self.process.stdin.flush()
         printed: list[str] = []
         for line in self.process.stdout:
@@ -226,7 +243,8 @@ def test_spark_programs_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    spark_child.begin_page()
+    monkeypatch.chdir(spark_child.place)
     for program in page.programs:
         if not program.needs_spark:
             execute(program, cluster)
@@ -253,6 +271,33 @@ def test_links_lead_somewhere(page: Page) -> None:
     assert wrong == []
 
 
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    found, next_ones = set[Path](), {ROOT / "README.md"}
+    while next_ones:
+        found |= next_ones
+        targets = {
+            (path.parent / link.partition("#")[0]).resolve()
+            for path in next_ones
+            for link in Page(path).links
+            if link.partition("#")[0].endswith(".md") and "://" not in link
+        }
+        next_ones = targets - found
+    assert {page.path for page in PAGES if page.path.is_relative_to(DOCS)} - found == set()
+
+
+def test_every_decision_has_its_own_number_and_a_row_of_the_index() -> None:
+    rows = page("docs/adr/README.md").table("| number")
+    shown = {int(number): link for number, link in rows}
+    expected = {}
+    for path in sorted((DOCS / "adr").glob("[0-9]*.md")):
+        number, _, title = path.read_text().partition("\n")[0].removeprefix("# ").partition(". ")
+        assert path.name.startswith(f"{int(number):04d}-"), path.name
+        assert int(number) not in expected, f"{path.name}: this number is taken; use the next free one"
+        expected[int(number)] = f"[{title}]({path.name})"
+    assert shown == expected
+    assert [int(number) for number, _ in rows] == sorted(expected)
+
+
 @cache
 def command_tree() -> Any:
     return typer.main.get_command(app)
@@ -260,6 +305,12 @@ def command_tree() -> Any:
 
 def fault(arguments: list[str]) -> str | None:
     """What is wrong with the arguments of `sparrow`: a command or an option that does not exist."""
+    if arguments[:1] == ["test"]:  # the launcher's
+        try:
+            checks.parser().parse_args(arguments[1:])
+        except SystemExit:
+            return f"./sparrow test does not take {' '.join(arguments[1:])!r}"
+        return None
     command = command_tree()
     words = ["sparrow"]
     is_value = False
@@ -296,6 +347,8 @@ def test_the_check_of_commands() -> None:
     assert [fault(words.split()) for words in ("", "up", "topic create T --queues 8", "send T -")] == [
         None
     ] * 4
+    assert fault(["test", "long", "--jobs", "1"]) is None
+    assert fault(["test", "quick"]) == "./sparrow test does not take 'quick'"
     assert fault(["stop"]) == "sparrow has no command 'stop'"
     assert fault(["topic", "make"]) == "sparrow topic has no command 'make'"
     assert fault(["up", "--fast=1"]) == "sparrow up has no option '--fast=1' (up --fast=1)"
@@ -311,6 +364,14 @@ def test_every_command_is_documented() -> None:
 
 def test_settings_page_is_fresh() -> None:
     script = ROOT / "scripts" / "generate_settings.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "fresh\n"), done.stdout + done.stderr
+
+
+def test_table_of_rights_is_fresh() -> None:
+    script = ROOT / "scripts" / "generate_rights.py"
     done = subprocess.run(
         [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
     )
@@ -366,6 +427,27 @@ def test_import_table_is_that_of_the_layer_test() -> None:
     assert shown == expected
 
 
+def test_rooms_of_spark_are_those_of_the_layer_test() -> None:
+    shown = {
+        name.strip("`"): set(re.findall(r"`([\w.]+)`", imports))
+        for name, _, imports in page("docs/architecture.md").table("| room | owns | may import, of these")
+    }
+    assert shown == {name: set(below.split()) for name, below in test_layers.ROOMS["spark"].items()}
+
+
+def test_table_of_rooms_is_that_of_the_layer_test() -> None:
+    rows = page("docs/architecture.md").table("| package | rooms")
+    shown = {name.strip("`"): re.findall(r"`([\w.]+)`", rooms) for name, rooms in rows}
+    assert shown == {name: list(rooms) for name, rooms in test_layers.ROOMS.items()}
+
+
+def test_the_glossary_has_each_term_once_and_names_modules_that_are_there() -> None:
+    rows = page("docs/glossary.md").table("| term")
+    terms = [row[0] for row in rows]
+    assert terms == sorted(set(terms), key=str.lower)
+    assert [row[-1] for row in rows if not (ROOT / "src" / "sparrowmq" / row[-1].strip("`")).is_file()] == []
+
+
 def supported(address: str) -> dict[int, str]:
     """Codes a server has a handler for: it does not answer 3 to an empty request."""
 
@@ -388,8 +470,66 @@ def test_request_codes_are_those_of_the_servers(server: str, cluster: LocalClust
     assert {int(code): name.strip("`") for code, name, *_ in rows} == supported(address)
 
 
+TO_CLIENTS = frozenset({39, 40, 220, 221, 326, 905})
+"""What servers ask their clients and each other, besides 307 and 309, which clients ask servers, too."""
+
+
+def codes_in(text: str) -> set[int]:
+    """The codes a cell lists: numbers, and ranges written `1 to 3`; not what stands in brackets."""
+    found: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?: to (\d+))?", re.sub(r"\([^)]*\)", "", text)):
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def refused_codes() -> set[int]:
+    """The codes that the page says are refused."""
+    rows = page("docs/protocol.md").table("## What is refused")
+    return set().union(*(codes_in(codes) for _, codes, _ in rows))
+
+
+def served_codes() -> set[int]:
+    """The codes in the page's tables of what servers do, the coordinator's among them."""
+    tables = (
+        "## Requests to a name server",
+        "## Requests to a broker",
+        "### Members and their coordinator",
+        "## Access control",
+    )
+    return set().union(
+        *(codes_in(row[0]) for table in tables for row in page("docs/protocol.md").table(table))
+    )
+
+
+def test_codes_in_a_cell() -> None:
+    assert codes_in("400 (for groups with 7), 402, 10 to 12") == {400, 402, 10, 11, 12}
+
+
+def test_every_code_we_have_a_name_or_rights_for_is_served_or_listed_as_refused() -> None:
+    known = {int(code) for code in RequestCode} | {int(code) for code in RIGHTS}
+    assert known - served_codes() - refused_codes() - TO_CLIENTS == set()
+
+
+def test_what_the_page_says_is_refused_is_refused(cluster: LocalCluster) -> None:
+    async def ask() -> dict[int, int]:
+        client = RemotingClient()
+        try:
+            group = {"consumerGroup": "nobody", "topic": "T"}
+            calls = {
+                code: await client.call(cluster.broker_address, Command(code, ext=dict(group)), 5.0)
+                for code in refused_codes()
+            }
+        finally:
+            await client.close()
+        return {code: answer.code for code, answer in calls.items()}
+
+    refused = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert {code: found for code, found in run(ask()).items() if found != refused} == {}
+    assert (refused_codes() - {400}) & served_codes() == set()
+
+
 def test_answer_codes_are_those_of_the_code() -> None:
-    rows = page("docs/protocol.md").table("## Answers")
+    rows = page("docs/protocol.md").table("## Response codes")
     assert {int(code): name.strip("`") for code, name, _ in rows}.items() <= {
         int(code): code.name for code in ResponseCode
     }.items()
@@ -403,3 +543,20 @@ def test_what_clients_survive_is_tested() -> None:
         path, _, function = name.rpartition("::")
         source = (ROOT / (path or "tests/crash/test_robust_clients.py")).read_text()
         assert f"\ndef {function}(" in source, name
+
+
+def test_what_attackers_may_try_is_tested() -> None:
+    section = (
+        page("docs/operations.md").text.partition("\n## What an attacker may try\n")[2].partition("\n## ")[0]
+    )
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.startswith(("| what is tried |", "| --- |"))]
+    assert len(rows) >= 60
+    for row in rows:
+        names = re.findall(r"`(tests/[^`]+)`", row)
+        assert names, row
+        for name in names:
+            path, *inside = name.split("::")
+            source = (ROOT / path).read_text()
+            for one in inside:
+                assert re.search(rf"^ *(?:async )?(?:def|class) {one}\b", source, re.MULTILINE), name

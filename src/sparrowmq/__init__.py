@@ -1,4 +1,4 @@
-"""SparrowMQ: Apache RocketMQ for Python and Spark people.
+"""SparrowMQ: a message queue for Python and Spark, compatible with Apache RocketMQ.
 
 The synchronous client is here; the asyncio one, with the same names, in `sparrowmq.aio`:
 
@@ -7,24 +7,31 @@ The synchronous client is here; the asyncio one, with the same names, in `sparro
     with mq.Producer("orders", namesrv="127.0.0.1:9876") as producer:
         producer.send(mq.Message("TopicTest", b"hello", tags="TagA", keys=["k1"]))
 
-Importing starts nothing and reads nothing; names are loaded when first used, so that servers do not load the
-client. Logging goes to loggers below `sparrowmq`, which are not set up: a program that configures none sees
-warnings on standard error, a handler that raised for example, as Python shows them.
+Importing the package starts nothing and reads nothing; names are loaded on first use, so that servers do not
+load the client. Logging uses loggers below `sparrowmq`, which are not configured: without logging
+configuration, a program sees warnings on standard error, as usual in Python.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparrowmq.client.admin_policies import (
+    from sparrowmq.client.admin.policies import (
         GroupPolicies,
         GroupPolicy,
         PauseRule,
         QueueGrant,
     )
-    from sparrowmq.client.admin_types import (
+    from sparrowmq.client.admin.promotion import PromotionPlan
+    from sparrowmq.client.admin.replicas import (
+        ReplicaOrders,
+        ReplicaState,
+    )
+    from sparrowmq.client.admin.types import (
         AccessGrant,
         AccessUser,
+        BrokerClient,
+        BrokerClients,
         BrokerStatus,
         BrokerTopics,
         DeadLetterStatus,
@@ -32,12 +39,15 @@ if TYPE_CHECKING:
         GroupMemberInfo,
         HoldStatus,
         MemberStatus,
+        NameServerStatus,
         QueueProgress,
         QueueStatus,
         Rate,
         Rates,
+        ReplicationStatus,
+        SlaveStatus,
     )
-    from sparrowmq.client.hooks import (
+    from sparrowmq.client.base.hooks import (
         CheckForbiddenContext,
         CheckForbiddenHook,
         ConsumeContext,
@@ -53,47 +63,54 @@ if TYPE_CHECKING:
         SendHook,
         SendMode,
     )
-    from sparrowmq.client.lifecycle import (
+    from sparrowmq.client.base.lifecycle import (
         State,
     )
-    from sparrowmq.client.outcomes import (
-        ConsumeResult,
-        Retry,
+    from sparrowmq.client.base.offset_store_protocol import (
+        OffsetStore,
     )
-    from sparrowmq.client.publish import (
-        select_by_hash,
-        select_by_random,
-    )
-    from sparrowmq.client.pull_schedule import (
-        PullContext,
-    )
-    from sparrowmq.client.request_reply import (
-        create_reply_message,
-    )
-    from sparrowmq.client.sending import (
-        split_batch,
-    )
-    from sparrowmq.client.settings import (
+    from sparrowmq.client.base.settings import (
         ClientSettings,
         ConsumerSettings,
         ProducerSettings,
         PullSettings,
     )
-    from sparrowmq.client.sync_base import (
+    from sparrowmq.client.cluster.pop_calls import (
+        PoppedMessage,
+    )
+    from sparrowmq.client.cluster.request_reply import (
+        create_reply_message,
+    )
+    from sparrowmq.client.consumer.outcomes import (
+        ConsumeResult,
+        Retry,
+    )
+    from sparrowmq.client.producer.transaction import (
+        HalfMessage,
+        TransactionListener,
+        TransactionResult,
+        TransactionState,
+    )
+    from sparrowmq.client.pull.pull_schedule import (
+        PullContext,
+    )
+    from sparrowmq.client.send.encoding import (
+        split_batch,
+    )
+    from sparrowmq.client.send.queue_selection import (
+        select_by_hash,
+        select_by_random,
+    )
+    from sparrowmq.client.sync.sync_base import (
         DeliveredMessage,
     )
-    from sparrowmq.client.sync_generated import (
+    from sparrowmq.client.sync.sync_generated import (
         Admin,
         Producer,
         PullConsumer,
         PullSchedule,
         PushConsumer,
-    )
-    from sparrowmq.client.transaction import (
-        HalfMessage,
-        TransactionListener,
-        TransactionResult,
-        TransactionState,
+        SimpleConsumer,
     )
     from sparrowmq.core.allocation import (
         AllocateStrategy,
@@ -118,6 +135,7 @@ if TYPE_CHECKING:
         InvalidStateError,
         NoNameServerError,
         NoRouteError,
+        ProducerFencedError,
         ProtocolError,
         ReplyTimeoutError,
         RequestTimeoutError,
@@ -152,6 +170,8 @@ __all__ = [
     "AllocationError",
     "Averagely",
     "AveragelyByCircle",
+    "BrokerClient",
+    "BrokerClients",
     "BrokerError",
     "BrokerStatus",
     "BrokerTopics",
@@ -191,11 +211,16 @@ __all__ = [
     "Message",
     "MessageQueue",
     "MessageType",
+    "NameServerStatus",
     "NoNameServerError",
     "NoRouteError",
+    "OffsetStore",
     "PauseRule",
+    "PoppedMessage",
     "Producer",
+    "ProducerFencedError",
     "ProducerSettings",
+    "PromotionPlan",
     "ProtocolError",
     "PullConsumer",
     "PullContext",
@@ -211,6 +236,9 @@ __all__ = [
     "Rates",
     "RawBatch",
     "ReceivedMessage",
+    "ReplicaOrders",
+    "ReplicaState",
+    "ReplicationStatus",
     "ReplyTimeoutError",
     "RequestTimeoutError",
     "Retry",
@@ -223,6 +251,8 @@ __all__ = [
     "SendStatus",
     "SequenceTooOldError",
     "SettingsError",
+    "SimpleConsumer",
+    "SlaveStatus",
     "SparrowError",
     "Sql",
     "State",
@@ -239,34 +269,42 @@ __all__ = [
 ]
 
 _HOMES = {
-    "sparrowmq.client.sync_generated": "Admin Producer PullConsumer PullSchedule PushConsumer",
-    "sparrowmq.client.hooks": (
+    "sparrowmq.client.sync.sync_generated": (
+        "Admin Producer PullConsumer PullSchedule PushConsumer SimpleConsumer"
+    ),
+    "sparrowmq.client.base.hooks": (
         "CheckForbiddenContext CheckForbiddenHook ConsumeContext ConsumeHook "
         "EndTransactionContext EndTransactionHook FilterMessageContext "
         "FilterMessageHook Hook MessageType RpcHook SendContext SendHook SendMode"
     ),
-    "sparrowmq.client.request_reply": "create_reply_message",
-    "sparrowmq.client.sending": "split_batch",
-    "sparrowmq.client.transaction": "HalfMessage TransactionListener TransactionResult TransactionState",
-    "sparrowmq.client.sync_base": "DeliveredMessage",
-    "sparrowmq.client.settings": "ClientSettings ConsumerSettings ProducerSettings PullSettings",
-    "sparrowmq.client.pull_schedule": "PullContext",
-    "sparrowmq.client.lifecycle": "State",
-    "sparrowmq.client.outcomes": "ConsumeResult Retry",
-    "sparrowmq.client.publish": "select_by_hash select_by_random",
-    "sparrowmq.client.admin_policies": "GroupPolicies GroupPolicy PauseRule QueueGrant",
-    "sparrowmq.client.admin_types": (
-        "AccessGrant AccessUser BrokerStatus BrokerTopics DeadLetterStatus GroupConnections GroupMemberInfo "
-        "HoldStatus MemberStatus "
-        "QueueProgress QueueStatus Rate Rates"
+    "sparrowmq.client.cluster.request_reply": "create_reply_message",
+    "sparrowmq.client.send.encoding": "split_batch",
+    "sparrowmq.client.producer.transaction": (
+        "HalfMessage TransactionListener TransactionResult TransactionState"
+    ),
+    "sparrowmq.client.sync.sync_base": "DeliveredMessage",
+    "sparrowmq.client.cluster.pop_calls": "PoppedMessage",
+    "sparrowmq.client.base.settings": "ClientSettings ConsumerSettings ProducerSettings PullSettings",
+    "sparrowmq.client.pull.pull_schedule": "PullContext",
+    "sparrowmq.client.base.lifecycle": "State",
+    "sparrowmq.client.base.offset_store_protocol": "OffsetStore",
+    "sparrowmq.client.consumer.outcomes": "ConsumeResult Retry",
+    "sparrowmq.client.send.queue_selection": "select_by_hash select_by_random",
+    "sparrowmq.client.admin.policies": "GroupPolicies GroupPolicy PauseRule QueueGrant",
+    "sparrowmq.client.admin.promotion": "PromotionPlan",
+    "sparrowmq.client.admin.replicas": "ReplicaOrders ReplicaState",
+    "sparrowmq.client.admin.types": (
+        "AccessGrant AccessUser BrokerClient BrokerClients BrokerStatus BrokerTopics DeadLetterStatus "
+        "GroupConnections GroupMemberInfo HoldStatus MemberStatus NameServerStatus "
+        "QueueProgress QueueStatus Rate Rates ReplicationStatus SlaveStatus"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",
     "sparrowmq.core.errors": (
         "AllocationError BrokerError ClientError ConnectError ConnectionLostError GroupTakenError "
         "InvalidExpressionError InvalidMessageError InvalidNameError InvalidStateError "
-        "NoNameServerError NoRouteError ProtocolError ReplyTimeoutError RequestTimeoutError "
-        "SequenceTooOldError SettingsError "
+        "NoNameServerError NoRouteError ProducerFencedError ProtocolError ReplyTimeoutError "
+        "RequestTimeoutError SequenceTooOldError SettingsError "
         "SparrowError StoreError TooManyRequestsError TransportError"
     ),
     "sparrowmq.core.allocation": (
@@ -280,6 +318,7 @@ _MODULES = {name: module for module, names in _HOMES.items() for name in names.s
 
 def __getattr__(name: str) -> Any:
     """A public name, from the module that has it."""
+    # As `core.lazy` does it; nothing of ours is imported before Ctrl-C is seen to (`cli.start`).
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,141 +1,168 @@
 """SparrowMQ for asyncio: the names of `sparrowmq`, with `async` methods.
 
-Objects belong to the event loop they are started on. Values, errors and settings are those of `sparrowmq`.
+Objects belong to the event loop on which they are started. Values, errors and settings are those of
+`sparrowmq`. Names are loaded on first use: a program loads only the parts of the client that it needs.
 """
 
-from sparrowmq.client.admin import (
-    Admin,
-)
-from sparrowmq.client.admin_policies import (
-    GroupPolicies,
-    GroupPolicy,
-    PauseRule,
-    QueueGrant,
-)
-from sparrowmq.client.admin_types import (
-    AccessGrant,
-    AccessUser,
-    BrokerStatus,
-    BrokerTopics,
-    DeadLetterStatus,
-    GroupConnections,
-    GroupMemberInfo,
-    HoldStatus,
-    MemberStatus,
-    QueueProgress,
-    QueueStatus,
-    Rate,
-    Rates,
-)
-from sparrowmq.client.delivery import (
-    DeliveredMessage,
-)
-from sparrowmq.client.hooks import (
-    CheckForbiddenContext,
-    CheckForbiddenHook,
-    ConsumeContext,
-    ConsumeHook,
-    EndTransactionContext,
-    EndTransactionHook,
-    FilterMessageContext,
-    FilterMessageHook,
-    Hook,
-    MessageType,
-    RpcHook,
-    SendContext,
-    SendHook,
-    SendMode,
-)
-from sparrowmq.client.lifecycle import (
-    State,
-)
-from sparrowmq.client.outcomes import (
-    ConsumeResult,
-    Retry,
-)
-from sparrowmq.client.producer import (
-    Producer,
-)
-from sparrowmq.client.publish import (
-    select_by_hash,
-    select_by_random,
-)
-from sparrowmq.client.pull_consumer import (
-    PullConsumer,
-)
-from sparrowmq.client.pull_schedule import (
-    PullContext,
-    PullSchedule,
-)
-from sparrowmq.client.push_consumer import (
-    PushConsumer,
-)
-from sparrowmq.client.request_reply import (
-    create_reply_message,
-)
-from sparrowmq.client.sending import (
-    split_batch,
-)
-from sparrowmq.client.settings import (
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    PullSettings,
-)
-from sparrowmq.client.transaction import (
-    HalfMessage,
-    TransactionListener,
-    TransactionResult,
-    TransactionState,
-)
-from sparrowmq.core.allocation import (
-    AllocateStrategy,
-    Averagely,
-    AveragelyByCircle,
-    ByConfig,
-    ByMachineRoom,
-    ConsistentHash,
-    MachineRoomNearby,
-    RoomResolver,
-)
-from sparrowmq.core.errors import (
-    AllocationError,
-    BrokerError,
-    ClientError,
-    ConnectError,
-    ConnectionLostError,
-    GroupTakenError,
-    InvalidExpressionError,
-    InvalidMessageError,
-    InvalidNameError,
-    InvalidStateError,
-    NoNameServerError,
-    NoRouteError,
-    ProtocolError,
-    ReplyTimeoutError,
-    RequestTimeoutError,
-    SequenceTooOldError,
-    SettingsError,
-    SparrowError,
-    StoreError,
-    TooManyRequestsError,
-    TransportError,
-)
-from sparrowmq.core.message import (
-    Message,
-    MessageQueue,
-    ReceivedMessage,
-)
-from sparrowmq.core.results import (
-    PullResult,
-    PullStatus,
-    RawBatch,
-    SendResult,
-    SendStatus,
-)
-from sparrowmq.core.subscription import (
-    Sql,
-)
+from typing import TYPE_CHECKING
+
+from sparrowmq import _MODULES as _SYNC_MODULES
+from sparrowmq.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from sparrowmq.client.admin.admin import (
+        Admin,
+    )
+    from sparrowmq.client.admin.policies import (
+        GroupPolicies,
+        GroupPolicy,
+        PauseRule,
+        QueueGrant,
+    )
+    from sparrowmq.client.admin.promotion import PromotionPlan
+    from sparrowmq.client.admin.replicas import (
+        ReplicaOrders,
+        ReplicaState,
+    )
+    from sparrowmq.client.admin.types import (
+        AccessGrant,
+        AccessUser,
+        BrokerClient,
+        BrokerClients,
+        BrokerStatus,
+        BrokerTopics,
+        DeadLetterStatus,
+        GroupConnections,
+        GroupMemberInfo,
+        HoldStatus,
+        MemberStatus,
+        NameServerStatus,
+        QueueProgress,
+        QueueStatus,
+        Rate,
+        Rates,
+        ReplicationStatus,
+        SlaveStatus,
+    )
+    from sparrowmq.client.base.hooks import (
+        CheckForbiddenContext,
+        CheckForbiddenHook,
+        ConsumeContext,
+        ConsumeHook,
+        EndTransactionContext,
+        EndTransactionHook,
+        FilterMessageContext,
+        FilterMessageHook,
+        Hook,
+        MessageType,
+        RpcHook,
+        SendContext,
+        SendHook,
+        SendMode,
+    )
+    from sparrowmq.client.base.lifecycle import (
+        State,
+    )
+    from sparrowmq.client.base.offset_store_protocol import (
+        OffsetStore,
+    )
+    from sparrowmq.client.base.settings import (
+        ClientSettings,
+        ConsumerSettings,
+        ProducerSettings,
+        PullSettings,
+    )
+    from sparrowmq.client.cluster.pop_calls import (
+        PoppedMessage,
+    )
+    from sparrowmq.client.cluster.request_reply import (
+        create_reply_message,
+    )
+    from sparrowmq.client.consumer.outcomes import (
+        ConsumeResult,
+        Retry,
+    )
+    from sparrowmq.client.producer.producer import (
+        Producer,
+    )
+    from sparrowmq.client.producer.transaction import (
+        HalfMessage,
+        TransactionListener,
+        TransactionResult,
+        TransactionState,
+    )
+    from sparrowmq.client.pull.pull_consumer import (
+        PullConsumer,
+    )
+    from sparrowmq.client.pull.pull_schedule import (
+        PullContext,
+        PullSchedule,
+    )
+    from sparrowmq.client.push.message_stream import (
+        DeliveredMessage,
+    )
+    from sparrowmq.client.push.push_consumer import (
+        PushConsumer,
+    )
+    from sparrowmq.client.send.encoding import (
+        split_batch,
+    )
+    from sparrowmq.client.send.queue_selection import (
+        select_by_hash,
+        select_by_random,
+    )
+    from sparrowmq.client.simple.simple_consumer import (
+        SimpleConsumer,
+    )
+    from sparrowmq.core.allocation import (
+        AllocateStrategy,
+        Averagely,
+        AveragelyByCircle,
+        ByConfig,
+        ByMachineRoom,
+        ConsistentHash,
+        MachineRoomNearby,
+        RoomResolver,
+    )
+    from sparrowmq.core.errors import (
+        AllocationError,
+        BrokerError,
+        ClientError,
+        ConnectError,
+        ConnectionLostError,
+        GroupTakenError,
+        InvalidExpressionError,
+        InvalidMessageError,
+        InvalidNameError,
+        InvalidStateError,
+        NoNameServerError,
+        NoRouteError,
+        ProducerFencedError,
+        ProtocolError,
+        ReplyTimeoutError,
+        RequestTimeoutError,
+        SequenceTooOldError,
+        SettingsError,
+        SparrowError,
+        StoreError,
+        TooManyRequestsError,
+        TransportError,
+    )
+    from sparrowmq.core.message import (
+        Message,
+        MessageQueue,
+        ReceivedMessage,
+    )
+    from sparrowmq.core.results import (
+        PullResult,
+        PullStatus,
+        RawBatch,
+        SendResult,
+        SendStatus,
+    )
+    from sparrowmq.core.subscription import (
+        Sql,
+    )
 
 __all__ = [
     "AccessGrant",
@@ -145,6 +172,8 @@ __all__ = [
     "AllocationError",
     "Averagely",
     "AveragelyByCircle",
+    "BrokerClient",
+    "BrokerClients",
     "BrokerError",
     "BrokerStatus",
     "BrokerTopics",
@@ -184,11 +213,16 @@ __all__ = [
     "Message",
     "MessageQueue",
     "MessageType",
+    "NameServerStatus",
     "NoNameServerError",
     "NoRouteError",
+    "OffsetStore",
     "PauseRule",
+    "PoppedMessage",
     "Producer",
+    "ProducerFencedError",
     "ProducerSettings",
+    "PromotionPlan",
     "ProtocolError",
     "PullConsumer",
     "PullContext",
@@ -204,6 +238,9 @@ __all__ = [
     "Rates",
     "RawBatch",
     "ReceivedMessage",
+    "ReplicaOrders",
+    "ReplicaState",
+    "ReplicationStatus",
     "ReplyTimeoutError",
     "RequestTimeoutError",
     "Retry",
@@ -216,6 +253,8 @@ __all__ = [
     "SendStatus",
     "SequenceTooOldError",
     "SettingsError",
+    "SimpleConsumer",
+    "SlaveStatus",
     "SparrowError",
     "Sql",
     "State",
@@ -230,3 +269,20 @@ __all__ = [
     "select_by_random",
     "split_batch",
 ]
+
+_MODULES = {
+    **_SYNC_MODULES,
+    "Admin": "sparrowmq.client.admin.admin",
+    "DeliveredMessage": "sparrowmq.client.push.message_stream",
+    "Producer": "sparrowmq.client.producer.producer",
+    "PullConsumer": "sparrowmq.client.pull.pull_consumer",
+    "PullSchedule": "sparrowmq.client.pull.pull_schedule",
+    "PushConsumer": "sparrowmq.client.push.push_consumer",
+    "SimpleConsumer": "sparrowmq.client.simple.simple_consumer",
+}
+
+__getattr__ = lazy_names(globals(), _MODULES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -41,9 +41,9 @@ def test_fenced_pulls_bring_messages_under_their_generation_alone(
 
     async def unfenced() -> None:
         async with fencing.two_rigs(tmp_path / "again") as (free, fenced):
-            assert fencing._used(free, fencing.pulls(None)) > 0
+            assert await fencing._used(free, fencing.pulls(None)) > 0
             with pytest.raises(LoadError, match="an answer is an error"):
-                fencing._used(fenced, fencing.pulls(None))
+                await fencing._used(fenced, fencing.pulls(None))
 
     asyncio.run(unfenced())
 

@@ -1,4 +1,4 @@
-"""The light load generator: its frames are understood, its counts are what is stored."""
+"""The light load generator: brokers accept its frames, and its counts match the stored messages."""
 
 from __future__ import annotations
 

@@ -44,6 +44,23 @@ def test_floors(floor: Floor, held: bool) -> None:
     assert floor.judge(_report())[0] is held
 
 
+def test_goals_are_told_and_never_missed() -> None:
+    report = _report()
+    assert Floor("rate", LEAST, 1.5, goal=2.0).judge(report) == (
+        True,
+        "rate: at least 1.5 × Apache: 2; the goal of 2 is reached",
+    )
+    assert (
+        Floor("start", MOST, 1.0, absolute=True, goal=0.4)
+        .judge(report)[1]
+        .endswith("the goal of 0.4 is not reached")
+    )
+    assert Floor("start", MOST, 0.4, absolute=True, only_goal=True).judge(report) == (
+        True,
+        "start: at most 0.4: 0.5; a goal, not reached",
+    )
+
+
 def test_without_apache_kafka_is_the_rival() -> None:
     report = Report()
     for name, value in ((OURS, 6.0), (KAFKA, 4.0), ("file", 8.0)):

@@ -1,7 +1,8 @@
-"""A broker's handlers over a real store, without sockets: requests go in as frames, answers come out."""
+"""A broker's handlers on a real store, without sockets: requests are frames, answers are frames."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,113 +11,73 @@ from typing import Any
 
 from tests.broker.doubles import FakeClock, FakeConnection, FakeRegistration
 
-from sparrowmq.broker.clients import ClientTable
-from sparrowmq.broker.fence_calls import Fence
-from sparrowmq.broker.filters import ConsumerFilters
-from sparrowmq.broker.flushing import Flusher
-from sparrowmq.broker.groups import GroupTable
-from sparrowmq.broker.inner import InnerStore
-from sparrowmq.broker.locks import QueueLocks
-from sparrowmq.broker.pulling import PullPath
-from sparrowmq.broker.send_back import DirectRetry
-from sparrowmq.broker.sending import SendPath
-from sparrowmq.broker.topics import TopicTable
+from sparrowmq.broker.base.periodic import Background
+from sparrowmq.broker.parts import BrokerParts
+from sparrowmq.broker.replication.reign import Reign
+from sparrowmq.broker.server import store_settings
+from sparrowmq.core.clock import Sleep
 from sparrowmq.core.ids import pack_host
-from sparrowmq.core.settings import BrokerSettings
-from sparrowmq.protocol.bloom import BloomFilter
+from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.protocol.headers import SendMessageRequest, send_v2_to_ext
-from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.offsets import ConsumerOffsets
-from sparrowmq.store.settings import StoreSettings
 
+ADDRESS = "127.0.0.1:10911"
 STORE_HOST = pack_host("127.0.0.1", 10911)
 
 
-class Rig:
-    """Everything between a decoded frame and the store; `close` when done."""
+LOG_FILE_BYTES = 1 << 20
 
-    def __init__(self, root: Path, **settings: Any) -> None:
-        self.settings = BrokerSettings(store_path_root_dir=root, **settings)
-        self.clock = FakeClock()
-        self.store = MessageStore.open(
-            StoreSettings(
-                root=root,
-                mapped_file_size_commit_log=1 << 20,
-                mapped_file_size_consume_queue=self.settings.mapped_file_size_consume_queue,
-                flush_disk_type=self.settings.flush_disk_type,
-                delay_levels=self.settings.delay_levels,
-            ),
-            self.clock,
-            store_host=STORE_HOST,
-        )
-        config = root / "config"
+
+class Rig:
+    """A broker's parts as the server makes them, with a real store; `close` when done.
+
+    The test moves the clock, name servers are a counter. No background task runs."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: FakeClock | None = None,
+        sleep: Sleep = asyncio.sleep,
+        **settings: Any,
+    ) -> None:
+        small: dict[str, Any] = {
+            "mapped_file_size_commit_log": LOG_FILE_BYTES,
+            "mapped_file_size_timer_log": 4096,
+            "flush_interval_commit_log": 50,
+        }
+        self.settings = BrokerSettings(store_path_root_dir=root, **small | settings)
+        self.clock = clock or FakeClock()
         self.pool = ThreadPoolExecutor(1)
-        self.topics = TopicTable(
-            self.settings, self.store, ConfigFile(config / "topics.json"), self.clock, pool=self.pool
-        )
-        self.groups = GroupTable(
-            ConfigFile(config / "subscriptionGroup.json"), self.clock, auto_create=True, pool=self.pool
-        )
-        self.clients = ClientTable()
-        self.offsets = ConsumerOffsets.load(ConfigFile(config / "consumerOffset.json"))
-        self.filters = ConsumerFilters(
-            ConfigFile(config / "consumerFilter.json"), self.clock, BloomFilter(), keep_ms=86_400_000
-        )
-        self.flusher = Flusher(
-            self.store,
-            self.pool,
-            sync=self.settings.flush_disk_type == "SYNC_FLUSH",
-            interval=0.05,
-            timeout=5.0,
-            queue_interval=1.0,
-        )
         self.registration = FakeRegistration()
-        self.locked: set[str] = set()
-        self.locks = QueueLocks(self.clock)
-        self.fence = Fence(
-            ConfigFile(config / "groupPolicies.json"),
-            self.settings.broker_name,
-            self.clients,
-            self.locks,
-            self.clock,
-            pool=self.pool,
-        )
-        self.pulling = PullPath(
+        self.store = MessageStore.open(store_settings(self.settings), self.clock, store_host=STORE_HOST)
+        self.parts = parts = BrokerParts(
             self.settings,
             self.store,
-            self.topics,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.filters,
-            self.fence,
+            background=Background(self.clock, self.pool, sleep),
+            registration=lambda topics: self.registration,
+            reign=Reign(self.settings, ADDRESS),
         )
-        self.inner = InnerStore(
-            self.store,
-            self.topics,
-            self.flusher,
-            self.clock,
-            wake=self.pulling.wake,
-            topic_made=self.registration.changed_soon,
-        )
-        self.sending = SendPath(
-            self.settings,
-            self.store,
-            self.topics,
-            self.flusher,
-            self.clock,
-            store_host=STORE_HOST,
-            wake=self.pulling.wake,
-            registration=self.registration,
-            retries=DirectRetry(self.groups, is_locked=lambda group: group in self.locked),
-        )
+        self.tables = parts.tables
+        self.topics = parts.topics
+        self.groups = parts.groups
+        self.clients = parts.clients
+        self.offsets = parts.offsets
+        self.filters = parts.filters
+        self.flusher = parts.flusher
+        self.locks = parts.locks
+        self.fence = parts.fence
+        self.pulling = parts.pulling
+        self.deletions = parts.deletions
+        self.inner = parts.inner
+        self.delayed = parts.delayed
+        self.sending = parts.sending
 
     def make_topic(self, name: str, queues: int) -> None:
-        """A topic with so many queues, on disk."""
+        """A topic with this many queues, on disk."""
         self.put_topic(TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues))
 
     def put_topic(self, config: TopicConfig) -> None:
@@ -125,12 +86,21 @@ class Rig:
         self.topics.save()
 
     def close(self) -> None:
+        if self.delayed.timers is not None:
+            self.delayed.timers.close()
         self.store.close()
+        self.pool.shutdown()
+
+    def kill(self) -> None:
+        """Stop as `kill -9` does."""
+        if self.delayed.timers is not None:
+            self.delayed.timers.abandon()
+        self.store.abandon()
         self.pool.shutdown()
 
 
 def send_header(**fields: Any) -> SendMessageRequest:
-    """A send to `TopicTest`, queue 0, with changes."""
+    """The header of a send to `TopicTest`, queue 0, with changes."""
     defaults: dict[str, Any] = {
         "producer_group": "p",
         "topic": "TopicTest",
@@ -153,13 +123,13 @@ def send_command(body: bytes = b"hello", *, opaque: int = 1, flag: int = 0, **fi
 
 
 def hot_send(command: Command) -> tuple[bytes, bytes]:
-    """Header and body of a command as they stand in a frame."""
+    """Header and body of a command as they are in a frame."""
     _, header, body = FrameReader().feed(encode(command))[0]
     return header, body
 
 
 def pull_ext(**fields: Any) -> Mapping[str, str]:
-    """Header fields of a pull of `TopicTest`, queue 0, subscription `*` given."""
+    """Header fields of a pull from `TopicTest`, queue 0, with subscription `*`."""
     defaults: dict[str, Any] = {
         "consumerGroup": "g",
         "topic": "TopicTest",
@@ -176,7 +146,7 @@ def pull_ext(**fields: Any) -> Mapping[str, str]:
 
 
 def damage(rig: Rig, at: int, part: str) -> None:
-    """Change one byte of the record at a physical offset: of its `body` or the body's `length`."""
+    """Change one byte of the record at a physical offset: of its `body` or of the body's `length`."""
     files = sorted((rig.settings.store_path_root_dir / "commitlog").iterdir())
     size = files[0].stat().st_size
     fd = os.open(files[at // size], os.O_RDWR)
@@ -189,5 +159,5 @@ def damage(rig: Rig, at: int, part: str) -> None:
 
 
 def connection(port: int = 50_000) -> Any:
-    """A connection that keeps what is written to it."""
+    """A connection that records what is written to it."""
     return FakeConnection(port)

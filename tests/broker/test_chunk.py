@@ -1,29 +1,33 @@
-"""One read's frames: sends together, pulls on the fast path, the rest by code."""
+"""The frames of one read: sends together, pulls on the fast path, the rest by code."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.rig import STORE_HOST, Rig, connection, pull_ext, send_command
+from tests.broker.rig import Rig, connection, pull_ext, send_command
+from tests.support import run
 
 from sparrowmq.broker.chunk import ChunkHandler
-from sparrowmq.broker.transaction import COMMIT, ROLLBACK
-from sparrowmq.broker.transactions import Transactions
+from sparrowmq.broker.send.send_path import NEW_FILES_MAX
+from sparrowmq.broker.transactions.half_messages import COMMIT, ROLLBACK
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.ids import parse_offset_message_id
 from sparrowmq.core.names import OP_HALF_TOPIC
 from sparrowmq.protocol.call_headers import EndTransactionRequest
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, FrameReader, RawFrame, encode
+from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, FrameReader, RawFrame, decode, encode
 from sparrowmq.protocol.headers import to_ext
 from sparrowmq.protocol.record import decode_records
+from sparrowmq.transport.dispatch import TURN_SECONDS
 
 
 class General:
-    """Keeps what does not take a fast path."""
+    """Records what does not take a fast path."""
 
     def __init__(self) -> None:
         self.frames: list[RawFrame] = []
@@ -40,7 +44,7 @@ class General:
 
 
 class Chunk:
-    """A handler over a rig."""
+    """A handler with a rig."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -50,9 +54,7 @@ class Chunk:
             rig.sending,
             rig.pulling,
             self.general,
-            ends=Transactions(
-                rig.settings, rig.store, rig.inner, rig.clients, rig.offsets, rig.clock, store_host=STORE_HOST
-            ).ends,
+            ends=rig.parts.exchange.transactions.ends,
             connection_gone=self.gone.append,
         )
 
@@ -71,7 +73,7 @@ def chunk(tmp_path: Path) -> Iterator[Chunk]:
     rig.close()
 
 
-def test_clean_sends_of_one_read_are_one_write_to_the_log(
+def test_plain_sends_of_one_read_are_one_write_to_the_log(
     chunk: Chunk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = []
@@ -88,7 +90,7 @@ def half_command(number: int) -> Command:
 
 
 def end_command(half: Command, state: int = COMMIT, opaque: int = 1, flag: int = FLAG_ONEWAY) -> Command:
-    """The end that the answer to a half message allows."""
+    """The end command that the answer to a half message allows."""
     request = EndTransactionRequest(
         producer_group="p",
         tran_state_table_offset=int(half.ext["queueOffset"]),
@@ -121,7 +123,7 @@ def test_sends_and_ends_of_one_read_are_one_write_to_the_log(
     assert bodies(chunk, OP_HALF_TOPIC) == [b"0,1,2,3,"]
 
 
-def test_odd_ends_go_the_general_way_and_clean_ones_are_done(chunk: Chunk) -> None:
+def test_special_ends_take_the_general_path_and_plain_ones_are_done(chunk: Chunk) -> None:
     client = connection()
     first, second = chunk.receive(client, half_command(0), half_command(1))
     stranger = end_command(first)
@@ -138,7 +140,7 @@ def test_odd_ends_go_the_general_way_and_clean_ones_are_done(chunk: Chunk) -> No
     assert bodies(chunk) == [b"half1"] and bodies(chunk, OP_HALF_TOPIC) == [b"1"]
 
 
-def test_ends_whose_chunk_cannot_be_stored_stay_open_and_go_the_general_way(
+def test_ends_whose_chunk_cannot_be_stored_stay_open_and_take_the_general_path(
     chunk: Chunk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = connection()
@@ -157,10 +159,27 @@ def test_ends_whose_chunk_cannot_be_stored_stay_open_and_go_the_general_way(
     assert bodies(chunk) == [b"half0", b"half1"] and bodies(chunk, OP_HALF_TOPIC) == [b"0,1,"]
 
 
-def test_ends_are_stored_when_a_fault_stops_the_sends_of_their_read(
+def test_ends_of_one_write_create_few_queue_files(chunk: Chunk) -> None:
+    """Each file takes a fraction of a millisecond: the other ends are handled one by one, with other
+    requests in between."""
+    many = NEW_FILES_MAX + 3
+    chunk.rig.make_topic("Wide", many)
+    own = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01K%d\x02"
+    halves = [
+        send_command(topic="Wide", queue_id=number, opaque=number, sys_flag=4, properties=own % number)
+        for number in range(many)
+    ]
+    client = connection()
+    chunk.receive(client, *map(end_command, chunk.receive(client, *halves)))
+    assert len(chunk.general.frames) == many - NEW_FILES_MAX
+    files = [len(chunk.rig.store.queue("Wide", number).files) for number in range(many)]
+    assert files == [1] * NEW_FILES_MAX + [0] * (many - NEW_FILES_MAX)
+
+
+def test_ends_are_stored_when_an_error_stops_the_sends_of_their_read(
     chunk: Chunk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection is closed then; what it has ended is ended."""
+    """The connection is closed then; the stored ends stay valid."""
     client = connection()
     (half,) = chunk.receive(client, half_command(0))
     monkeypatch.setattr(chunk.rig.sending, "store_chunk", lambda *args: 1 / 0)
@@ -173,13 +192,13 @@ def test_ends_are_stored_when_a_fault_stops_the_sends_of_their_read(
 
 
 @pytest.mark.proves("broker:9.2")
-def test_an_end_waits_for_the_disk_with_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With SYNC_FLUSH a committed message is visible, and wakes who waits for it, once it is flushed."""
+def test_end_waits_for_the_disk_with_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SYNC_FLUSH a committed message is visible and wakes pulls after the flush."""
     rig = Rig(tmp_path / "sync", flush_disk_type="SYNC_FLUSH")
     rig.make_topic("TopicTest", 1)
     chunk = Chunk(rig)
     told: list[Callable[[bool], None]] = []
-    monkeypatch.setattr(rig.flusher, "after", lambda position, done: told.append(done))
+    monkeypatch.setattr(rig.flusher, "after", lambda position, done, size=0: told.append(done))
     producer, consumer = connection(), connection(50_001)
     hold = Command(RequestCode.PULL_MESSAGE, 7, ext=dict(pull_ext(sysFlag=6, suspendTimeoutMillis=20_000)))
     assert chunk.receive(consumer, hold) == [] and rig.pulling.held == 1
@@ -187,27 +206,31 @@ def test_an_end_waits_for_the_disk_with_its_message(tmp_path: Path, monkeypatch:
     rig.store.flush()
     told.pop()(True)
     (half,) = producer.answers()
-    chunk.receive(producer, end_command(half))
-    (flushed,) = told
+    assert chunk.receive(producer, end_command(half, flag=0)) == []
     assert bodies(chunk) == [] and rig.pulling.held == 1, "it is stored, but not on disk"
-    flushed(False)  # the time ran out
+    for flushed in told:
+        flushed(False)  # the time ran out
     assert consumer.answers() == [] and rig.pulling.held == 1
+    (late,) = producer.answers()
+    assert late.code == ResponseCode.FLUSH_DISK_TIMEOUT
     rig.store.flush()
-    flushed(True)
+    for flushed in told:
+        flushed(True)
+    assert producer.answers() == [], "it is told once"
     (found,) = consumer.answers()
     assert found.opaque == 7
     assert [record.body for record in decode_records(found.body)] == bodies(chunk) == [b"half0"]
     rig.close()
 
 
-def test_without_an_end_path_ends_go_the_general_way(chunk: Chunk) -> None:
+def test_without_an_end_path_ends_take_the_general_path(chunk: Chunk) -> None:
     (half,) = chunk.receive(connection(), half_command(0))
     chunk.handler._ends = None
     chunk.receive(connection(), end_command(half))
     assert len(chunk.general.frames) == 1 and bodies(chunk) == []
 
 
-def test_a_pull_takes_the_fast_path(chunk: Chunk) -> None:
+def test_pull_takes_the_fast_path(chunk: Chunk) -> None:
     client = connection()
     chunk.receive(client, send_command(b"x"))
     (answer,) = chunk.receive(client, Command(RequestCode.PULL_MESSAGE, 5, ext=dict(pull_ext())))
@@ -215,7 +238,7 @@ def test_a_pull_takes_the_fast_path(chunk: Chunk) -> None:
     assert chunk.general.frames == []
 
 
-def test_odd_sends_odd_pulls_and_all_else_go_the_general_way(chunk: Chunk) -> None:
+def test_special_sends_special_pulls_and_all_other_requests_take_the_general_path(chunk: Chunk) -> None:
     odd_send = send_command(topic="Unknown", opaque=1)
     odd_pull = Command(RequestCode.PULL_MESSAGE, 2, ext={"topic": "TopicTest"})
     heartbeat = Command(RequestCode.HEART_BEAT, 3)
@@ -223,12 +246,12 @@ def test_odd_sends_odd_pulls_and_all_else_go_the_general_way(chunk: Chunk) -> No
     assert len(chunk.general.frames) == 3
 
 
-def test_a_compact_header_goes_the_general_way(chunk: Chunk) -> None:
+def test_compact_header_takes_the_general_path(chunk: Chunk) -> None:
     chunk.handler.frames_received(connection(), [(1, b'{"code":310,', b"")])
     assert len(chunk.general.frames) == 1
 
 
-def test_a_lost_connection_is_told_to_all_who_keep_something_of_it(chunk: Chunk) -> None:
+def test_closed_connection_is_reported_to_all_parts_with_its_state(chunk: Chunk) -> None:
     client = connection()
     chunk.handler.connection_made(client)
     hold = Command(RequestCode.PULL_MESSAGE, 1, ext=dict(pull_ext(sysFlag=6, suspendTimeoutMillis=20_000)))
@@ -237,3 +260,66 @@ def test_a_lost_connection_is_told_to_all_who_keep_something_of_it(chunk: Chunk)
     chunk.handler.connection_lost(client)
     assert chunk.rig.pulling.held == 0
     assert chunk.gone == [client] and chunk.general.lost == [client]
+
+
+def test_long_pulls_do_not_block_others(chunk: Chunk, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def slow(conn: Any, pull: Any) -> None:
+        taken.append(pull.opaque)
+        time.sleep(1.5 * TURN_SECONDS)
+
+    monkeypatch.setattr(chunk.rig.pulling, "pull", slow)
+    client = connection()
+    pulls = [Command(RequestCode.PULL_MESSAGE, number, ext=dict(pull_ext())) for number in range(3)]
+    chunk.receive(client, *pulls)
+    assert taken == [0] and len(client.waiting) == 2
+    rest, client.waiting = client.waiting, []
+    chunk.handler.frames_received(client, rest)
+    assert taken == [0, 1] and len(client.waiting) == 1
+
+
+def test_first_sends_to_many_queues_create_few_files_per_turn(tmp_path: Path) -> None:
+    """Each file takes a fraction of a millisecond: all files of a large topic would block other requests."""
+    many = 3 * NEW_FILES_MAX + 2
+    rig = Rig(tmp_path / "store")
+    rig.make_topic("TopicTest", many)
+    chunk, client, other = Chunk(rig), connection(), connection()
+    sends = [send_command(b"%d" % number, queue_id=number // 2, opaque=number) for number in range(2 * many)]
+    made: list[int] = []
+
+    async def scenario() -> list[int]:
+        answers = chunk.receive(client, *sends)
+        while client.waiting:
+            made.append(len(answers))
+            assert chunk.receive(other, send_command(queue_id=many - 1, opaque=7)) == [], "of one turn"
+            rest, client.waiting = client.waiting, []
+            await asyncio.sleep(0)
+            chunk.handler.frames_received(client, rest)
+            other.waiting.clear()
+            answers += client.answers()
+        assert all(answer.code == ResponseCode.SUCCESS for answer in answers)
+        return [answer.opaque for answer in answers]
+
+    assert run(scenario()) == list(range(2 * many))
+    assert made == [2 * NEW_FILES_MAX * turn for turn in (1, 2, 3)]
+    assert [len(rig.store.queue("TopicTest", number).files) for number in range(many)] == [1] * many
+    assert bodies(chunk) == [b"0", b"1"] and chunk.general.frames == []
+    rig.close()
+
+
+def test_unprocessed_frames_of_a_turn_stay_in_order(chunk: Chunk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends that need files are handled before requests that are behind long pulls."""
+    chunk.rig.make_topic("Wide", NEW_FILES_MAX + 1)
+    monkeypatch.setattr(chunk.rig.pulling, "pull", lambda *_: time.sleep(1.5 * TURN_SECONDS))
+    client = connection()
+    wide = [send_command(topic="Wide", queue_id=number, opaque=number) for number in range(NEW_FILES_MAX + 1)]
+    pulls = [Command(RequestCode.PULL_MESSAGE, 100 + number, ext=dict(pull_ext())) for number in range(2)]
+    last = send_command(topic="Wide", queue_id=NEW_FILES_MAX, opaque=999)
+
+    async def scenario() -> None:
+        answers = chunk.receive(client, *wide, *pulls, last)
+        assert [answer.opaque for answer in answers] == list(range(NEW_FILES_MAX))
+
+    run(scenario())
+    assert [decode(*frame).opaque for frame in client.waiting] == [NEW_FILES_MAX, 101, 999]

@@ -49,7 +49,7 @@ async def end(call: Any, sent: Command, state: int) -> Command:
 
 
 @pytest.mark.proves("broker:9.1", "broker:9.2", "broker:9.4")
-def test_transactions_are_ended_and_stay_so_over_a_restart(tmp_path: Path) -> None:
+def test_transactions_are_ended_and_stay_ended_across_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest")
@@ -74,7 +74,7 @@ def test_transactions_are_ended_and_stay_so_over_a_restart(tmp_path: Path) -> No
 
 
 @pytest.mark.proves("broker:9.4", "broker:9.5", "client:B-102")
-def test_a_producer_is_asked_about_a_forgotten_transaction(tmp_path: Path) -> None:
+def test_producer_is_checked_about_a_forgotten_transaction(tmp_path: Path) -> None:
     asked: list[Command] = []
 
     async def main() -> None:
@@ -107,7 +107,7 @@ def test_a_producer_is_asked_about_a_forgotten_transaction(tmp_path: Path) -> No
 
 
 @pytest.mark.proves("broker:6.7", "client:B-90", "client:B-96")
-def test_a_reply_reaches_who_asked(tmp_path: Path) -> None:
+def test_reply_reaches_the_requester(tmp_path: Path) -> None:
     pushed: list[Command] = []
 
     def take(_: object, command: Command) -> Command:
@@ -144,7 +144,7 @@ def test_a_reply_reaches_who_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("broker:10.6")
-def test_locks_and_resets_through_the_broker(tmp_path: Path) -> None:
+def test_locks_and_resets_work_through_the_broker(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest")

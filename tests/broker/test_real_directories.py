@@ -1,4 +1,4 @@
-"""A whole broker over directories that real Apache brokers left: what clients saw there, they see here."""
+"""A whole broker with directories of real Apache brokers: clients see the same as at those brokers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ GONE = "FxGone"
 
 @dataclass(frozen=True)
 class Opened:
-    """A broker over a copy of a real one's directory."""
+    """A broker with a copy of a real broker's directory."""
 
     name: str
     cluster: LocalCluster
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
-        """What the ledger says of topics that are there and not the broker's own."""
+        """The recorded values of existing topics that are not the broker's own."""
         lines = ledger(self.name, kind)
         return [line for line in lines if line["topic"] != GONE and line["topic"].startswith(THEIRS)]
 
 
 @pytest.fixture(scope="module", params=[CLEAN_5, KILLED_5, CLEAN_4])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """Each archive, as a whole."""
+    """Each archive, unpacked."""
     root = tmp_path_factory.mktemp("real") / "store"
     shutil.copytree(unpacked(request.param), root)
     index = {"max_hash_slot_num": 200, "max_index_num": 1000}
@@ -58,12 +58,12 @@ def read(consumer: mq.PullConsumer, queue: mq.MessageQueue) -> list[mq.ReceivedM
 
 
 def place(message: mq.ReceivedMessage) -> str:
-    """A message as the ledger's queries write it."""
+    """A message as the recorded queries write it."""
     return f"{message.message_id}@{message.queue.queue_id}:{message.queue_offset}@{message.physical_offset}"
 
 
 @pytest.mark.proves("broker:1.1", "broker:18")
-def test_clients_get_every_message_as_they_did_from_the_real_broker(opened: Opened) -> None:
+def test_clients_get_every_message_as_from_the_real_broker(opened: Opened) -> None:
     wanted = opened.lines("seen")
     queues = {(line["topic"], line["queueId"]) for line in wanted}
     found = {}
@@ -85,7 +85,7 @@ def test_clients_get_every_message_as_they_did_from_the_real_broker(opened: Open
 
 
 @pytest.mark.proves("broker:1.4", "client:D-76")
-def test_groups_go_on_where_they_stood(opened: Opened) -> None:
+def test_groups_continue_at_their_offsets(opened: Opened) -> None:
     stood = [line for line in opened.lines("offset") if line["offset"] >= 0]
     assert {line["group"] for line in stood} >= {"FxMid", "FxLite"}
     ends: dict[mq.MessageQueue, tuple[int, int]] = {}
@@ -107,7 +107,7 @@ def test_groups_go_on_where_they_stood(opened: Opened) -> None:
 
 
 @pytest.mark.proves("broker:4.3")
-def test_keys_find_what_they_found_and_sends_go_on_behind(opened: Opened) -> None:
+def test_keys_are_found_and_sends_append(opened: Opened) -> None:
     asked = opened.lines("query")
     assert len(asked) > 10
     with mq.Admin(namesrv=opened.cluster.namesrv) as admin:

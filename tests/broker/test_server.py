@@ -1,8 +1,9 @@
-"""A whole broker over sockets: start, serve, restart, refuse; alone and with a name server."""
+"""A whole broker over sockets: starts, serves, restarts, refuses; alone and with a name server."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,9 +14,10 @@ import pytest
 from tests.broker.rig import pull_ext, send_command
 from tests.support import run, until
 
-from sparrowmq.broker.server import Broker
-from sparrowmq.core.errors import SettingsError, SparrowError, StoreFullError, StoreLockedError
-from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.broker.replication.master import listen
+from sparrowmq.broker.server import Broker, listen_for_slaves
+from sparrowmq.core.errors import ListenError, SettingsError, SparrowError, StoreFullError, StoreLockedError
+from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.nameserver.server import NameServer
 from sparrowmq.protocol.bodies import (
@@ -31,7 +33,7 @@ from sparrowmq.protocol.filter import parse_tags
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.headers import CreateTopicRequest, to_ext
 from sparrowmq.protocol.record import decode_records
-from sparrowmq.store.config_file import ConfigFile
+from sparrowmq.store.tables.config_file import ConfigFile
 from sparrowmq.transport.client import RemotingClient
 from sparrowmq.transport.dispatch import CommandHandler
 from sparrowmq.transport.server import Server
@@ -81,7 +83,7 @@ def ask(code: RequestCode, **ext: Any) -> Command:
     return Command(code, ext={name: str(value) for name, value in ext.items()})
 
 
-def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_sent_messages_are_available_after_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         async with serving(tmp_path) as call:
             assert (await call.create("TopicTest")).code == ResponseCode.SUCCESS
@@ -110,7 +112,7 @@ def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
     run(second())
 
 
-def test_a_client_whose_heartbeat_was_left_out_is_asked_what_it_subscribes(tmp_path: Path) -> None:
+def test_client_with_an_omitted_heartbeat_is_asked_for_its_subscriptions(tmp_path: Path) -> None:
     def subscribed(version: int) -> tuple[SubscriptionData, ...]:
         return (parse_tags("TopicTest", "*", version),)
 
@@ -140,14 +142,14 @@ def test_a_client_whose_heartbeat_was_left_out_is_asked_what_it_subscribes(tmp_p
 
 
 @pytest.mark.proves("broker:3.4", "broker:3.7", "broker:5.5")
-def test_offsets_of_a_queue_and_of_groups(tmp_path: Path) -> None:
+def test_offsets_of_queues_and_groups_are_returned(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest")
             place = {"topic": "TopicTest", "queueId": 0}
             group = {"consumerGroup": "g", **place}
             empty = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **group))
-            assert empty.code == ResponseCode.QUERY_NOT_FOUND
+            assert (empty.code, empty.ext["offset"]) == (ResponseCode.SUCCESS, "0")
             assert (await call(ask(RequestCode.GET_MAX_OFFSET, **place))).ext["offset"] == "0"
             earliest = await call(ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **place))
             assert earliest.ext["timestamp"] == "-1"
@@ -178,7 +180,7 @@ def test_offsets_of_a_queue_and_of_groups(tmp_path: Path) -> None:
         ({"perm": "9"}, "perm"),
     ],
 )
-def test_a_topic_that_breaks_a_rule_is_not_made(tmp_path: Path, change: dict[str, str], word: str) -> None:
+def test_invalid_topic_is_not_created(tmp_path: Path, change: dict[str, str], word: str) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:
             request = CreateTopicRequest(
@@ -217,8 +219,9 @@ def test_deleting_a_topic_deletes_its_messages_and_offsets(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_what_is_sent_after_a_deletion_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing gets into the topic while its deletion waits for the disk, and would go with its queues."""
+def test_messages_sent_after_a_deletion_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing gets into the topic while its deletion waits for the disk; it would be deleted with the
+    queues."""
     go_on, save = threading.Event(), ConfigFile.save
     go_on.set()
 
@@ -235,7 +238,7 @@ def test_what_is_sent_after_a_deletion_stays(tmp_path: Path, monkeypatch: pytest
                 assert (await call(send_command(b"old", topic="T"))).code == ResponseCode.SUCCESS
             go_on.clear()
             deletion = asyncio.create_task(call(ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")))
-            await until(lambda: call.broker._topics.is_going("T"))
+            await until(lambda: call.broker.parts.topics.is_going("T"))
             assert (await call(send_command(b"lost", topic="T"))).code == ResponseCode.TOPIC_NOT_EXIST
             refused = await call.create("T", 1)
             assert "is being deleted" in (refused.remark or "") and not deletion.done()
@@ -250,7 +253,7 @@ def test_what_is_sent_after_a_deletion_stays(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.proves("broker:16.3")
-def test_consume_stats_show_what_a_group_lacks(tmp_path: Path) -> None:
+def test_consume_stats_show_the_lag_of_a_group(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest", 1)
@@ -272,7 +275,7 @@ def test_consume_stats_show_what_a_group_lacks(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_consume_stats_of_named_topics(tmp_path: Path) -> None:
+def test_consume_stats_of_named_topics_are_shown(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:
             for topic in ("One", "Two", "Three"):
@@ -285,7 +288,7 @@ def test_consume_stats_of_named_topics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["cleanOffset", "removeOffset"])
-def test_deleting_a_group_drops_its_offsets_when_asked(tmp_path: Path, field: str) -> None:
+def test_deleting_a_group_deletes_its_offsets_on_request(tmp_path: Path, field: str) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest", 1)
@@ -295,14 +298,14 @@ def test_deleting_a_group_drops_its_offsets_when_asked(tmp_path: Path, field: st
             kept = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))
             assert kept.ext["offset"] == "2"
             await call(ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", **{field: "true"}))
-            gone = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))
-            assert gone.code == ResponseCode.QUERY_NOT_FOUND
+            strict = ask(RequestCode.QUERY_CONSUMER_OFFSET, setZeroIfNotFound="false", **place)
+            assert (await call(strict)).code == ResponseCode.QUERY_NOT_FOUND
 
     run(scenario())
 
 
-def test_the_offsets_of_a_retry_topic_go_with_it(tmp_path: Path) -> None:
-    """Kept, they would lie beyond the messages of the topic's next life, which would be skipped."""
+def test_offsets_of_a_retry_topic_are_deleted_with_it(tmp_path: Path) -> None:
+    """If they were kept, a recreated topic's messages before them would be skipped."""
 
     async def scenario() -> None:
         async with serving(tmp_path) as call:
@@ -334,7 +337,7 @@ def test_unknown_codes_and_garbage_do_no_harm(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+def test_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as call:
             second = Broker(settings(tmp_path))
@@ -346,7 +349,7 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> Non
     run(scenario())
 
 
-def test_a_port_in_use_is_refused_by_name_and_the_directory_is_free_again(tmp_path: Path) -> None:
+def test_used_port_is_reported_and_the_directory_is_released(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path / "one") as call:
             port = call.broker.port
@@ -360,7 +363,7 @@ def test_a_port_in_use_is_refused_by_name_and_the_directory_is_free_again(tmp_pa
     run(scenario())
 
 
-def test_a_broker_may_be_told_a_host_name(tmp_path: Path) -> None:
+def test_broker_address_may_be_a_host_name(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, broker_ip1="localhost", bind_address="localhost") as call:
             assert call.broker.address == f"localhost:{call.broker.port}"
@@ -371,14 +374,14 @@ def test_a_broker_may_be_told_a_host_name(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_host_name_without_address_is_refused_by_name(tmp_path: Path) -> None:
+def test_unresolvable_host_name_is_reported(tmp_path: Path) -> None:
     broker = Broker(settings(tmp_path, broker_ip1="no-such-host.invalid"))
-    with pytest.raises(SettingsError, match=r"brokerIP1=no-such-host\.invalid: this name has no address"):
+    with pytest.raises(SettingsError, match=r"brokerIP1=no-such-host\.invalid: this name does not resolve"):
         run(broker.start())
     assert broker.port == 0
 
 
-def test_topics_reach_the_name_server_at_once_and_leave_with_the_broker(tmp_path: Path) -> None:
+def test_topics_are_registered_at_once_and_unregistered_with_the_broker(tmp_path: Path) -> None:
     async def scenario() -> None:
         names = NameServer(port=0)
         await names.start()
@@ -413,7 +416,7 @@ def test_topics_reach_the_name_server_at_once_and_leave_with_the_broker(tmp_path
     run(scenario())
 
 
-def test_a_missing_name_server_is_reported_once_and_the_broker_serves(
+def test_missing_name_server_is_reported_once_and_the_broker_serves(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -426,7 +429,7 @@ def test_a_missing_name_server_is_reported_once_and_the_broker_serves(
     assert len(told) == 1
 
 
-def test_topics_and_groups_that_come_together_share_saves(
+def test_simultaneously_created_topics_and_groups_share_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saves: dict[str, int] = {}
@@ -468,7 +471,7 @@ def test_tables_that_cannot_be_saved_at_the_end_are_reported(
 
     with caplog.at_level("ERROR", "sparrowmq.broker"):
         run(scenario())
-    lost = [text for text in caplog.messages if "is lost until its clients come again" in text]
+    lost = [text for text in caplog.messages if "recent table changes were not saved" in text]
     assert [text.split()[-1] for text in lost] == ["topics.json", "subscriptionGroup.json"]
 
 
@@ -483,7 +486,7 @@ def test_closing_twice_is_harmless(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_consumer_offsets_are_written_beside_the_loop(
+def test_consumer_offsets_are_written_outside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
@@ -515,7 +518,7 @@ def test_consumer_offsets_are_written_beside_the_loop(
     run(scenario())
 
 
-def test_a_start_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_cancelled_start_leaves_nothing_behind(tmp_path: Path) -> None:
     async def scenario() -> None:
         handler = CommandHandler({RequestCode.REGISTER_BROKER: lambda conn, c: asyncio.sleep(3600)})
         silent = Server(handler)
@@ -535,13 +538,13 @@ def test_a_start_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_offsets_are_written_after_the_retries_behind_them(tmp_path: Path) -> None:
-    """With a flush of the log every ten seconds only; a power cut in between must lose no message."""
+def test_offsets_are_written_after_the_retries_they_skip(tmp_path: Path) -> None:
+    """The log is flushed only every ten seconds; a power failure in between must not lose any message."""
 
     async def main() -> None:
         changes = {"flush_interval_commit_log": 10_000, "flush_consumer_offset_interval": 1000}
         async with serving(tmp_path, **changes) as call:
-            broker, store = call.broker, call.broker._store
+            broker, store = call.broker, call.broker.parts.store
             assert store is not None
             await call.create("TopicTest")
             await call(send_command(b"fails"))
@@ -551,8 +554,25 @@ def test_offsets_are_written_after_the_retries_behind_them(tmp_path: Path) -> No
             assert (
                 await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **commit))
             ).code == ResponseCode.SUCCESS
-            await broker._save_offsets()
-            assert broker._offsets.unsaved() is None
+            await broker.parts.offset_saving.save()
+            assert broker.parts.offsets.unsaved() is None
             assert store.flushed_position == store.position > 0
 
     run(main())
+
+
+def test_master_uses_another_replication_port_when_the_usual_one_is_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    taken = listen("127.0.0.1", 0)
+    number = taken.getsockname()[1]
+    try:
+        with caplog.at_level(logging.WARNING):
+            found = listen_for_slaves(BrokerSettings(listen_port=number - 1), number - 1)
+        assert found.getsockname()[1] not in (0, number)
+        found.close()
+        assert f"port {number} is in use, so slaves connect to port " in caplog.text
+        with pytest.raises(ListenError, match=f"cannot listen for slaves on 127.0.0.1:{number}"):
+            listen_for_slaves(BrokerSettings(ha_listen_port=number), 1)
+    finally:
+        taken.close()

@@ -11,7 +11,7 @@ from sparrowmq.protocol.codes import RequestCode
 
 
 @pytest.mark.proves("broker:2.7")
-def test_a_broker_looks_for_expired_files_by_itself(tmp_path: Path) -> None:
+def test_broker_checks_for_expired_files_periodically(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path, clean_resource_interval=10) as call:
             looked = []
@@ -20,28 +20,27 @@ def test_a_broker_looks_for_expired_files_by_itself(tmp_path: Path) -> None:
                 looked.append(1)
                 return 0
 
-            call.broker._upkeep.cleaner.clean = clean
+            call.broker.parts.upkeep.cleaner.clean = clean
             await until(lambda: len(looked) > 2)
 
     run(main())
 
 
-def test_every_handler_is_of_a_known_code(tmp_path: Path) -> None:
+def test_every_handler_has_a_known_code(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as call:
-            assert set(call.broker._upkeep.handlers()) <= set(RequestCode)
+            assert set(call.broker.parts.upkeep.handlers()) <= set(RequestCode)
 
     run(main())
 
 
-def test_the_index_follows_a_running_broker(tmp_path: Path) -> None:
+def test_index_follows_a_running_broker(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest")
             for _ in range(20):
                 await call(send_command())
-            store = call.broker._store
-            assert store is not None
+            store = call.broker.parts.store
             await until(lambda: store.index.behind == 0)
             assert sum(file.header.count - 1 for file in store.index.files) == 40
 

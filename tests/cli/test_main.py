@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
 from sparrowmq.cli import main
 
@@ -29,7 +31,6 @@ COMMANDS = [
     ("group", "list"),
     ("group", "progress"),
     ("demo",),
-    ("test",),
 ]
 
 
@@ -55,6 +56,19 @@ def test_an_unknown_command(sparrow: Sparrow) -> None:
     assert "No such command" in sparrow("tpoic", status=2).err
 
 
+def test_without_a_terminal_no_password_is_asked_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sparrowmq.cli.main", "login"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # which has no terminal
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (1, f"sparrow: {main.NO_TERMINAL}\n")
+
+
 def test_an_error_is_one_line_without_traceback(sparrow: Sparrow) -> None:
     outcome = sparrow("topic", "status", "NoSuchTopic", status=1)
     assert outcome.out == ""
@@ -67,7 +81,7 @@ def test_ctrl_c_is_130(sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch) -> Non
         work.close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sparrowmq.cli.topics.run", interrupted)
+    monkeypatch.setattr("sparrowmq.cli.cluster.topics.run", interrupted)
     interrupted_run = sparrow("topic", "list", status=130)
     assert "Traceback" not in interrupted_run.out + interrupted_run.err
 
@@ -91,3 +105,48 @@ def test_the_module_runs_as_a_program() -> None:
         [sys.executable, "-m", "sparrowmq.cli.main", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("sparrow ")
+
+
+WITHOUT_JSON = {
+    *("up", "nameserver", "proxy", "demo", "serve", "coordinator migrate", "coordinator password"),
+    *("cluster export", "message export", "dlq export", "store dump"),  # they print JSON, or write it
+    "consume",  # with --format
+}
+"""Servers, and commands that have another way."""
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, one in getattr(command, "commands", {}).items():
+        if not one.hidden:
+            yield from leaves(one, (*path, name))
+    if path and not getattr(command, "commands", {}):
+        yield " ".join(path), command
+
+
+def test_every_command_that_tells_something_can_print_json() -> None:
+    found = {
+        name
+        for name, command in leaves(typer.main.get_command(main.app))
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert found == WITHOUT_JSON
+
+
+def test_changes_tell_what_they_came_to(sparrow: Sparrow) -> None:
+    def told(*arguments: str) -> Any:
+        (found,) = sparrow(*arguments, "--json").values
+        return found
+
+    made = {"topic": "Told", "queues": 2, "perm": 6, "brokers": ["broker-a"]}
+    assert told("topic", "create", "Told", "--queues", "2") == made
+    held = {"topic": "Told", "group": "g", "hours": 5, "size_max": 0}
+    assert told("group", "create", "g", "--retries", "3") == {
+        "group": "g",
+        "retries": 3,
+        "enabled": True,
+        "broadcast": True,
+    }
+    assert told("hold", "set", "Told", "g", "--hours", "5") == held
+    assert told("hold", "release", "Told") == {"released": "Told"}
+    assert told("group", "delete", "g") == {"deleted": "g", "offsets_kept": False}
+    assert told("topic", "delete", "Told") == {"deleted": "Told"}

@@ -23,7 +23,7 @@ from tests.coordinator.running import Running, running
 from tests.support import free_port
 from typer.testing import CliRunner
 
-from sparrowmq.cli import remote
+from sparrowmq.cli.base import remote
 from sparrowmq.cli.main import app
 from sparrowmq.coordinator.database.connect import sqlite_url
 
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 Call = Callable[..., "Outcome"]
 ARGUMENTS = {
     "name": "lag-alarm", "number": "1", "group": "g", "broker": "b", "kind": "group", "object_": "g",
-    "label": "ci", "place": "T", "value": "4",
+    "label": "ci", "place": "T", "value": "4", "text": "Orders", "address": "127.0.0.1:10911",
 }  # fmt: skip
 """What required arguments are given."""
 MORE = {
-    "knob set": ["g", "threads", "4"],
-    "knob unset": ["g", "threads"],
-    "knob offset": ["g", "T", "--to", "first"],
+    "setting set": ["g", "threads", "4"],
+    "setting unset": ["g", "threads"],
+    "setting offset": ["g", "T", "--to", "first"],
     "service set": ["lag-alarm", "checks=2"],
+    "broker set": ["b", "fileReservedTime=48"],
     "alarm limit": ["g", "--messages", "4"],
     "login": ["--password-stdin"],
     "token delete": ["999"],
@@ -58,6 +59,8 @@ def commands() -> Iterator[tuple[str, set[str]]]:
     def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
         if hasattr(command, "commands"):
             for name, inner in command.commands.items():
+                if inner.hidden:
+                    continue
                 yield from walk(inner, (*path, name))
         else:
             yield path, command
@@ -66,8 +69,8 @@ def commands() -> Iterator[tuple[str, set[str]]]:
         options = {option for one in command.params for option in getattr(one, "opts", ())}
         name = " ".join(path)
         if "--coordinator" in options and MORE.get(name, []) is not None:
-            required = [ARGUMENTS[one.name] for one in command.params if one.required]
-            line = " ".join((name, *(MORE.get(name) or required)))
+            given = MORE.get(name) or [ARGUMENTS[one.name] for one in command.params if one.required]
+            line = " ".join((name, *given))
             yield line, options
 
 
@@ -106,7 +109,7 @@ def test_the_commands_are_found() -> None:
         "audit",
         "login --password-stdin",
         "coordinator user list",
-        "knob set g threads 4",
+        "setting set g threads 4",
         "repair run 1",
     } <= set(ALL)
 
@@ -117,7 +120,7 @@ def test_when_none_answers_where_is_named_and_what_to_do(call: Call, line: str) 
     outcome = call(line, "--coordinator", url)
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.err.startswith(f"sparrow: no coordinator answers at {url}: [Errno 111] Connection refused")
-    assert "sparrow up and sparrow coordinator start one" in outcome.err
+    assert "start one with sparrow up or sparrow coordinator" in outcome.err
     assert len(outcome.err.splitlines()) == 1
 
 
@@ -127,7 +130,7 @@ def test_when_the_login_has_ended_it_says_how_to_log_in(
 ) -> None:
     monkeypatch.setenv("SPARROW_TOKEN", "smq_ended")
     outcome = call(line, "--coordinator", server.url)
-    said = "sparrow: the token is not known or has ended; type: sparrow login\n"
+    said = "sparrow: the token is unknown or has expired; type: sparrow login\n"
     assert (outcome.status, outcome.out, outcome.err) == (1, "", said)
 
 
@@ -142,7 +145,7 @@ def test_with_json_there_is_json_alone(
     status, made = server.call("POST", "/tokens", {"label": line})  # logout ends the one it has
     assert status == 201, made
     monkeypatch.setenv("SPARROW_TOKEN", made["token"])
-    monkeypatch.setattr("sparrowmq.cli.knobs.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("sparrowmq.cli.coordinator.dynamic_settings.WAIT_SECONDS", 0.0)
     outcome = call(line, "--coordinator", server.url, "--json")
     for text in outcome.lines:
         json.loads(text)
@@ -154,7 +157,7 @@ def test_with_json_there_is_json_alone(
 
 
 class Stranger(BaseHTTPRequestHandler):
-    """Answers what it was told to, and keeps what it was sent."""
+    """Gives the answers that the test sets, and records the requests."""
 
     status = 200
     body = b""
@@ -192,9 +195,14 @@ def stranger(
 @pytest.mark.parametrize(
     ("status", "body", "headers", "words"),
     [
-        (200, b"<html>hello</html>", {}, "is no coordinator; give its address with --coordinator"),
-        (200, b"\xff\xfe\x00", {}, "is no coordinator"),
-        (200, b"", {}, "is no coordinator"),
+        (
+            200,
+            b"<html>hello</html>",
+            {},
+            "is not a coordinator; give the coordinator's address with --coordinator",
+        ),
+        (200, b"\xff\xfe\x00", {}, "is not a coordinator"),
+        (200, b"", {}, "is not a coordinator"),
         (200, b"[1", {"Content-Length": "100"}, "no coordinator answers at"),
         (500, b"oh", {}, "the coordinator answered with status 500"),
         (404, b'{"error": 1}', {}, "sparrow: 1"),
@@ -229,7 +237,7 @@ def test_the_token_follows_no_redirect(call: Call, monkeypatch: pytest.MonkeyPat
 def test_addresses_that_are_none(call: Call, url: str) -> None:
     outcome = call("audit", "--coordinator", url)
     assert (outcome.status, outcome.out) == (1, "")
-    assert "is no coordinator's address; write for example http://127.0.0.1:9877" in outcome.err
+    assert "is not a coordinator's address; write for example http://127.0.0.1:9877" in outcome.err
 
 
 @pytest.mark.parametrize("token", ["a\nb", "äö€", "smq_x\r\nX: y", "\udcff"])
@@ -239,7 +247,7 @@ def test_a_token_that_is_none_is_neither_sent_nor_shown(
     monkeypatch.setenv("SPARROW_TOKEN", token)
     outcome = call("audit", "--coordinator", f"http://127.0.0.1:{free_port()}")
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.startswith("sparrow: SPARROW_TOKEN is no token; ")
+    assert outcome.err.startswith("sparrow: SPARROW_TOKEN is not a valid token; ")
     assert token not in outcome.err
 
 
@@ -250,7 +258,7 @@ def test_a_token_that_is_none_is_neither_sent_nor_shown(
         ("service set lag-alarm --interval", "nan"), ("service set lag-alarm --interval", "inf"),
         ("service set lag-alarm", f"checks={'9' * 5000}"), ("alarm acknowledge", "9" * 300),
         ("token delete", "-- -1"), ("token create x --days", "9" * 30), ("coordinator user create", "\udcff"),
-        ("alarm limit g --messages", "9" * 40), ("knob offset g T --to", "9" * 5000), ("repair show", "0"),
+        ("alarm limit g --messages", "9" * 40), ("setting offset g T --to", "9" * 5000), ("repair show", "0"),
     ],
 )  # fmt: skip
 def test_odd_values_are_refused_in_words(
@@ -292,7 +300,7 @@ def test_a_login_that_cannot_be_kept_says_where(
     outcome = call("login --password-stdin", "--coordinator", server.url, stdin=password)
     assert (outcome.status, outcome.out) == (1, "")
     where = tmp_path / "file" / "sparrowmq" / "coordinator.json"
-    assert f"the login cannot be kept in {where}: Not a directory" in outcome.err
+    assert f"the login cannot be saved in {where}: Not a directory" in outcome.err
     with pytest.raises(remote.UsageError, match="cannot be deleted: Not a directory"):
         remote.forget_login()
 

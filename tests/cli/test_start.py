@@ -45,7 +45,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("module", ["sparrowmq.cli.main", "typer", "sparrowmq.cli.watching"])
+@pytest.mark.parametrize("module", ["sparrowmq.cli.main", "typer", "sparrowmq.cli.coordinator.watching"])
 def test_ctrl_c_while_modules_are_imported_is_quiet(module: str) -> None:
     done = interrupted_at(module)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
@@ -84,7 +84,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 @pytest.mark.usefixtures("handler")
 def test_a_command_that_runs_sees_ctrl_c_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr("sparrowmq.cli.topics.run", lambda work: (work.close(), see())[1])
+    monkeypatch.setattr("sparrowmq.cli.cluster.topics.run", lambda work: (work.close(), see())[1])
 
     def see() -> list[str]:
         seen.append(signal.getsignal(signal.SIGINT))

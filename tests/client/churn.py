@@ -1,4 +1,4 @@
-"""A group under churn, simulated: members, brokers and connections come and go while a virtual clock runs.
+"""A group under churn, simulated: members, brokers and connections start and stop while a virtual clock runs.
 
 Everything random comes from one seed, and the clock jumps to the next thing to do, so a run of many minutes
 takes a second or two and replays exactly. The consumers are the real ones; only their connections are
@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import pytest
 from tests.client.fake import BROKER, FakeBroker, FakeCluster, answer
 
-from sparrowmq.client.push_consumer import PushConsumer
-from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.base.settings import ConsumerSettings
+from sparrowmq.client.push.push_consumer import PushConsumer
 from sparrowmq.core.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol import bodies, headers, properties
@@ -84,7 +84,7 @@ class SimClock:
 
 
 class SimBroker(FakeBroker):
-    """A broker whose locks end by themselves and that delivers failed messages again."""
+    """A broker whose locks expire and that delivers failed messages again."""
 
     def __init__(self, cluster: SimCluster, name: str) -> None:
         super().__init__(cluster, name)
@@ -96,13 +96,13 @@ class SimBroker(FakeBroker):
         self._kept_at = 0.0
 
     def keep_offsets(self) -> None:
-        """Note the offsets as they are on disk: written every five seconds."""
+        """Record the offsets as they are on disk: written every five seconds."""
         now = asyncio.get_running_loop().time()
         if now - self._kept_at >= KEEP_SECONDS:
             self._kept, self._kept_at = dict(self.offsets), now
 
     def die(self) -> None:
-        """What is only in memory is lost."""
+        """Everything that is only in memory is lost."""
         self.is_up = False
         self.offsets = dict(self._kept)
         self.locks.clear()
@@ -176,7 +176,7 @@ class SimCluster(FakeCluster):
 
 
 class SimConnection:
-    """What a broker sees of a member: somebody to notify."""
+    """A member as a broker sees it: an object to notify."""
 
     def __init__(self, remoting: SimRemoting, address: str) -> None:
         self._remoting = remoting
@@ -190,7 +190,7 @@ class SimConnection:
 
 
 class SimRemoting:
-    """Stands for `RemotingClient`: requests reach the simulated cluster late, or not at all."""
+    """Replaces `RemotingClient`: requests reach the simulated cluster late, or not at all."""
 
     world: SimCluster
     everybody: list[SimRemoting]
@@ -252,7 +252,7 @@ class SimRemoting:
         self.lose(address)
 
     def lose(self, address: str) -> None:
-        """The connection breaks: what waits fails, the broker takes the member off its list."""
+        """The connection breaks: pending requests fail, the broker removes the member."""
         if self._connections.pop(address, None) is None:
             return
         if not self.is_dead:
@@ -316,7 +316,7 @@ class Churn:
         return sum(self.deliveries.values()) - len(self.deliveries)
 
     async def run(self) -> None:
-        """Send, consume and churn, then let everything come to rest."""
+        """Send, consume and cause churn, then wait until everything has settled."""
         for _ in range(3):
             await self._join()
         sending = asyncio.create_task(self._send())
@@ -431,19 +431,15 @@ class Churn:
 
 
 def virtual_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients made from now on live in a simulation: its clock, its connections, the chances of `seed`."""
-    monkeypatch.setattr("sparrowmq.client.instance.RemotingClient", SimRemoting)
-    monkeypatch.setattr("sparrowmq.client.instance.SystemClock", SimClock)
+    """Clients made from now on live in a simulation with its clock, its connections, and the random
+    numbers of `seed`."""
+    monkeypatch.setattr("sparrowmq.client.cluster.instance.RemotingClient", SimRemoting)
+    monkeypatch.setattr("sparrowmq.client.cluster.instance.SystemClock", SimClock)
     more = random.Random(seed)
     monkeypatch.setattr(
-        "sparrowmq.client.instance.random", SimpleNamespace(Random=lambda: random.Random(more.random()))
+        "sparrowmq.client.cluster.instance.random",
+        SimpleNamespace(Random=lambda: random.Random(more.random())),
     )
-    clock = SimClock()
-    times = SimpleNamespace(
-        monotonic=clock.monotonic, perf_counter=clock.monotonic, time_ns=lambda: clock.now_ms() * 1_000_000
-    )
-    monkeypatch.setattr("sparrowmq.client.workers.time", times)
-    monkeypatch.setattr("sparrowmq.client.ordered.time", times)
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""What tests of consumers share."""
+"""Shared by tests of consumers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from tests.client.fake import FakeCluster, fake_cluster
 from tests.support import run
 
-from sparrowmq.client.push_consumer import PushConsumer
-from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.base.settings import ConsumerSettings
+from sparrowmq.client.push.push_consumer import PushConsumer
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.codes import RequestCode

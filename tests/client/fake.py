@@ -27,7 +27,7 @@ from sparrowmq.transport.server import Server
 Scripted = Callable[[Connection, Command], Command | Awaitable[Command | None] | None]
 BROKER = "broker-a"
 NOW_MS = 1_700_000_000_000
-SCRIPTED_ONLY = (12, 25, 26, 33, 306, 315, 316, 329)
+SCRIPTED_ONLY = (12, 25, 26, 33, 306, 315, 316, 329, 907)
 """Request codes that have no answer of their own."""
 
 
@@ -112,7 +112,7 @@ class FakeBroker:
         return handle
 
     def learn(self, code: int, handler: Scripted) -> None:
-        """Answer a request that brokers do not know by themselves here."""
+        """Set the answer to a request that these brokers do not implement."""
         self._handlers[code] = self._wrap(code, handler)
 
     def requests(self, code: int) -> list[Command]:
@@ -156,7 +156,7 @@ class FakeBroker:
         return self.first[topic, queue_id] + len(held) - 1, physical
 
     def release(self) -> None:
-        """Answer all pulls that wait, and let none wait from now on."""
+        """Answer all waiting pulls, and let none wait from now on."""
         self.holds = False
         for event in self._arrived.values():
             event.set()
@@ -237,7 +237,7 @@ class FakeBroker:
         return answer()
 
     def notify(self, group: str) -> None:
-        """Tell all members that the group changed."""
+        """Notify all members that the group changed."""
         for conn in self.members[group].values():
             code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
             conn.notify(Command(code, ext={"consumerGroup": group}))
@@ -318,7 +318,7 @@ class FakeBroker:
         members = self.members.get(command.ext["consumerGroup"])
         if not members:
             return answer(ResponseCode.CONSUMER_NOT_ONLINE, remark="not online")
-        found = [bodies.Connection("127.0.0.1:5000", name, "PYTHON", 475) for name in members]
+        found = [bodies.ConnectionInfo("127.0.0.1:5000", name, "PYTHON", 475) for name in members]
         return answer(body=bodies.ConsumerConnection(found).encode())
 
 
@@ -370,7 +370,7 @@ class FakeCluster:
         return handle
 
     def add_topic(self, topic: str, queues: int = 4, *, perm: int = 6) -> None:
-        """Put a topic with so many queues on every broker."""
+        """Add a topic with this many queues to every broker."""
         for name in self.brokers:
             self.topics[topic][name] = QueueData(name, queues, queues, perm)
 

@@ -1,4 +1,4 @@
-"""What tests of producers share."""
+"""Shared by tests of producers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from tests.client.fake import FakeCluster, fake_cluster
 from tests.support import run
 
-from sparrowmq.client.producer import Producer
-from sparrowmq.client.settings import ProducerSettings
+from sparrowmq.client.base.settings import ProducerSettings
+from sparrowmq.client.producer.producer import Producer
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode
 

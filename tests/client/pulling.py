@@ -1,4 +1,5 @@
-"""What the tests of polling and scheduled consumers share: a scripted cluster with messages and haste."""
+"""Shared helpers of the tests of polling and scheduled consumers: a scripted cluster with messages, and
+short intervals."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Any
 from tests.client.fake import FakeCluster, fake_cluster
 from tests.support import run
 
-from sparrowmq.client.pull_consumer import PullConsumer
-from sparrowmq.client.settings import PullSettings
+from sparrowmq.client.base.settings import PullSettings
+from sparrowmq.client.pull.pull_consumer import PullConsumer
 
 QUICK: dict[str, Any] = {
     "consume_from": "first",
@@ -25,7 +26,7 @@ QUICK: dict[str, Any] = {
 
 
 def quick(cluster: FakeCluster, **changes: Any) -> PullSettings:
-    """Settings that do everything soon."""
+    """Settings with short intervals."""
     return PullSettings(namesrv=cluster.namesrv, **{**QUICK, **changes})
 
 

@@ -1,4 +1,4 @@
-"""A group whose members, brokers and connections come and go loses nothing and keeps order.
+"""A group whose members, brokers and connections start and stop loses nothing and keeps order.
 
 A failing run names its seed; `SPARROW_CHURN_SEED=17 pytest tests/client/test_churn.py` replays it.
 """
@@ -20,7 +20,7 @@ SECONDS = 150
 @pytest.mark.proves("client:C-11", "client:C-53", "client:C-55", "MUST-22")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
-def test_nothing_is_lost_and_order_holds(seed: int, ordered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_lost_and_order_is_kept(seed: int, ordered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     churn = simulate(seed, monkeypatch, ordered=ordered, seconds=SECONDS)
     text = (
         f"seed {seed}: {churn.problems}; replay with SPARROW_CHURN_SEED={seed}; "
@@ -34,7 +34,7 @@ def test_nothing_is_lost_and_order_holds(seed: int, ordered: bool, monkeypatch: 
     assert churn.overlaps == 0, text
 
 
-def test_a_seed_replays_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_replays_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [simulate(5, monkeypatch, ordered=False, seconds=60) for _ in range(2)]
     assert runs[0].deliveries == runs[1].deliveries
     assert runs[0].events == runs[1].events

@@ -1,4 +1,4 @@
-"""What a push consumer with the settings of RocketMQ does at which second, by a virtual clock."""
+"""A push consumer's actions with RocketMQ's settings, by the second of a virtual clock."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.client import churn
 from tests.client.churn import SimCluster, run_virtually, virtual_time
 from tests.client.fake import answer
 
-from sparrowmq.client.push_consumer import PushConsumer
-from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.base.settings import ConsumerSettings
+from sparrowmq.client.push.push_consumer import PushConsumer
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol.codes import RequestCode
 
@@ -25,11 +25,11 @@ LATE = 0.05
 
 
 async def nothing(message: ReceivedMessage) -> None:
-    """A handler. Threads know no virtual time: handlers must be coroutines here."""
+    """A handler. Threads do not follow the virtual clock, so handlers must be coroutines here."""
 
 
 class World:
-    """One consumer of topic T for a while, with its requests to broker-a and the times they came at."""
+    """One consumer of topic T for a while, with its requests to broker-a and their times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times: Mapping[int, list[float]] = defaultdict(list)
@@ -37,7 +37,8 @@ class World:
         virtual_time(1, monkeypatch)
 
     def script(self, code: RequestCode, instead: Any = None) -> None:
-        """Note when requests come; `instead(command)` answers in the broker's place unless it gives None."""
+        """Record when requests arrive; `instead(command)` answers in the broker's place unless it returns
+        None."""
         usual = churn.TABLE[code]
 
         def noting(broker: Any, conn: Any, command: Any) -> Any:
@@ -51,7 +52,7 @@ class World:
         self._monkeypatch.setitem(churn.TABLE, code, noting)
 
     def run(self, seconds: float, handler: Any = nothing, *, messages: int = 0, **values: Any) -> None:
-        """Let the consumer live so long."""
+        """Run the consumer for this long."""
 
         async def main() -> None:
             world = SimCluster(random.Random(1))
@@ -112,7 +113,7 @@ def gaps(times: list[float]) -> list[float]:
 @pytest.mark.parametrize(
     ("code", "delay"), [(215, 0.02), *((code, 1.0) for code in (1, 2, 14, 16, 17, 23, 24, 25, 26))]
 )
-def test_pulls_that_fail_are_repeated_for_ever_after_their_delay(
+def test_failed_pulls_are_repeated_for_ever_after_their_delay(
     code: int, delay: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Busy brokers after 20 ms; expressions, groups, permissions and topics a broker does not know, as any
@@ -141,7 +142,7 @@ def test_pulls_that_fail_are_repeated_for_ever_after_their_delay(
 
 
 @pytest.mark.proves("client:D-54")
-def test_what_no_broker_takes_back_is_handled_again_here_after_five_seconds(
+def test_message_no_broker_accepts_back_is_handled_again_locally_after_five_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, times = World(monkeypatch), list[float]()

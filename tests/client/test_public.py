@@ -1,4 +1,4 @@
-"""What `import sparrowmq` offers, and what it does not do."""
+"""What `import sparrowmq` provides, and what it does not do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparrowmq import aio
 SOURCE = Path(sparrowmq.__file__)
 
 
-def test_every_name_is_there_and_typed() -> None:
+def test_every_name_exists_and_is_typed() -> None:
     tree = ast.parse(SOURCE.read_text())
     typed = {
         alias.name: node.module
@@ -32,7 +32,7 @@ def test_every_name_is_there_and_typed() -> None:
         assert name in dir(sparrowmq)
 
 
-def test_asyncio_offers_the_same_names() -> None:
+def test_asyncio_provides_the_same_names() -> None:
     assert sorted(aio.__all__) == sorted(sparrowmq.__all__)
     different = {name for name in aio.__all__ if getattr(aio, name) is not getattr(sparrowmq, name)}
     assert different == {
@@ -42,10 +42,11 @@ def test_asyncio_offers_the_same_names() -> None:
         "PullConsumer",
         "PullSchedule",
         "PushConsumer",
+        "SimpleConsumer",
     }
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         sparrowmq.Nothing  # noqa: B018 - looking it up is the test
 
@@ -76,7 +77,7 @@ def test_servers_do_not_load_the_client() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_warnings_are_seen_where_no_logging_is_set_up() -> None:
+def test_warnings_are_shown_without_logging_configuration() -> None:
     program = """import logging, sparrowmq
 log = logging.getLogger('sparrowmq.client')
 log.info('joined')

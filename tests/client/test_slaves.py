@@ -1,4 +1,4 @@
-"""Consumers and slaves: who is read from, no commits to slaves, and what happens without a master."""
+"""Consumers and slaves: the choice of the broker, no commits to slaves, and reads without a master."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.client.fake import BROKER, FakeBroker, FakeCluster, answer, fake_clus
 from tests.client.pulling import quick
 from tests.support import run, until
 
-from sparrowmq.client.pull_consumer import PullConsumer
-from sparrowmq.client.push_consumer import PushConsumer
-from sparrowmq.client.settings import ConsumerSettings
+from sparrowmq.client.base.settings import ConsumerSettings
+from sparrowmq.client.pull.pull_consumer import PullConsumer
+from sparrowmq.client.push.push_consumer import PushConsumer
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol import headers
@@ -117,7 +117,7 @@ READERS = pytest.mark.parametrize("reader", [pushing, polling, reading])
 
 @READERS
 @pytest.mark.proves("client:D-19", "client:D-22")
-def test_a_suggested_slave_is_asked_next_and_the_master_when_it_says_so(reader: Reader) -> None:
+def test_suggested_slave_is_pulled_next_and_the_master_when_the_slave_says_so(reader: Reader) -> None:
     async def main() -> None:
         got: list[int] = []
         async with with_slave(40) as (cluster, slave), reader(cluster, got):
@@ -140,7 +140,7 @@ def test_a_suggested_slave_is_asked_next_and_the_master_when_it_says_so(reader: 
 
 
 @pytest.mark.proves("client:D-21", "client:D.5-11")
-def test_a_slave_is_sent_no_offset_to_keep() -> None:
+def test_slave_gets_no_offsets_to_store() -> None:
     async def main() -> None:
         got: list[int] = []
         async with with_slave(40) as (cluster, slave):
@@ -166,7 +166,7 @@ def test_a_slave_is_sent_no_offset_to_keep() -> None:
 
 @READERS
 @pytest.mark.proves("client:A-53")
-def test_without_a_master_the_slave_is_read(reader: Reader) -> None:
+def test_slave_is_read_without_a_master(reader: Reader) -> None:
     async def main() -> None:
         got: list[int] = []
         async with with_slave(10) as (cluster, slave):
@@ -186,7 +186,7 @@ def test_without_a_master_the_slave_is_read(reader: Reader) -> None:
 
 
 @pytest.mark.proves("client:D-76")
-def test_a_consumer_can_start_without_a_master() -> None:
+def test_consumer_can_start_without_a_master() -> None:
     async def main() -> None:
         got: list[int] = []
         async with with_slave(10) as (cluster, slave):
@@ -202,7 +202,7 @@ def test_a_consumer_can_start_without_a_master() -> None:
 
 @pytest.mark.proves("broker:5.4")
 @pytest.mark.parametrize("reader", [pushing, polling])
-def test_a_slave_that_sends_readers_to_a_master_that_is_gone_is_given_rest(
+def test_slave_that_refers_to_an_unavailable_master_is_pulled_less_often(
     reader: Reader,
 ) -> None:
     async def main() -> None:

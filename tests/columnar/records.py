@@ -120,9 +120,9 @@ def log_of(name: str) -> bytes:
     files = {}
     with tarfile.open(STORES / f"{name}.tar.xz") as archive:
         for member in archive:
-            data = archive.extractfile(member) if "/commitlog/" in member.name else None
-            if data is not None:
-                files[member.name] = data.read()
+            file = archive.extractfile(member) if "/commitlog/" in member.name else None
+            if file is not None:
+                files[member.name] = file.read()
     parts = []
     for _, data in sorted(files.items()):
         position = 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -145,12 +146,19 @@ def test_joined_answers_that_overlap_lose_their_doubles() -> None:
 def test_small_chunks_take_the_loop_and_large_ones_the_vectors(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used = []
-    for name in ("decode_rows", "decode_vectors"):
+    used: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
         original = getattr(module, name)
-        monkeypatch.setattr(
-            module, name, lambda *args, _f=original, _n=name, **more: used.append(_n) or _f(*args, **more)
-        )
+
+        def call(*args: Any, **more: Any) -> Any:
+            used.append(name)
+            return original(*args, **more)
+
+        return call
+
+    for name in ("decode_rows", "decode_vectors"):
+        monkeypatch.setattr(module, name, noted(name))
     batch = decode(chunk(count), broker_name="b")
     assert batch.num_rows == count
     assert batch.schema.names == list(DEFAULT_COLUMNS)

@@ -109,16 +109,16 @@ def test_a_body_that_cannot_be_sent_names_its_row(body: bytes | None, text: str)
 def test_a_separator_in_a_text_names_its_row(name: str, mark: str) -> None:
     texts = pa.array([None, "fine", f"a{mark}b"])
     columns = MessageColumns(pa.array([b"a", b"b", b"c"]), **{name: texts})
-    with pytest.raises(InvalidMessageError, match=r"row 2: property .* holds the character"):
+    with pytest.raises(InvalidMessageError, match=r"row 2: property .* contains the character"):
         list(encode_batches(columns, bytes_max=100))
 
 
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        (("TAGS", "x"), "row 2: the property name 'TAGS' belongs to RocketMQ"),
-        (("a\x01", "x"), "row 2: a property name holds"),
-        (("a", "\x02"), "row 2: a property value holds"),
+        (("TAGS", "x"), "row 2: the property name 'TAGS' is reserved by RocketMQ"),
+        (("a\x01", "x"), "row 2: a property name contains"),
+        (("a", "\x02"), "row 2: a property value contains"),
     ],
 )
 def test_a_property_that_cannot_be_sent_names_its_row(entry: tuple[str, str], text: str) -> None:

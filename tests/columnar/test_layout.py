@@ -100,7 +100,7 @@ def test_a_wrong_properties_length_is_refused(length: int) -> None:
 
 def test_a_record_too_short_for_its_ipv6_hosts_is_refused() -> None:
     short = record(body=b"", topic=b"T", properties=b"")
-    with pytest.raises(RecordError, match="shorter than its head"):
+    with pytest.raises(RecordError, match="shorter than its header"):
         layout(_with(short, 36, struct.pack(">i", 0x30)))
     assert len(layout(record(born_host=HOST6, store_host=HOST6, body=b"", topic=b"", properties=b""))) == 1
 

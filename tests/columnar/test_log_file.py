@@ -1,4 +1,4 @@
-"""Files of a commit log, whole and damaged: every good record is given, everything else is told."""
+"""Files of a commit log, intact and damaged: every intact record is returned, everything else is reported."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from sparrowmq.columnar.slices import Slices, is_ascii, is_utf8, offsets_of
+from sparrowmq.columnar.slices import BufferSlices, is_ascii, is_utf8, offsets_of
 
 
-def _slices(starts: list[int], ends: list[int]) -> Slices:
-    return Slices(b"abcdefgh", np.array(starts, np.int64), np.array(ends, np.int64), pa.binary())
+def _slices(starts: list[int], ends: list[int]) -> BufferSlices:
+    return BufferSlices(b"abcdefgh", np.array(starts, np.int64), np.array(ends, np.int64), pa.binary())
 
 
 def test_slices_may_touch_be_empty_and_leave_gaps() -> None:
@@ -30,7 +30,7 @@ def test_offsets_of_a_sliced_array() -> None:
 def test_utf8_is_checked_value_by_value() -> None:
     assert is_utf8(pa.array(["plain", "größe"]))
     assert is_utf8(pa.array([], pa.string()))
-    split = Slices("é".encode(), np.array([0, 1]), np.array([1, 2]), pa.string()).all()
+    split = BufferSlices("é".encode(), np.array([0, 1]), np.array([1, 2]), pa.string()).all()
     assert not is_utf8(split)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of bad input share: bare connections, and neighbours that must not notice anything."""
+"""Shared by the tests of bad input: bare connections, and neighbours that must not notice anything."""
 
 from __future__ import annotations
 

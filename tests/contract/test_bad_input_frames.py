@@ -1,4 +1,4 @@
-"""Hostile bytes at the ports of broker and name server: strangers are refused, nobody else notices."""
+"""Hostile bytes at the ports of broker and name server: their clients are refused, others do not notice."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def target(request: pytest.FixtureRequest, cluster: LocalCluster) -> tuple[str, 
 
 
 def faults(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What servers log when an exception nobody expected reached the last resort."""
+    """The log line of a server for an unexpected exception."""
     return [record.getMessage() for record in caplog.records if record.exc_info or "fault" in record.msg]
 
 
@@ -284,7 +284,7 @@ def test_truncated_frames_store_nothing(cluster: LocalCluster) -> None:
     run(main())
 
 
-def test_half_frames_that_drip_hold_nobody_up(target: tuple[str, Round]) -> None:
+def test_slow_partial_frames_block_no_other_client(target: tuple[str, Round]) -> None:
     address, work = target
     frame = encode(Command(9999, 7, body=bytes(3000)))
 
@@ -309,7 +309,7 @@ def test_half_frames_that_drip_hold_nobody_up(target: tuple[str, Round]) -> None
     run(main())
 
 
-def test_ten_thousand_strangers_are_let_go_one_by_one(
+def test_ten_thousand_http_clients_are_closed_one_by_one(
     cluster: LocalCluster, target: tuple[str, Round], caplog: pytest.LogCaptureFixture
 ) -> None:
     address, work = target

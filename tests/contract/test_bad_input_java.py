@@ -1,14 +1,16 @@
-"""A Java runtime too old for Spark: launcher and demo name what they found, what they want, what to do."""
+"""A Java runtime too old for Spark: launcher and demo name the found version, the required one, and the next
+step.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests import test_launcher
 from tests.cli.conftest import Sparrow
-from tests.test_launcher import program, stamp
-from tests.test_launcher import sparrow as launch
+from tests.repository import test_launcher
+from tests.repository.test_launcher import program, stamp
+from tests.repository.test_launcher import sparrow as launch
 
 clone = test_launcher.clone
 """The fixture: a directory with the launcher, and a PATH with the tools it needs."""
@@ -74,7 +76,8 @@ def test_an_installed_java_that_is_not_used_is_told(clone: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("java", "version"), [(JAVA_8, "Java 8"), (JAVA_11, "Java 11"), ("echo hello", "no Java we know")]
+    ("java", "version"),
+    [(JAVA_8, "Java 8"), (JAVA_11, "Java 11"), ("echo hello", "an unknown version of Java")],
 )
 @pytest.mark.parametrize("place", ["JAVA_HOME", "PATH"])
 def test_the_demo_says_so_before_it_starts_anything(

@@ -1,4 +1,4 @@
-"""Bad input about what waits, comes back or is agreed on: times, clocks, transactions, offsets, locks.
+"""Bad input about delays, retries, clocks, transactions, offsets and locks.
 
 Over real sockets: each is answered with a clear error or does what the reference defines, and a neighbour on
 another connection never notices.
@@ -254,7 +254,7 @@ def test_messages_that_are_gone_are_not_taken_back(cluster: LocalCluster) -> Non
 
 
 @pytest.mark.proves("broker:6.7")
-def test_a_reply_nobody_waits_for_is_an_error_of_who_replies(cluster: LocalCluster) -> None:
+def test_a_reply_without_a_waiting_request_fails_for_the_replier(cluster: LocalCluster) -> None:
     async def test(call: Call) -> None:
         for own in ("CORRELATION_ID\x01c\x02REPLY_TO_CLIENT\x01nobody\x02", "CORRELATION_ID\x01c\x02", ""):
             header = SendMessageRequest(
@@ -317,7 +317,7 @@ def test_commits_below_the_first_offset_are_refused(cluster: LocalCluster) -> No
         for offset in (-1, -FAR):
             refused = await call(request(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=offset))
             assert refused.code == ResponseCode.INVALID_PARAMETER
-            assert refused.remark == f"commitOffset {offset}: offsets begin at 0"
+            assert refused.remark == f"commitOffset {offset}: offsets start at 0"
             with_pull = pull("Neighbour", 0)
             with_pull.ext |= {"consumerGroup": "below", "sysFlag": "5", "commitOffset": str(offset)}
             assert (await call(with_pull)).code == ResponseCode.SUCCESS

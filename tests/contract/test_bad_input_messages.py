@@ -301,7 +301,7 @@ def test_commits_for_queues_that_a_topic_does_not_have_are_refused(cluster: Loca
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"", "the body of a message to 'Sound' is empty; RocketMQ takes at least one byte"),
+        (b"", "the body of a message to 'Sound' is empty; RocketMQ requires at least one byte"),
         (
             bytes(BODY_MAX + 1),
             f"has {BODY_MAX + 1} bytes, the limit is {BODY_MAX}; send it in parts",
@@ -320,7 +320,7 @@ def test_an_empty_body_on_the_command_line(cluster: LocalCluster) -> None:
     outcome = Sparrow(cluster.namesrv)("send", "Sound", "", status=1)
     assert (
         outcome.err
-        == "sparrow: the body of a message to 'Sound' is empty; RocketMQ takes at least one byte\n"
+        == "sparrow: the body of a message to 'Sound' is empty; RocketMQ requires at least one byte\n"
     )
 
 
@@ -383,12 +383,12 @@ def test_a_broker_with_a_smaller_limit_names_it(cluster: LocalCluster) -> None:
         ({"properties": {"KEYS": "x"}}, "the property 'KEYS' is RocketMQ's own; choose another name"),
         ({"properties": {"UNIQ_KEY": "x"}}, "the property 'UNIQ_KEY' is RocketMQ's own"),
         ({"properties": {"DELAY": "3"}}, "the property 'DELAY' is RocketMQ's own"),
-        ({"properties": {"": "x"}}, "is blank; readers would drop it"),
+        ({"properties": {"": "x"}}, "is blank; receivers would lose it"),
         ({"properties": {"a": " "}}, "the property 'a'=' ' is blank"),
         ({"properties": {"a": 5}}, "the property 'a'=5 is not text"),
         ({"properties": {5: "a"}}, "the property 5='a' is not text"),
-        ({"properties": {"a": "\ud800"}}, r"hold '\ud800', which UTF-8 cannot write"),
-        ({"tags": "\udcff"}, r"hold '\udcff', which UTF-8 cannot write"),
+        ({"properties": {"a": "\ud800"}}, r"have '\ud800', which UTF-8 cannot encode"),
+        ({"tags": "\udcff"}, r"have '\udcff', which UTF-8 cannot encode"),
         ({"tags": 5}, "the tag of a message to 'Sound' must be text, not int"),
         ({"keys": 5}, "the keys of a message to 'Sound' must be text or several texts, not 5"),
         ({"keys": [b"k"]}, "must be text or several texts"),
@@ -422,7 +422,7 @@ def test_properties_end_at_32767_bytes_on_both_sides(cluster: LocalCluster) -> N
     ],
 )
 @pytest.mark.parametrize("value", ["soon", "1e3", "9" * 30])
-def test_a_delay_that_is_no_number_is_refused_rather_than_ignored(
+def test_an_invalid_delay_is_refused_rather_than_ignored(
     cluster: LocalCluster, name: str, code: ResponseCode, text: str, value: str
 ) -> None:
     end = queue_end(cluster, "Sound")
@@ -475,7 +475,7 @@ def test_batches_that_break_a_rule_never_leave(cluster: LocalCluster) -> None:
                 ([message("A", bytes(1 << 20))] * 5, f"the limit is {BODY_MAX}; send smaller batches"),
                 (
                     [message("A", b"x", wait_store_ok=False), message("A", b"x")],
-                    "must agree in wait_store_ok",
+                    "must have the same wait_store_ok",
                 ),
             ):
                 with pytest.raises(InvalidMessageError) as caught:

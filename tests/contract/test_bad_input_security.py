@@ -17,8 +17,8 @@ from tests.support import run, until
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.broker.transaction import ROLLBACK
-from sparrowmq.client.settings import ClientSettings, ProducerSettings
+from sparrowmq.broker.transactions.half_messages import ROLLBACK
+from sparrowmq.client.base.settings import ClientSettings, ProducerSettings
 from sparrowmq.core.errors import ConnectError, TransportError
 from sparrowmq.core.ids import parse_offset_message_id
 from sparrowmq.core.message import Message
@@ -95,16 +95,16 @@ class TestTlsOnly:
     @pytest.mark.proves("remoting:1.6")
     def test_plain_clients(self, cluster: LocalCluster, authority: Authority, known: Pair) -> None:
         for address in both(cluster):
-            with pytest.raises(TransportError, match="if it speaks TLS only, set tls=True"):
+            with pytest.raises(TransportError, match="if the server requires TLS, set tls=True"):
                 speak(address)
             speak(address, ca=authority.cert, cert=known.cert, key=known.key)
 
     @pytest.mark.parametrize(
         ("who", "said"),
         [
-            ("nobody", "asks for a certificate; give tls_cert and tls_key"),
+            ("nobody", "requires a client certificate; give tls_cert and tls_key"),
             ("expired", "has expired; renew it"),
-            ("strange", "refused this client's certificate"),
+            ("strange", "rejected this client's certificate"),
         ],
     )
     def test_certificates_of_clients(
@@ -133,7 +133,7 @@ class TestTlsOnly:
             where = {"namesrv": cluster.namesrv, "retries": 0}
             shown = {"tls_ca": authority.cert, "tls_cert": known.cert, "tls_key": known.key}
             async with aio.Producer("p", settings=ProducerSettings(**where)) as plain:
-                with pytest.raises(TransportError, match="if it speaks TLS only, set tls=True"):
+                with pytest.raises(TransportError, match="if the server requires TLS, set tls=True"):
                     await plain.send(Message(TOPIC, b"x"))
             async with aio.Producer("p", settings=ProducerSettings(**where, **shown, tls=True)) as producer:
                 assert (await producer.send(Message(TOPIC, b"x"))).queue.topic == TOPIC
@@ -145,7 +145,7 @@ class TestTlsOnly:
 def test_tls_at_servers_without_it(authority: Authority) -> None:
     with LocalCluster() as cluster:
         for address in both(cluster):
-            with pytest.raises(ConnectError, match=r"speak TLS"):
+            with pytest.raises(ConnectError, match=r"uses TLS|speak TLS"):
                 speak(address, ca=authority.cert)
             speak(address)
 

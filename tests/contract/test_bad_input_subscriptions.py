@@ -31,7 +31,7 @@ SQL_ERRORS = [
     ("a = 'x", "does not end"),
     ("a = 1 /* x", "does not end"),
     ("a ? 1", "'?' has no meaning"),
-    ("5", "no condition"),
+    ("5", "not a condition"),
     ("a + 1 > 2", ""),
     ("a IN (1, 2)", "expected a string, found '1'"),
     ("a IN ()", "expected a string"),

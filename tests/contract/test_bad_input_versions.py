@@ -197,7 +197,7 @@ def magic(buffer: bytes) -> int:
 
 
 @pytest.mark.proves("remoting:5.4")
-def test_a_body_compressed_as_no_version_does_stays_as_it_is_and_holds_nobody_up(
+def test_a_body_with_an_unknown_compression_stays_as_it_is_and_blocks_no_other(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker stores what it need not understand; readers name the message and go on."""
@@ -219,7 +219,7 @@ def test_a_body_compressed_as_no_version_does_stays_as_it_is_and_holds_nobody_up
 
     with caplog.at_level(logging.WARNING, logger="sparrowmq.client"):
         run(main())
-    assert any("at offset 0 keeps its compressed body" in line for line in caplog.messages)
+    assert any("at offset 0 is delivered with its compressed body" in line for line in caplog.messages)
 
 
 # Control characters

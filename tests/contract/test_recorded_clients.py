@@ -16,7 +16,7 @@ from tests.broker.rig import send_command
 from tests.support import run
 
 from sparrowmq.broker.server import Broker
-from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, FrameReader, decode
@@ -81,10 +81,10 @@ async def replay(root: Path, pairs: list[Any]) -> list[Command]:
     try:
         known = topics_of([r for r, a, *_ in pairs if a.code != ResponseCode.TOPIC_NOT_EXIST])
         for name in sorted(known):
-            if name not in broker._topics.configs:
+            if name not in broker.parts.topics.configs:
                 queues = {"read_queue_nums": 16, "write_queue_nums": 16}
-                broker._topics.put_soon(TopicConfig(topic_name=name, **queues))
-        await broker._topics.kept(known)
+                broker.parts.topics.put_soon(TopicConfig(topic_name=name, **queues))
+        await broker.parts.topics.kept(known)
         return [await client.call(broker.address, request, 10.0) for request, *_ in pairs]
     finally:
         await client.close()

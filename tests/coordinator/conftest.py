@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.client import managed
+from sparrowmq.client.consumer import managed
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.groups import leader as groups
@@ -34,6 +34,6 @@ def database(migrated: Path, tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members report, and leaders step, ten times as often: tests wait for what changes, not for turns."""
+    """Members report and leaders run ten times as often, so that tests do not wait for intervals."""
     monkeypatch.setattr(managed, "REPORT_SECONDS", 0.05)
     monkeypatch.setattr(groups, "STEP_SECONDS", 0.025)

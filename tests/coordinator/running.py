@@ -1,4 +1,4 @@
-"""A coordinator that runs in a thread of its own, and plain HTTP calls of it."""
+"""A coordinator in a separate thread, and plain HTTP calls to it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 
+from tests.coordinator.cluster.explored import MadeUpAdmin, explorer
+from tests.coordinator.services.flowing import MadeUpFlow
 from tests.coordinator.services.surveyed import MadeUpSurvey
 from tests.coordinator.services.watched import MadeUp
 
+from sparrowmq.coordinator.replicas.group_watch import GroupBrokers
 from sparrowmq.coordinator.server import Coordinator, Started
-from sparrowmq.core.settings import CoordinatorSettings
+from sparrowmq.core.settings.servers import CoordinatorSettings
 
 
 @dataclass
 class Running:
-    """`call` gives the status and the answer; `token` is that of the person `admin`."""
+    """`call` returns status and answer; `token` is that of the user `admin`."""
 
     coordinator: Coordinator
     started: Started
@@ -62,7 +65,7 @@ class Running:
         return answer
 
     def person(self, name: str, role: str = "viewer") -> str:
-        """A token of a new person."""
+        """A token of a new user."""
         status, made = self.call("POST", "/people", {"name": name, "role": role})
         assert status == 201, made
         self.passwords[name] = made["password"]
@@ -70,16 +73,20 @@ class Running:
 
 
 @contextmanager
-def running(**settings: Any) -> Iterator[Running]:
-    """A coordinator on `database_url`, on any free port; of the cluster at `namesrv_addr`, else a made-up
-    one."""
+def running(brokers: GroupBrokers | None = None, **settings: Any) -> Iterator[Running]:
+    """A coordinator on `database_url`, on a free port; of the cluster at `namesrv_addr`, otherwise a fake
+    one, with replicated `brokers`."""
     cluster, survey, ready = MadeUp(), MadeUpSurvey(), threading.Event()
     found: list[Any] = []
 
     async def main() -> None:
         given = CoordinatorSettings(listen_port=0, **settings)
         seen = None if "namesrv_addr" in settings else cluster
-        coordinator = Coordinator(given, cluster=seen, survey=survey)
+        explores = None if seen is None else explorer(survey, MadeUpAdmin())
+        flow = None if seen is None else MadeUpFlow()
+        coordinator = Coordinator(
+            given, cluster=seen, survey=survey, explorer=explores, flow=flow, brokers=brokers
+        )
         stop = asyncio.Event()
         try:
             it = Running(coordinator, await coordinator.start(), cluster, survey)

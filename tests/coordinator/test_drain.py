@@ -1,4 +1,4 @@
-"""A broker is emptied, removed and stopped under a producer and a consumer that notice nothing."""
+"""A broker is drained, removed and stopped while a producer and a consumer notice nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.coordinator.alarms.outbox import Channels
-from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.database.connect import Database
-from sparrowmq.coordinator.services import drains
-from sparrowmq.coordinator.services.brokers import BrokerCheck
-from sparrowmq.coordinator.services.drains import State
-from sparrowmq.core.settings import BrokerSettings
-from sparrowmq.runtime.servers import Servers
+from sparrowmq.coordinator.records.audit import Actor
+from sparrowmq.coordinator.services.brokers import drains
+from sparrowmq.coordinator.services.brokers.broker_check import BrokerCheck
+from sparrowmq.coordinator.services.brokers.drains import DrainState
+from sparrowmq.core.settings.servers import BrokerSettings
+from sparrowmq.runtime.servers import LocalServers
 from sparrowmq.testing import LocalCluster
 
 ANN = Actor("ann", "new disks")
@@ -45,7 +45,7 @@ def pair(tmp_path: Path) -> Iterator[LocalCluster]:
             store_path_root_dir=tmp_path / "b",
             mapped_file_size_commit_log=64 * 1024 * 1024,
         )
-        other = Servers(None, settings)
+        other = LocalServers(None, settings)
         local.call(other.start())
         try:
             run(prepared(local.namesrv))
@@ -54,8 +54,8 @@ def pair(tmp_path: Path) -> Iterator[LocalCluster]:
             local.call(other.close())
 
 
-def check_once(database: Database, namesrv: str) -> State | None:
-    """One step; where the drain of broker-a is then."""
+def check_once(database: Database, namesrv: str) -> DrainState | None:
+    """One step; returns the state of broker-a's drain."""
     service = Once(namesrv, lambda cluster: BrokerCheck(cluster, Channels()))
     step(database, service, checks=1, settle_seconds=0)
     with database.read() as connection:
@@ -64,7 +64,7 @@ def check_once(database: Database, namesrv: str) -> State | None:
 
 
 @pytest.mark.proves("pmq:9")
-def test_a_producer_and_a_consumer_see_no_error_and_no_loss(database: Database, pair: LocalCluster) -> None:
+def test_producer_and_consumer_see_no_error_and_no_loss(database: Database, pair: LocalCluster) -> None:
     async def main(local: LocalCluster) -> None:
         sent, got, stop = 0, Counter[bytes](), asyncio.Event()
         where: list[str] = []
@@ -79,7 +79,7 @@ def test_a_producer_and_a_consumer_see_no_error_and_no_loss(database: Database, 
         consumer.subscribe("T", handler=lambda message: got.update([message.body]))
         async with aio.Producer("p", namesrv=local.namesrv, settings=settings) as producer:
 
-            def check() -> Awaitable[State | None]:
+            def check() -> Awaitable[DrainState | None]:
                 return asyncio.to_thread(check_once, database, local.namesrv)
 
             async def produce() -> None:
@@ -95,20 +95,20 @@ def test_a_producer_and_a_consumer_see_no_error_and_no_loss(database: Database, 
             assert await check() is None
             with database.write() as connection:
                 drains.ask(connection, "broker-a", False, ANN)
-            assert await check() is State.DRAINING
+            assert await check() is DrainState.DRAINING
             await until(lambda: set(where[-20:]) == {"broker-b"})
             with database.read() as connection:
                 left = drains.all_drains(connection)["broker-a"].left
             assert set(left.groups) == {"readers"}
             async with consumer:
 
-                async def checked(state: State) -> bool:
+                async def checked(state: DrainState) -> bool:
                     return await check() is state
 
-                await until(lambda: checked(State.DRAINED))
+                await until(lambda: checked(DrainState.DRAINED))
                 with database.write() as connection:
                     drains.remove(connection, "broker-a", ANN)
-                assert await checked(State.REMOVED)
+                assert await checked(DrainState.REMOVED)
                 local.stop_broker()
                 assert await check() is None
                 stop.set()

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import socket
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI, Request, Response
 from sqlalchemy import text
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from tests.coordinator.running import running
 from tests.coordinator.services.watched import MadeUp
 from tests.support import run, until, until_sync
 
 from sparrowmq.coordinator import server
+from sparrowmq.coordinator.api.shared import Context
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.database.tables import VERSION_TABLE
 from sparrowmq.coordinator.server import Coordinator
@@ -22,14 +26,14 @@ from sparrowmq.core.errors import (
     ListenError,
     SettingsError,
 )
-from sparrowmq.core.settings import CoordinatorSettings
+from sparrowmq.core.settings.servers import CoordinatorSettings
 
 
 def settings(path: Path, **more: object) -> CoordinatorSettings:
     return CoordinatorSettings(database_url=sqlite_url(path), listen_port=0, **more)  # type: ignore[arg-type]
 
 
-def test_what_is_set_outlives_a_restart_and_the_password_is_shown_once(tmp_path: Path) -> None:
+def test_settings_survive_a_restart_and_the_password_is_shown_once(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "c.db")
     with running(database_url=url) as first:
         assert first.started.first_password
@@ -42,7 +46,7 @@ def test_what_is_set_outlives_a_restart_and_the_password_is_shown_once(tmp_path:
 
 
 @pytest.mark.proves("pmq:L5")
-def test_a_second_one_shares_the_work_and_takes_over_at_once(tmp_path: Path) -> None:
+def test_second_coordinator_shares_the_work_and_takes_over_at_once(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "c.db")
     fast = {"lease_time": 2_000, "lease_renew_interval": 300, "lease_margin": 100}
     with running(database_url=url, **fast) as second:
@@ -61,9 +65,7 @@ def test_a_second_one_shares_the_work_and_takes_over_at_once(tmp_path: Path) -> 
         )
 
 
-def test_a_start_that_fails_half_way_leaves_no_port_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partly_failed_start_leaves_no_open_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given: object) -> None:
         raise DatabaseFullError("it is full")
 
@@ -77,18 +79,38 @@ def test_a_start_that_fails_half_way_leaves_no_port_behind(
     gc.collect()  # a socket that is left is a warning now, and warnings are errors
 
 
-def test_a_port_in_use_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_routes_are_built_before_clients_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FastAPI builds them in the first request, which blocks the loop."""
+    asked: list[object] = []
+
+    class Watched(BaseHTTPMiddleware):
+        async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+            asked.append(request.client)
+            return await call_next(request)
+
+    def make_app(context: Context) -> FastAPI:
+        app = make(context)
+        app.add_middleware(Watched)
+        return app
+
+    make = server.make_app
+    monkeypatch.setattr(server, "make_app", make_app)
+    with running(database_url=sqlite_url(tmp_path / "c.db")):
+        assert asked[:1] == [None], "a request that no client sent"
+
+
+def test_used_port_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             given = CoordinatorSettings(database_url=sqlite_url(tmp_path / "c.db"), listen_port=port)
-            with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}.*give another port"):
+            with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}.*choose another port"):
                 await Coordinator(given, cluster=MadeUp()).start()
 
     run(main())
 
 
-def test_a_database_that_is_gone_or_newer_stops_the_start(tmp_path: Path) -> None:
+def test_missing_or_newer_database_prevents_the_start(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(DatabaseGoneError, match="cannot be reached"):
             await Coordinator(settings(tmp_path / "no" / "c.db"), cluster=MadeUp()).start()
@@ -100,19 +122,23 @@ def test_a_database_that_is_gone_or_newer_stops_the_start(tmp_path: Path) -> Non
         with database.write() as connection:
             connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
         database.close()
-        with pytest.raises(DatabaseVersionError, match="of a newer SparrowMQ"):
+        with pytest.raises(DatabaseVersionError, match="from a newer SparrowMQ"):
             await Coordinator(settings(tmp_path / "c.db"), cluster=MadeUp()).start()
 
     run(main())
 
 
-def test_it_ends_when_another_release_migrates_the_database_under_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_coordinator_stops_when_another_release_migrates_its_database(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "VERSION_SECONDS", 0.05)
+    checks = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        assert seconds == server.VERSION_SECONDS
+        await checks.wait()
 
     async def main() -> None:
-        coordinator = Coordinator(settings(tmp_path / "c.db"), cluster=MadeUp())
+        coordinator = Coordinator(settings(tmp_path / "c.db"), cluster=MadeUp(), sleep=sleep)
         await coordinator.start()
         try:
             database = Database(sqlite_url(tmp_path / "c.db"))
@@ -120,7 +146,8 @@ def test_it_ends_when_another_release_migrates_the_database_under_it(
                 connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
             database.close()
             failed = coordinator.failed
-            assert failed is not None
+            assert failed is not None and not failed.done()
+            checks.set()
             await until(failed.done)
             with pytest.raises(DatabaseVersionError, match="9999"):
                 failed.result()
@@ -134,14 +161,14 @@ def test_it_ends_when_another_release_migrates_the_database_under_it(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"lease_time": 1_000}, "make leaseTime longer"),
-        ({"alarm_email_to": "nonsense"}, "is no mail address"),
-        ({"smtp_host": "h", "smtp_from": "no"}, "is no mail address"),
+        ({"lease_time": 1_000}, "increase leaseTime"),
+        ({"alarm_email_to": "nonsense"}, "is not a mail address"),
+        ({"smtp_host": "h", "smtp_from": "no"}, "is not a mail address"),
         ({"namesrv_addr": "nowhere"}, "is not an address"),
         ({"smtp_port": 0}, "smtpPort=0"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(tmp_path: Path, given: dict[str, object], words: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, given: dict[str, object], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         Coordinator(settings(tmp_path / "c.db", **given), cluster=MadeUp())
 

@@ -1,4 +1,4 @@
-"""Delays between tries."""
+"""Delays between retries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparrowmq.core.backoff import Backoff
 
 
-def test_delays_grow_to_the_most() -> None:
+def test_delays_grow_to_the_maximum() -> None:
     delays = Backoff(first=1, most=5, factor=2, jitter=0).delays(random.Random(1))
     assert list(islice(delays, 6)) == [1, 2, 4, 5, 5, 5]
 
@@ -31,14 +31,14 @@ def test_the_same_seed_gives_the_same_delays_and_no_seed_others() -> None:
     assert list(islice(Backoff().delays(), 5)) != one
 
 
-def test_jitter_is_twice_the_random_number_less_one() -> None:
+def test_jitter_is_computed_from_the_random_number() -> None:
     numbers = random.Random(7)
     expected = [base * (1 + 0.5 * (2 * numbers.random() - 1)) for base in (1, 3, 9)]
     delays = Backoff(first=1, most=9, factor=3, jitter=0.5).delays(random.Random(7))
     assert list(islice(delays, 3)) == pytest.approx(expected)
 
 
-def test_delays_need_not_grow() -> None:
+def test_delays_can_be_constant() -> None:
     assert list(islice(Backoff(first=0.5, most=0.5, factor=1, jitter=0).delays(), 3)) == [0.5] * 3
 
 
@@ -46,6 +46,6 @@ def test_delays_need_not_grow() -> None:
     "arguments",
     [{"first": 0}, {"first": -1}, {"first": 2, "most": 1}, {"factor": 0.5}, {"jitter": 1}, {"jitter": -0.1}],
 )
-def test_delays_that_cannot_be_are_refused(arguments: dict[str, float]) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="not a back-off"):
         Backoff(**arguments)

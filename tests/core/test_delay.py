@@ -12,11 +12,11 @@ from sparrowmq.core.delay import DELAYS_MS, DelayLevels, delay_ms, level_after
     ("level", "delay"),
     [(1, 1000), (3, 10_000), (5, 60_000), (16, 1_800_000), (18, 7_200_000), (99, 7_200_000)],
 )
-def test_levels_are_those_of_the_reference(level: int, delay: int) -> None:
+def test_delays_of_levels_equal_those_of_rocketmq(level: int, delay: int) -> None:
     assert delay_ms(level) == delay
 
 
-def test_there_are_eighteen_and_they_grow() -> None:
+def test_eighteen_levels_have_increasing_delays() -> None:
     assert len(DELAYS_MS) == 18
     assert list(DELAYS_MS) == sorted(set(DELAYS_MS))
 
@@ -32,24 +32,24 @@ def test_levels_below_one_are_refused(level: int) -> None:
     ("seconds", "level"),
     [(0, 1), (1, 1), (1.001, 2), (10, 3), (10.5, 4), (7200, 18), (7201, 18), (float("inf"), 18)],
 )
-def test_a_wait_is_rounded_up_to_a_level(seconds: float, level: int) -> None:
+def test_delay_is_rounded_up_to_a_level(seconds: float, level: int) -> None:
     assert level_after(seconds) == level
 
 
 @pytest.mark.parametrize(
     "text", ["", "1x", "s", "-1s", "1.5s", "367d", "10000000000s", "1 s", " ".join(["1s"] * 1001)]
 )
-def test_levels_that_cannot_be_read_are_refused(text: str) -> None:
+def test_invalid_levels_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"levels|is not a delay"):
         DelayLevels.parse(text)
 
 
-def test_levels_end_at_366_days_and_at_a_thousand() -> None:
+def test_366_days_and_1000_levels_are_accepted() -> None:
     assert DelayLevels.parse("366d").delays == (366 * 86_400_000,)
     assert DelayLevels.parse(" ".join(["1s"] * 1000)).highest == 1000
 
 
-def test_levels_take_four_units() -> None:
+def test_levels_accept_four_units() -> None:
     levels = DelayLevels.parse("3s 2m 1h 1d")
     assert levels.delays == (3000, 120_000, 3_600_000, 86_400_000)
     assert (levels.highest, levels.cut(2), levels.cut(9)) == (4, 2, 4)

@@ -11,22 +11,22 @@ from sparrowmq.core import errors
 ALL = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, Exception)]
 
 
-def test_there_is_one_root() -> None:
+def test_all_errors_have_one_base_class() -> None:
     assert len(ALL) > 20
     assert all(issubclass(item, errors.SparrowError) for item in ALL)
 
 
-def test_the_docstring_draws_the_whole_tree() -> None:
+def test_docstring_shows_the_whole_tree() -> None:
     assert errors.__doc__ is not None
     assert [item.__name__ for item in ALL if item.__name__ not in errors.__doc__] == []
 
 
 @pytest.mark.parametrize("item", ALL, ids=lambda item: item.__name__)
-def test_every_error_says_what_it_is(item: type[Exception]) -> None:
+def test_every_error_has_a_docstring(item: type[Exception]) -> None:
     assert item.__doc__
 
 
-def test_families_are_by_what_the_caller_can_do() -> None:
+def test_errors_belong_to_the_expected_family() -> None:
     assert issubclass(errors.InvalidMessageError, errors.ClientError)
     assert issubclass(errors.ConnectError, errors.TransportError)
     for item in (errors.FrameError, errors.HeaderError, errors.RecordError, errors.BodyError):
@@ -48,7 +48,7 @@ def test_families_are_by_what_the_caller_can_do() -> None:
         (errors.StoreCorruptError("x"), False),
     ],
 )
-def test_errors_say_whether_trying_again_may_help(error: errors.SparrowError, retryable: bool) -> None:
+def test_errors_show_whether_a_retry_may_help(error: errors.SparrowError, retryable: bool) -> None:
     assert error.retryable is retryable
 
 
@@ -63,23 +63,23 @@ def test_errors_say_whether_trying_again_may_help(error: errors.SparrowError, re
         (errors.RequestTimeoutError("x"), 10002),
     ],
 )
-def test_codes_are_those_of_java_clients(
+def test_error_codes_equal_those_of_java_clients(
     error: errors.ClientError | errors.TransportError, code: int
 ) -> None:
     assert error.code == code
 
 
-def test_an_answer_with_an_error_names_code_request_address_and_remark() -> None:
+def test_broker_error_names_code_request_address_and_remark() -> None:
     error = errors.BrokerError(17, "no such topic", address="h:1", request="SEND_MESSAGE (10)")
     assert str(error) == "answer 17 to SEND_MESSAGE (10) from h:1: no such topic"
     assert (error.code, error.remark, error.address) == (17, "no such topic", "h:1")
     assert str(errors.BrokerError(2, "")) == "answer 2: no remark"
 
 
-def test_a_transport_error_keeps_its_address() -> None:
+def test_transport_error_keeps_its_address() -> None:
     assert errors.ConnectionLostError("gone", address="h:1").address == "h:1"
 
 
-def test_a_reply_that_does_not_come_has_javas_code() -> None:
+def test_reply_timeout_has_javas_code() -> None:
     error = errors.ReplyTimeoutError("no reply")
     assert (error.code, error.retryable, str(error)) == (10006, True, "no reply")

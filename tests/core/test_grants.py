@@ -1,15 +1,16 @@
-"""A member's grants: leases by its own clock, leaving, releasing, answers that come late."""
+"""A member's grants: leases by its own clock, leaving, releasing, late answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.core.errors import InvalidStateError
-from sparrowmq.core.grants import Changes, Grants, Orders, Report
+from sparrowmq.core.grants import RELEASED_MAX, Changes, Grants, Orders, Report
 from sparrowmq.core.message import MessageQueue
 
 A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
@@ -22,7 +23,7 @@ def held(*queues: MessageQueue, generation: int = 3) -> Grants:
 
 
 @pytest.mark.proves("MUST-72")
-def test_a_lease_counts_from_when_the_request_was_sent() -> None:
+def test_lease_counts_from_the_time_of_the_request() -> None:
     grants = held(A)
     assert grants.lease_end == 108.0
     assert grants.may_start(A, 3, 107.9)
@@ -33,14 +34,14 @@ def test_a_lease_counts_from_when_the_request_was_sent() -> None:
     assert grants.lease_end == 108.0, "an answer to an older request takes nothing away"
 
 
-def test_nothing_may_start_before_the_first_answer() -> None:
+def test_no_handler_may_start_before_the_first_answer() -> None:
     grants = Grants()
     assert not grants.may_start(A, 0, 0.0)
     assert grants.give_up() == ()
     assert grants.report() == Report(1, 0)
 
 
-def test_a_revoked_queue_leaves_is_released_and_forgotten_when_the_coordinator_knows() -> None:
+def test_revoked_queue_is_released_and_forgotten_once_the_coordinator_knows() -> None:
     grants = held(A, B)
     changes = grants.obey(Orders(11, 8.0, {B: 3}, {A: 3}), sent=101.0)
     assert changes == Changes({}, (A,))
@@ -59,7 +60,23 @@ def test_a_revoked_queue_leaves_is_released_and_forgotten_when_the_coordinator_k
         grants.released(A)
 
 
-def test_a_queue_that_is_taken_back_before_its_grant_was_heard_of_is_released_at_once() -> None:
+def test_very_many_released_queues_are_reported_in_parts() -> None:
+    """Coordinators limit the size of a request; a longer one would be refused every time."""
+    queues = {MessageQueue("T", "b", number): 1 for number in range(RELEASED_MAX * 2 + 1)}
+    grants, told = Grants(), 0
+    while True:
+        grants.obey(Orders(1, 8.0, {}, dict(queues)), 0.0)
+        released = grants.report().released
+        if not released:
+            break
+        assert len(released) <= RELEASED_MAX
+        told += len(released)
+        for queue in released:
+            del queues[queue]
+    assert told == RELEASED_MAX * 2 + 1
+
+
+def test_queue_revoked_before_its_grant_arrived_is_released_at_once() -> None:
     grants = held(A)
     assert grants.obey(Orders(12, 8.0, {A: 3}, {B: 4}), sent=101.0) == Changes()
     assert grants.report() == Report(1, 12, {B: 4})
@@ -73,7 +90,7 @@ def test_a_queue_that_is_taken_back_before_its_grant_was_heard_of_is_released_at
     assert late.report() == Report(2, 12, {B: 4})
 
 
-def test_a_queue_that_comes_back_begins_when_its_old_life_is_over() -> None:
+def test_queue_granted_again_starts_after_its_old_grant_is_released() -> None:
     grants = held(A)
     assert grants.obey(Orders(11, 8.0, {A: 5}), sent=101.0) == Changes({}, (A,))
     assert grants.obey(Orders(11, 8.0, {A: 5}), sent=102.0) == Changes()
@@ -83,21 +100,21 @@ def test_a_queue_that_comes_back_begins_when_its_old_life_is_over() -> None:
     assert not grants.may_start(A, 3, 104.0)
 
 
-def test_answers_that_were_overtaken_change_nothing() -> None:
+def test_outdated_answers_change_nothing() -> None:
     grants = held(A)
     assert grants.obey(Orders(9, 8.0, {B: 2}), sent=105.0) == Changes()
     assert grants.lease_end == 108.0
     assert grants.may_start(A, 3, 105.0)
 
 
-def test_after_a_lease_that_ran_out_a_grant_that_still_stands_goes_on() -> None:
+def test_grant_that_is_still_valid_continues_after_an_expired_lease() -> None:
     grants = held(A)
     assert not grants.may_start(A, 3, 120.0)
     assert grants.obey(Orders(10, 8.0, {A: 3}), sent=120.0) == Changes()
     assert grants.may_start(A, 3, 121.0)
 
 
-def test_a_member_that_goes_stops_all_and_releases_it() -> None:
+def test_leaving_member_stops_and_releases_all_queues() -> None:
     grants = held(A, B)
     assert grants.give_up() == (A, B)
     assert grants.give_up() == ()
@@ -123,7 +140,7 @@ STEPS = st.lists(
 
 
 class Leader:
-    """Who has which queue under which generation, by the rules of the leader alone."""
+    """The owner and generation of each queue, by the rules of the leader alone."""
 
     def __init__(self) -> None:
         self.revision = 1
@@ -151,7 +168,9 @@ class Leader:
 
 
 @given(STEPS)
-def test_whatever_order_answers_come_in_nothing_is_held_that_was_not_granted(steps: list[object]) -> None:
+def test_only_granted_queues_are_held_whatever_the_order_of_answers(
+    steps: list[tuple[str, Any]],
+) -> None:
     """Answers get lost and come late. What is revoked is released in the end; nothing starts without a lease,
     nor under a generation that the leader has taken back and been told to be released.
     """
@@ -169,7 +188,7 @@ def test_whatever_order_answers_come_in_nothing_is_held_that_was_not_granted(ste
             grants.obey(*answers[-1])
 
     for step in steps:
-        what, value = step  # type: ignore[misc]
+        what, value = step
         if what in ("grant", "revoke"):
             leader.change(what, value)
         elif what == "lost answer":

@@ -1,4 +1,4 @@
-"""Java's string hash, against values Java gave."""
+"""Java's string hash, compared with values from Java."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from sparrowmq.core.hashing import java_hash, tags_code
         ("polygenelubricants", -(2**31)),
     ],
 )
-def test_values_of_java(text: str, value: int) -> None:
+def test_hashes_equal_those_of_java(text: str, value: int) -> None:
     assert java_hash(text) == value
     assert tags_code(text) == value
 
 
-def test_no_tags_have_code_zero() -> None:
+def test_missing_tags_have_code_zero() -> None:
     assert tags_code(None) == 0
 
 
 @given(st.text(max_size=40), st.characters(codec="utf-16"))
-def test_one_more_unit_follows_the_recurrence(text: str, last: str) -> None:
+def test_hash_of_a_longer_text_follows_the_recurrence(text: str, last: str) -> None:
     value = java_hash(text)
     for unit in memoryview(last.encode("utf-16-le")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF

@@ -17,7 +17,7 @@ PORTS = st.integers(0, 65535)
 
 
 @given(HOSTS, PORTS, st.integers(-(2**63), 2**63 - 1))
-def test_offset_ids_come_back(host: str, port: int, offset: int) -> None:
+def test_offset_ids_are_parsed_as_they_were_written(host: str, port: int, offset: int) -> None:
     packed = pack_host(host, port)
     assert unpack_host(packed) == (host, port)
     text = offset_message_id(packed, offset)
@@ -27,7 +27,7 @@ def test_offset_ids_come_back(host: str, port: int, offset: int) -> None:
     assert parse_offset_message_id(text.lower()) == (host, port, offset)
 
 
-def test_the_vectors_of_the_reference() -> None:
+def test_offset_ids_equal_those_of_rocketmq() -> None:
     assert offset_message_id(pack_host("127.0.0.1", 10911), 1024) == "7F00000100002A9F0000000000000400"
     v6 = "0000000000000000000000000000000100002A9F0000000000000400"
     assert offset_message_id(pack_host("::1", 10911), 1024) == v6
@@ -36,7 +36,7 @@ def test_the_vectors_of_the_reference() -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "7F", "7F00000100002A9F00000000000004", "7F" * 17, "7F" * 27, "é" * 32]
 )
-def test_text_that_is_no_offset_id_is_refused(text: str) -> None:
+def test_invalid_offset_id_is_refused(text: str) -> None:
     with pytest.raises(RecordError, match="is not an offset message id"):
         parse_offset_message_id(text)
 
@@ -47,13 +47,15 @@ def test_hosts_of_other_sizes_are_refused(size: int) -> None:
         unpack_host(bytes(size))
 
 
-def at(*moment: int) -> int:
+def at(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, microsecond: int = 0
+) -> int:
     """Epoch milliseconds of a local time."""
-    return int(datetime(*moment).timestamp() * 1000)
+    return int(datetime(year, month, day, hour, minute, second, microsecond).timestamp() * 1000)
 
 
 @pytest.mark.proves("client:B-84")
-def test_the_parts_of_a_unique_key() -> None:
+def test_unique_key_has_address_process_time_and_counter() -> None:
     key = UniqueIds("127.0.0.1").next(at(2024, 3, 2, 0, 0, 1))
     assert len(key) == 32
     assert key[:8] == "7F000001"
@@ -62,7 +64,7 @@ def test_the_parts_of_a_unique_key() -> None:
     assert key[28:] == "0000"
 
 
-def test_the_time_counts_milliseconds_since_the_month_began() -> None:
+def test_time_of_a_unique_key_counts_milliseconds_since_the_start_of_the_month() -> None:
     moment = at(2024, 3, 17, 13, 45, 59, 123_456)
     assert int(UniqueIds("10.0.0.1").next(moment)[20:28], 16) == moment - at(2024, 3, 1)
     before = datetime.now()
@@ -72,7 +74,7 @@ def test_the_time_counts_milliseconds_since_the_month_began() -> None:
 
 
 @pytest.mark.proves("client:B-84")
-def test_the_counter_wraps_and_never_repeats_before() -> None:
+def test_counter_repeats_only_after_65536_keys() -> None:
     ids = UniqueIds("10.0.0.1")
     now = at(2024, 3, 2)
     keys = [ids.next(now) for _ in range(65537)]
@@ -82,7 +84,7 @@ def test_the_counter_wraps_and_never_repeats_before() -> None:
 
 
 @pytest.mark.proves("client:B-87")
-def test_two_makers_differ_in_their_constant() -> None:
+def test_two_generators_differ_in_their_constant() -> None:
     one, two = (UniqueIds("10.0.0.1").next(at(2024, 3, 2)) for _ in range(2))
     assert one[:12] == two[:12]
     assert one[12:20] != two[12:20]
@@ -90,7 +92,7 @@ def test_two_makers_differ_in_their_constant() -> None:
 
 @pytest.mark.proves("client:B-86")
 @pytest.mark.parametrize(("month", "following"), [((2024, 12), (2025, 1)), ((2024, 2), (2024, 3))])
-def test_the_time_starts_again_with_each_month(month: tuple[int, int], following: tuple[int, int]) -> None:
+def test_time_starts_again_with_each_month(month: tuple[int, int], following: tuple[int, int]) -> None:
     ids = UniqueIds("10.0.0.1")
     last = ids.next(at(*following, 1) - 1)
     assert int(last[20:28], 16) == at(*following, 1) - 1 - at(*month, 1)
@@ -98,7 +100,7 @@ def test_the_time_starts_again_with_each_month(month: tuple[int, int], following
 
 
 @pytest.mark.parametrize("month", [2, 11, 12])
-def test_the_month_is_worked_out_once(month: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_month_is_computed_once(month: int, monkeypatch: pytest.MonkeyPatch) -> None:
     set_month, worked_out = UniqueIds._set_month, list[int]()
 
     def noted(ids: UniqueIds, now_ms: int) -> None:
@@ -113,7 +115,7 @@ def test_the_month_is_worked_out_once(month: int, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.proves("client:B-86")
-def test_a_clock_set_back_a_little_before_the_month_counts_as_its_start() -> None:
+def test_clock_set_back_to_shortly_before_the_month_counts_as_its_start() -> None:
     ids = UniqueIds("10.0.0.1")
     ids.next(at(2024, 3, 1))
     assert int(ids.next(at(2024, 3, 1) - 1_000_000)[20:28], 16) == 0
@@ -122,5 +124,5 @@ def test_a_clock_set_back_a_little_before_the_month_counts_as_its_start() -> Non
 
 
 @pytest.mark.proves("client:B-84", "client:B-88")
-def test_an_ipv6_machine_has_longer_keys() -> None:
+def test_machine_with_ipv6_has_longer_keys() -> None:
     assert len(UniqueIds("::1").next()) == 56

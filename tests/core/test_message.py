@@ -34,7 +34,7 @@ def received(properties: dict[str, str]) -> ReceivedMessage:
 @pytest.mark.parametrize(
     ("keys", "text"), [((), ""), ("a", "a"), ("a b", "a b"), (["a", "b"], "a b"), (("a",), "a")]
 )
-def test_keys_are_joined_with_blanks(keys: str | list[str], text: str) -> None:
+def test_keys_are_joined_with_spaces(keys: str | list[str], text: str) -> None:
     assert Message("T", b"x", keys=keys).keys_text == text
 
 
@@ -42,7 +42,7 @@ def test_messages_do_not_share_properties() -> None:
     assert Message("T", b"").properties is not Message("T", b"").properties
 
 
-def test_the_unique_key_is_the_id_else_the_offset_id() -> None:
+def test_message_id_is_the_unique_key_or_else_the_offset_id() -> None:
     assert received({"UNIQ_KEY": "U"}).message_id == "U"
     assert received({"UNIQ_KEY": ""}).message_id == "ID"
     assert received({}).message_id == "ID"
@@ -54,7 +54,7 @@ def test_tags_and_keys_come_from_the_properties() -> None:
     assert (received({}).tags, received({}).keys) == (None, [])
 
 
-def test_queues_order_by_topic_broker_and_number_and_are_values() -> None:
+def test_queues_are_values_ordered_by_topic_broker_and_number() -> None:
     ordered = [
         MessageQueue("A", "b", 9),
         MessageQueue("A", "b", 10),
@@ -66,10 +66,10 @@ def test_queues_order_by_topic_broker_and_number_and_are_values() -> None:
     assert len({MessageQueue("A", "b", 1), MessageQueue("A", "b", 1)}) == 1
     assert str(ordered[0]) == "A/b/9"
     with pytest.raises(dataclasses.FrozenInstanceError):
-        ordered[0].queue_id = 1
+        ordered[0].queue_id = 1  # type: ignore[misc]
 
 
-def test_reserved_property_names_hold_those_the_reference_sets_itself() -> None:
+def test_reserved_property_names_include_those_that_rocketmq_sets() -> None:
     own = "KEYS TAGS WAIT DELAY UNIQ_KEY MSG_REGION TRACE_ON CLUSTER RETRY_TOPIC POP_CK"
     assert set(own.split()) <= SYSTEM_PROPERTIES
     assert "u_seq" not in SYSTEM_PROPERTIES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ CHECKS = [names.check_topic, names.check_topic_for_send, names.check_group]
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", ["T", "a-b_c%d|e", "0", "%RETRY%g", "%DLQ%g", "t" * 120])
-def test_legal_names(check: Callable[[str], None], name: str) -> None:
+def test_legal_names_are_accepted(check: Callable[[str], None], name: str) -> None:
     check(name)  # raises when it is not
     with pytest.raises(InvalidNameError):
         check(name + " ")
@@ -37,7 +38,7 @@ def test_illegal_names_are_refused(check: Callable[[str], None], name: str) -> N
     ("check", "kind"),
     [*zip(CHECKS, ("topic", "topic", "group"), strict=True), (names.check_namespace, "namespace")],
 )
-def test_a_refusal_says_of_what(check: Callable[[str], None], kind: str) -> None:
+def test_error_names_the_kind_of_name(check: Callable[[Any], None], kind: str) -> None:
     for wrong, text in (
         (5, "must be text, not int (5)"),
         (None, "must be text, not NoneType (None)"),
@@ -51,7 +52,7 @@ def test_a_refusal_says_of_what(check: Callable[[str], None], kind: str) -> None
 
 
 @given(st.text(max_size=20))
-def test_only_the_legal_characters_pass(name: str) -> None:
+def test_only_legal_characters_are_accepted(name: str) -> None:
     legal = bool(name) and all(c in "%|-_" or (c.isascii() and c.isalnum()) for c in name)
     try:
         names.check_topic(name)
@@ -71,7 +72,7 @@ def test_only_the_legal_characters_pass(name: str) -> None:
         (names.check_group, "", 120),
     ],
 )
-def test_lengths_end_at_their_limit(check: Callable[[str], None], prefix: str, limit: int) -> None:
+def test_length_of_names_is_limited(check: Callable[[str], None], prefix: str, limit: int) -> None:
     check(prefix.ljust(limit, "x"))
     with pytest.raises(InvalidNameError, match=f"has {limit + 1} characters, the limit is {limit}"):
         check(prefix.ljust(limit + 1, "x"))
@@ -89,20 +90,20 @@ def test_lengths_end_at_their_limit(check: Callable[[str], None], prefix: str, l
         "OFFSET_MOVED_EVENT",
     ],
 )
-def test_topics_of_the_broker_take_no_sends_of_clients(topic: str) -> None:
+def test_clients_cannot_send_to_topics_of_the_broker(topic: str) -> None:
     names.check_topic(topic)
     with pytest.raises(InvalidNameError, match="RocketMQ's own"):
         names.check_topic_for_send(topic)
 
 
-def test_the_template_topic_is_reserved_but_may_be_sent_to() -> None:
+def test_template_topic_is_reserved_but_accepts_sends() -> None:
     assert names.is_system_topic(names.TEMPLATE_TOPIC)
     names.check_topic_for_send(names.TEMPLATE_TOPIC)
 
 
 @pytest.mark.proves("client:B-03", "client:D.2-1")
 @pytest.mark.parametrize("group", ["DEFAULT_PRODUCER", "DEFAULT_CONSUMER"])
-def test_placeholders_are_no_groups(group: str) -> None:
+def test_placeholders_are_refused_as_groups(group: str) -> None:
     with pytest.raises(InvalidNameError, match="placeholder"):
         names.check_group(group)
 
@@ -116,7 +117,7 @@ def test_placeholders_are_no_groups(group: str) -> None:
         ("T", False),
     ],
 )
-def test_system_topics(topic: str, system: bool) -> None:
+def test_system_topics_are_recognized(topic: str, system: bool) -> None:
     assert names.is_system_topic(topic) is system
 
 
@@ -124,11 +125,11 @@ def test_system_topics(topic: str, system: bool) -> None:
     ("group", "system"),
     [("TOOLS_CONSUMER", True), ("CID_RMQ_SYS_TRANS", True), ("CID_RMQ_SYS_x", True), ("g", False)],
 )
-def test_system_groups(group: str, system: bool) -> None:
+def test_system_groups_are_recognized(group: str, system: bool) -> None:
     assert names.is_system_group(group) is system
 
 
-def test_topics_of_groups() -> None:
+def test_retry_and_dead_letter_topics_are_named_after_their_group() -> None:
     assert names.retry_topic("g") == "%RETRY%g"
     assert names.dlq_topic("g") == "%DLQ%g"
     assert len(names.retry_topic("g" * names.GROUP_CHARS_MAX)) == names.TOPIC_CHARS_MAX
@@ -150,7 +151,7 @@ def test_topics_of_groups() -> None:
         ("%RETRY%CID_RMQ_SYS_x", "%RETRY%CID_RMQ_SYS_x"),
     ],
 )
-def test_names_in_a_name_space(name: str, wrapped: str) -> None:
+def test_namespace_is_added_to_names_and_removed(name: str, wrapped: str) -> None:
     assert names.with_namespace("ns", name) == wrapped
     assert names.with_namespace("ns", wrapped) == wrapped
     assert names.without_namespace("ns", wrapped) == name
@@ -160,7 +161,7 @@ def test_names_in_a_name_space(name: str, wrapped: str) -> None:
 
 
 @given(st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True))
-def test_wrapping_can_be_undone(name: str) -> None:
+def test_removing_a_namespace_restores_the_name(name: str) -> None:
     for each in (name, f"%RETRY%{name}", f"%DLQ%{name}"):
         assert names.without_namespace("ns", names.with_namespace("ns", each)) == each
 
@@ -177,7 +178,7 @@ def test_wrapping_can_be_undone(name: str) -> None:
         ("TBW102", None),
     ],
 )
-def test_the_name_space_of_a_name(name: str, space: str | None) -> None:
+def test_namespace_is_read_from_a_name(name: str, space: str | None) -> None:
     assert names.namespace_of(name) == space
 
 
@@ -192,17 +193,17 @@ def test_the_name_space_of_a_name(name: str, space: str | None) -> None:
         ("http://mq.example/MQ_INST_1", None),
     ],
 )
-def test_the_name_space_of_an_end_point(address: str, space: str | None) -> None:
+def test_namespace_is_read_from_an_endpoint(address: str, space: str | None) -> None:
     assert names.namespace_of_endpoint(address) == space
 
 
-def test_a_name_space_may_be_as_long_as_a_topic() -> None:
+def test_length_of_a_namespace_is_limited_like_that_of_a_topic() -> None:
     names.check_namespace("x" * 127)  # raises when it is longer
     with pytest.raises(InvalidNameError, match="128"):
         names.check_namespace("x" * 128)
 
 
 @pytest.mark.parametrize("space", ["", "a%b", "a b", "x" * 128])
-def test_illegal_name_spaces(space: str) -> None:
+def test_illegal_namespaces_are_refused(space: str) -> None:
     with pytest.raises(InvalidNameError):
         names.check_namespace(space)

@@ -23,7 +23,7 @@ def test_results_are_values() -> None:
     result = SendResult(SendStatus.SEND_OK, "U", "O", MessageQueue("T", "b", 1), 5)
     assert result == SendResult(SendStatus.SEND_OK, "U", "O", MessageQueue("T", "b", 1), 5, None)
     with pytest.raises(AttributeError):
-        result.queue_offset = 6
+        result.queue_offset = 6  # type: ignore[misc]
     batch = RawBatch(PullStatus.FOUND, b"", 1, 0, 1)
     assert batch == dataclasses.replace(batch)
 
@@ -32,13 +32,13 @@ def _record(size: int) -> bytes:
     return size.to_bytes(4, "big") + bytes(size - 4)
 
 
-def test_a_raw_batch_counts_its_records() -> None:
+def test_raw_batch_counts_its_records() -> None:
     for sizes in ([], [91], [91, 200, 91]):
         buffer = b"".join(map(_record, sizes))
         assert RawBatch(PullStatus.FOUND, buffer, 0, 0, 0).count == len(sizes)
 
 
-def test_a_raw_batch_of_broken_records_is_not_counted() -> None:
+def test_counting_broken_records_of_a_raw_batch_raises() -> None:
     whole = _record(91) + _record(120)
     for cut in range(1, len(whole)):
         if cut != 91:

@@ -16,7 +16,7 @@ def queues(*pairs: tuple[str, int]) -> list[MessageQueue]:
     return [MessageQueue("T", name, number) for name, number in pairs]
 
 
-def test_a_master_has_id_zero() -> None:
+def test_master_has_id_zero() -> None:
     assert A.master == "h:1"
     assert B.master is None
 
@@ -28,7 +28,7 @@ def test_brokers_are_found_by_name() -> None:
 
 
 @pytest.mark.proves("client:A-47")
-def test_publishing_takes_writable_queues_of_brokers_with_a_master() -> None:
+def test_publish_queues_are_writable_queues_of_brokers_with_a_master() -> None:
     route = TopicRoute((QueueData("b", 2, 2, 6), QueueData("a", 8, 2, 6), QueueData("x", 1, 1, 6)), (A, B))
     assert route.publish_queues("T") == queues(("a", 0), ("a", 1))
 
@@ -37,14 +37,14 @@ def test_publishing_takes_writable_queues_of_brokers_with_a_master() -> None:
 @pytest.mark.parametrize(
     ("perm", "write", "read"), [(6, 1, 1), (4, 0, 1), (2, 1, 0), (0, 0, 0), (7, 1, 1), (1, 0, 0)]
 )
-def test_permissions(perm: int, write: int, read: int) -> None:
+def test_permissions_decide_about_publishing_and_reading(perm: int, write: int, read: int) -> None:
     route = TopicRoute((QueueData("a", 1, 1, perm),), (A,))
     assert len(route.publish_queues("T")) == write
     assert len(route.subscribe_queues("T")) == read
 
 
 @pytest.mark.proves("client:A-50")
-def test_reading_needs_no_master_and_is_sorted() -> None:
+def test_subscribe_queues_need_no_master_and_are_sorted() -> None:
     route = TopicRoute((QueueData("b", 1, 0, 4), QueueData("a", 2, 0, 4)), (A, B))
     assert route.subscribe_queues("T") == queues(("a", 0), ("a", 1), ("b", 0))
 
@@ -56,6 +56,6 @@ def test_publish_queues_are_ordered_by_broker() -> None:
 
 
 @pytest.mark.proves("client:A-48")
-def test_an_order_configuration_rules_whatever_the_permissions_say() -> None:
+def test_order_configuration_overrides_permissions() -> None:
     route = TopicRoute((QueueData("a", 8, 8, 0),), (A,), "b:1;a:2;")
     assert route.publish_queues("T") == queues(("b", 0), ("a", 0), ("a", 1))

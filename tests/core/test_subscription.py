@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.core.subscription import SubscriptionData
 
 
-def test_everything_is_the_default() -> None:
+def test_subscription_to_all_messages_is_the_default() -> None:
     data = SubscriptionData("T")
     assert (data.expression, data.expression_type, data.tags, data.codes) == (
         "*",

@@ -1,6 +1,6 @@
 """A process with a member of two groups, one ordered, for the real run of churn.
 
-Arguments: name server, journal, JSON of settings, seconds a broker keeps a lock. SIGTERM closes it in peace,
+Arguments: name server, journal, JSON of settings, seconds a broker keeps a lock. SIGTERM closes it,
 SIGUSR1 cuts its connections.
 
 The journal gets a line for each event: `<monotonic ns> <S, D or F> <pid> <topic> <broker> <queue> <offset>
@@ -18,7 +18,8 @@ import sys
 import time
 
 from sparrowmq import aio
-from sparrowmq.client import owned_queues, process_queue
+from sparrowmq.client.consumer import process_queue
+from sparrowmq.client.push import assigned_queues
 
 CONCURRENT, ORDERED = "Churned", "ChurnedInOrder"
 """Topics, and the groups that read them."""
@@ -84,6 +85,6 @@ class Member:
 
 
 if __name__ == "__main__":
-    owned_queues.BROKER_LOCK_SECONDS = float(sys.argv[4])
+    assigned_queues.BROKER_LOCK_SECONDS = float(sys.argv[4])
     process_queue.LOCK_SECONDS_MAX = float(sys.argv[4]) / 2
     asyncio.run(Member(*sys.argv[1:4]).run())

@@ -1,7 +1,7 @@
 """A process that stores messages and says so, until it is killed.
 
-`python -m tests.crash.store_child ROOT SEED MODE [KEEP]`, the mode being RocketMQ's `flushDiskType`. With
-`KEEP` only so many files of the log are kept.
+`python -m tests.crash.store_child ROOT SEED MODE KEEP CLOCK`, the mode being RocketMQ's `flushDiskType`, the
+clock one of `clocks`. With `KEEP` other than 0 only so many files of the log are kept.
 Each line it prints is a promise: `topic queue offset number`, the number being the message's body.
 """
 
@@ -12,12 +12,12 @@ import sys
 import threading
 from pathlib import Path
 
+from tests.crash.clocks import WrongClock
 from tests.store.rig import HOST, append
 
-from sparrowmq.core.clock import SystemClock
-from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.base.settings import StoreSettings
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 LOG_BYTES = 64 * 1024
 QUEUE_BYTES = 400
@@ -60,9 +60,9 @@ def delete_oldest(store: MessageStore, keep: int) -> None:
 def main() -> None:
     """Store chunks of random size until killed."""
     root, seed, mode = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    keep = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+    keep, clock = int(sys.argv[4]), WrongClock(sys.argv[5])
     rng = random.Random(seed)
-    store = MessageStore.open(child_settings(root, mode), SystemClock(), store_host=HOST)
+    store = MessageStore.open(child_settings(root, mode), clock, store_host=HOST)
     threading.Thread(target=flush_always, args=(store,), daemon=True).start()
     number = seed * 1_000_000
     print("ready", flush=True)
@@ -72,7 +72,7 @@ def main() -> None:
             queue = store.queue(rng.choice(TOPICS), rng.randrange(2))
             chunk.append((queue, queue.next_offset, number))
             key = b"KEYS\x01%d\x02" % number
-            append(store, queue, body_of(number), properties=key, now_ms=SystemClock().now_ms())
+            append(store, queue, body_of(number), properties=key, now_ms=clock.now_ms())
             number += 1
         store.commit_chunk()
         if mode == "SYNC_FLUSH":

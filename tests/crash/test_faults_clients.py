@@ -25,9 +25,9 @@ from sparrowmq.core.errors import (
     SparrowError,
     TransportError,
 )
-from sparrowmq.core.settings import BrokerSettings
+from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.nameserver.server import NameServer
-from sparrowmq.runtime.servers import Servers
+from sparrowmq.runtime.servers import LocalServers
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.crash
@@ -139,7 +139,7 @@ def test_clients_go_on_when_their_name_server_appears() -> None:
                 await producer.send(aio.Message(TOPIC, b"x"))
             names = await name_server(port)
             settings = BrokerSettings(listen_port=0, store_path_root_dir=data, namesrv_addr=address)
-            servers = Servers(None, settings)
+            servers = LocalServers(None, settings)
             await servers.start()
             assert (await producer.send(aio.Message(TOPIC, b"x"))).queue_offset == 0
 
@@ -173,18 +173,18 @@ def test_a_broker_without_its_name_server_says_so_once_and_registers_when_it_app
             namesrv_addr=address,
             register_name_server_period=10_000,
         )
-        servers = Servers(None, settings)
+        servers = LocalServers(None, settings)
         await servers.start()
         try:
             await until(lambda: told("cannot register at name server") == 1)
             names = await name_server(port)
             assert servers.broker is not None
-            servers.broker._registration.changed_soon()  # as its period would
-            await until(lambda: told("knows this broker again") == 1)
+            servers.broker.parts.registration.changed_soon()  # as its period would
+            await until(lambda: told("registered at name server 127") == 1)
             async with aio.Producer("p", namesrv=address) as producer:
                 assert (await producer.send(aio.Message(TOPIC, b"x"))).queue_offset == 0
             await names.close()
-            servers.broker._registration.changed_soon()
+            servers.broker.parts.registration.changed_soon()
             await until(lambda: told("cannot register at name server") == 2)
         finally:
             await servers.close()
@@ -192,7 +192,7 @@ def test_a_broker_without_its_name_server_says_so_once_and_registers_when_it_app
     with caplog.at_level(logging.INFO, logger="sparrowmq.broker"):
         run(main())
     line = next(line for line in caplog.messages if "cannot register at name server" in line)
-    assert "clients find no route there. Trying again every 2 s" in line
+    assert "clients find no routes there. Retrying every 2 s" in line
 
 
 def test_known_routes_outlive_their_name_server(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_known_routes_outlive_their_name_server(tmp_path: Path) -> None:
         address = f"127.0.0.1:{port}"
         names = await name_server(port)
         settings = BrokerSettings(listen_port=0, store_path_root_dir=tmp_path, namesrv_addr=address)
-        servers = Servers(None, settings)
+        servers = LocalServers(None, settings)
         await servers.start()
         await create(address)
         got = list[bytes]()
@@ -220,7 +220,7 @@ def test_known_routes_outlive_their_name_server(tmp_path: Path) -> None:
                 await producer.send(aio.Message("Unheard-of", b"x"))
             names = await name_server(port)
             assert servers.broker is not None
-            servers.broker._registration.changed_soon()
+            servers.broker.parts.registration.changed_soon()
             async with aio.PullConsumer(namesrv=address) as fresh:
 
                 async def found() -> bool:
@@ -363,7 +363,7 @@ async def send_numbers(namesrv: str, topic: str, count: int) -> None:
         (asyncio.CancelledError, True),
     ],
 )
-def test_a_message_whose_handler_raises_comes_again_and_holds_nobody_up(
+def test_a_message_whose_handler_raises_is_redelivered_and_blocks_no_other(
     cluster: LocalCluster, kind: type[BaseException], is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = f"Raising-{kind.__name__}-{is_async}"
@@ -453,6 +453,6 @@ def test_a_handler_that_hangs_holds_up_neither_others_nor_the_end(
 
     with caplog.at_level(logging.WARNING, logger="sparrowmq.client"):
         run(main())
-    (line,) = [text for text in caplog.messages if "still ran" in text]
-    assert re.search(rf"handlers of group {topic} still ran 0\.\d+ s after close", line)
-    assert "the messages come again" in line
+    (line,) = [text for text in caplog.messages if "were still running" in text]
+    assert re.search(rf"handlers of group {topic} were still running 0\.\d+ s after close", line)
+    assert "the messages will be delivered again" in line

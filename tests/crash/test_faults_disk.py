@@ -33,8 +33,8 @@ from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
+from sparrowmq.files import disk as store_disk
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.store import disk as store_disk
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.crash
@@ -187,7 +187,16 @@ def test_stopping_on_a_disk_that_takes_nothing_says_so_and_loses_nothing(tmp_pat
     with Place(tmp_path / "first").servers():
         pass  # what follows finds compiled modules in place
     data = tmp_path / "data"
-    command = [*PROGRAM, "up", "--nameserver-port", "0", "--broker-port", "0", "--no-coordinator"]
+    command = [
+        *PROGRAM,
+        "up",
+        "--nameserver-port",
+        "0",
+        "--broker-port",
+        "0",
+        "--no-coordinator",
+        "--no-proxy",
+    ]
     command += ["--data", str(data)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -201,7 +210,7 @@ def test_stopping_on_a_disk_that_takes_nothing_says_so_and_loses_nothing(tmp_pat
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     (line,) = [line for line in errors.splitlines() if line.startswith("sparrow: ")]
-    assert line.startswith("sparrow: the store is not closed cleanly, its next start recovers: ")
+    assert line.startswith("sparrow: the store was not closed cleanly; the next start runs recovery: ")
     assert str(data / "store") in line and "File too large; free space there" in line
     assert "Traceback" not in errors
     for _ in range(2):  # nor can it start there, and trying does no harm
@@ -297,7 +306,7 @@ def test_a_flush_that_fails_stops_taking_messages_and_says_why(monkeypatch: pyte
 READ_EMPTY_SLOTS = """
 import os, sys
 from pathlib import Path
-from sparrowmq.store.timer_wheel import TimerWheel
+from sparrowmq.store.timers.timer_wheel import TimerWheel
 wheel = TimerWheel(Path(sys.argv[1]) / "timerwheel")
 wheel.load()
 try:

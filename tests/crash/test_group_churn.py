@@ -61,20 +61,13 @@ class Servers(ChildServers):
 
     lock_seconds = PLAN.lock_seconds
 
-    def _spawn(self, request: str) -> subprocess.Popen[bytes]:
+    def _program(self) -> list[str]:
         program = (
-            f"from sparrowmq.broker import locks; locks.LOCK_SECONDS = {self.lock_seconds}; import sys; "
-            "from sparrowmq.runtime.child import _main; sys.exit(_main(sys.argv[1]))"
+            f"from sparrowmq.broker.members import locks; locks.LOCK_SECONDS = {self.lock_seconds}; "
+            "import sys; "
+            "from sparrowmq.runtime.child import _main; sys.exit(_main())"
         )
-        assert self.log is not None
-        with self.log.open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-c", program, request],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
+        return ["-c", program]
 
 
 Queue = tuple[str, str, int]

@@ -210,7 +210,7 @@ def test_sends_that_a_busy_broker_refuses_are_tried_again_and_then_reported() ->
 @pytest.mark.parametrize(
     ("code", "rest"), [(ResponseCode.SYSTEM_BUSY, 0.05), (ResponseCode.FLOW_CONTROL, 0.02)]
 )
-def test_pulls_that_a_busy_broker_refuses_rest_before_they_come_again(code: int, rest: float) -> None:
+def test_pulls_refused_by_a_busy_broker_are_repeated_after_a_delay(code: int, rest: float) -> None:
     async def main() -> None:
         async with fake_cluster("T", queues=1) as cluster:
             calls, got = list[float](), list[bytes]()
@@ -236,9 +236,7 @@ def test_pulls_that_a_busy_broker_refuses_rest_before_they_come_again(code: int,
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-def test_a_slow_handler_bounds_what_is_in_hand_and_harms_nobody_else(
-    cluster: LocalCluster, is_async: bool
-) -> None:
+def test_a_slow_handler_bounds_its_own_messages_only(cluster: LocalCluster, is_async: bool) -> None:
     topics = [f"Slow-{is_async}", f"Swift-{is_async}"]
     release, got = threading.Event(), Counter[bytes]()
     swift = list[bytes]()

@@ -96,7 +96,7 @@ KINDS = ("plain", "async", "ordered", "ordered-async", "loop", "loop-async", "or
     ("kind", "number"),
     [*((kind, signal.SIGTERM) for kind in KINDS), ("plain", signal.SIGINT), ("async", signal.SIGINT)],
 )
-def test_what_is_in_hand_ends_and_nobody_else_gets_it(
+def test_running_handlers_finish_and_no_other_member_gets_their_messages(
     cluster: LocalCluster, kind: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     group = f"Signals-{kind}-{number.name}"
@@ -129,7 +129,7 @@ def test_what_does_not_end_by_the_deadline_comes_again_elsewhere(
     with member(cluster, group, "hung", tmp_path) as there:
         until_sync(lambda: there.noted("begin"))
         there.process.send_signal(signal.SIGTERM)
-        assert there.wait().startswith(f"handlers of group {group} still ran ")
+        assert there.wait().startswith(f"handlers of group {group} were still running ")
         assert (there.noted("closed"), there.noted("end")) == ([""], [])
     got: list[str] = []
     with other(cluster, group, got):

@@ -13,12 +13,13 @@ import asyncio
 import os
 import secrets
 import sys
+from functools import partial
 
-from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases import table
 from sparrowmq.coordinator.leases.holder import LeaseHolder
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
+from sparrowmq.coordinator.records.audit import Actor, record
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import DatabaseError, LeaseLostError
 
@@ -39,7 +40,7 @@ async def main(url: str) -> None:
         epoch = leading if led is None else led
         if epoch is not None:
             try:
-                await database.run(lambda epoch=epoch: write(database, owner, epoch))
+                await database.run(partial(write, database, owner, epoch))
                 led = leading  # an epoch that has ended was written in once more, and may be forgotten
             except LeaseLostError:
                 print("refused", flush=True)

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.coordinator.test_audit import *  # noqa: F403
+from tests.coordinator.records.test_audit import *  # noqa: F403

@@ -8,14 +8,14 @@ import pytest
 from tests.coordinator.api.test_described import (
     LONG,
     fuzzed,  # noqa: F401
-    test_odd_values_in_every_field_are_refused_or_taken_as_they_are,  # noqa: F401
+    test_odd_values_in_every_field_are_refused_or_stored_unchanged,  # noqa: F401
 )
 from tests.coordinator.running import Running, running
 from tests.databases.servers import Server
 
 if LONG:
     from tests.coordinator.api.test_described import (
-        test_whatever_the_description_allows_is_answered,  # noqa: F401
+        test_every_request_the_description_allows_is_answered,  # noqa: F401
     )
 
 

@@ -65,7 +65,7 @@ def test_a_row_somebody_locks_is_not_waited_for_without_end(
 
 
 @pytest.mark.proves("pmq:L1")
-def test_a_leader_that_stands_still_in_a_transaction_keeps_nobody_out(url: str) -> None:
+def test_a_leader_frozen_in_a_transaction_does_not_block_its_successor(url: str) -> None:
     """As a frozen process does: the server ends its transaction, the lease runs out, a peer goes on."""
     frozen, peer = Database(url, idle_seconds=1), Database(url)
     table.ensure(peer, "s")
@@ -99,7 +99,7 @@ def test_a_server_that_is_cut_off_is_noticed_by_the_connection_itself(postgresql
         with database.read() as connection:
             raw = connection.connection.dbapi_connection
             assert raw is not None
-            with socket.socket(fileno=os.dup(raw.fileno())) as copy:  # type: ignore[attr-defined]
+            with socket.socket(fileno=os.dup(raw.fileno())) as copy:
                 assert copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
                 idle = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
                 assert (idle, copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)) == (5, 10_000)

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.coordinator.services.test_limits import *  # noqa: F403
+from tests.coordinator.services.groups.test_limits import *  # noqa: F403

@@ -7,6 +7,6 @@ from tests.coordinator.database.test_migrate import *  # noqa: F403
 from tests.databases.servers import Server
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]
 def fresh_url(server: Server) -> str:
     return server.make()

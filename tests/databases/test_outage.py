@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from tests.coordinator.running import running
@@ -16,7 +17,7 @@ def test_services_stop_without_database_and_go_on_with_it(
 ) -> None:
     url = postgresql.make()
     name = url.rpartition("/")[2]
-    fast = {"lease_time": 1_500, "lease_renew_interval": 300, "lease_margin": 100}
+    fast: dict[str, Any] = {"lease_time": 1_500, "lease_renew_interval": 300, "lease_margin": 100}
     with caplog.at_level(logging.WARNING), running(database_url=url, **fast) as found:
         until_sync(lambda: found.get("/services/notices")["last_run"])
         epoch = found.get("/services/notices")["epoch"]
@@ -28,7 +29,7 @@ def test_services_stop_without_database_and_go_on_with_it(
         status, answer = found.call("GET", "/health")
         assert status == 503
         assert answer["error"].startswith("the coordinator's database postgresql+psycopg://sparrow@")
-        until_sync(lambda: "notices: the lease ended before it could be renewed" in caplog.text)
+        until_sync(lambda: "notices: the lease expired before it could be renewed" in caplog.text)
         postgresql.sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         until_sync(lambda: found.call("GET", "/services")[0] == 200)
         until_sync(lambda: found.get("/services/notices")["epoch"] > epoch)

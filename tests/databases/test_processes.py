@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,23 @@ class Child:
         self._refused += (self.process.stdout.read() or b"").count(b"refused")
         return self._refused
 
+    def refused_more_than(self, times: int) -> bool:
+        """Whether more of its writes came too late by now."""
+        return self.refused > times
+
     def harm(self, fault: str) -> None:
         if fault == "isolate":
             assert self.line is not None
             self.line.cut()
+        elif fault == "freeze":
+            self.process.send_signal(signal.SIGSTOP)
+            until_sync(self.is_stopped, WAIT)  # a system call that takes a lock ends before the process stops
         else:
-            self.process.send_signal(signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+            self.process.send_signal(signal.SIGKILL)
+
+    def is_stopped(self) -> bool:
+        """Whether every thread of it stopped."""
+        return stopped(self.process.pid)
 
     def heal(self, fault: str, *, lost: bool) -> None:
         if fault == "isolate":
@@ -81,6 +93,14 @@ def child(url: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
         process.stdin.close()
         process.stdout.close()
+
+
+def stopped(pid: int) -> bool:
+    """Whether every thread of a process is in the state that SIGSTOP brings about."""
+    if not Path(f"/proc/{pid}").exists():  # a system without it: the parent is told when its child stops
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(one.read_text().rpartition(")")[2].split()[0] == "T" for one in threads)
 
 
 class Watched:
@@ -131,7 +151,9 @@ def harm_leaders(url: str, faults: tuple[str, ...]) -> tuple[list[tuple[int, str
         children = [Child(url, stack) for _ in range(PROCESSES)]
         harmed = 0
         while harmed < ROUNDS:
-            pid, epoch = until_sync(watched.writer, WAIT)
+            seen = until_sync(watched.writer, WAIT)
+            assert seen is not None
+            pid, epoch = seen
             leader = next(one for one in children if one.process.pid == pid)
             fault = faults[harmed % len(faults)]
             leader.harm(fault)
@@ -139,14 +161,14 @@ def harm_leaders(url: str, faults: tuple[str, ...]) -> tuple[list[tuple[int, str
                 leader.heal(fault, lost=False)  # in the middle of a transaction: nobody else can lead
                 continue
             harmed += 1
-            until_sync(lambda pid=pid, epoch=epoch: watched.writer_after(epoch, pid), WAIT)
+            until_sync(partial(watched.writer_after, epoch, pid), WAIT)
             if fault == "kill":
                 children.append(Child(url, stack))
             else:
                 before = leader.refused
                 leader.heal(fault, lost=chance.random() < 0.3)
                 if harmed == ROUNDS or chance.random() < 0.5:  # let it find out before the next one
-                    until_sync(lambda leader=leader, before=before: leader.refused > before, WAIT)
+                    until_sync(partial(leader.refused_more_than, before), WAIT)
         return watched.writes(), sum(one.refused for one in children)
 
 

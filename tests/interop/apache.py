@@ -378,8 +378,11 @@ class ApacheBroker:
 
     def ready(self) -> None:
         """Wait until it serves and its name server knows it; on a busy machine the first try may be late."""
+        self._ready("boot success")
+
+    def _ready(self, said: str) -> None:
         assert self._process is not None
-        self._process.wait_for("boot success")
+        self._process.wait_for(said)
         deadline = time.monotonic() + REGISTER_SECONDS_MAX
         while not self._is_registered():
             if time.monotonic() > deadline:

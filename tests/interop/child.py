@@ -124,6 +124,10 @@ class Child:
         except (PeerError, TimeoutError, OSError) as error:
             raise PeerError(f"{op} of {self.name} was not answered: {error}\n{self.stderr()}") from error
 
+    def wait(self) -> int:
+        """The exit status of a process that ends by itself."""
+        return self._process.wait(END_SECONDS_MAX)
+
     def kill(self) -> None:
         """`kill -9` of the process with all its clients; `close` is still to be called."""
         self._process.kill()

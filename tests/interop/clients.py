@@ -36,7 +36,9 @@ class ForeignError(ChildError):
     """A call failed in the foreign client."""
 
 
-def _installed(name: str, pins: Sequence[str], command: Sequence[str]) -> Path:
+def installed(
+    name: str, pins: Sequence[str], command: Sequence[str], *, seconds: float = INSTALL_SECONDS_MAX
+) -> Path:
     """The directory in which `command` was run, with the files in `pins`; it is kept until they change."""
     stamp = hashlib.sha256(b"".join((FOREIGN / pin).read_bytes() for pin in pins)).hexdigest()[:12]
     target = CACHE / f"{name}-{stamp}"
@@ -47,9 +49,7 @@ def _installed(name: str, pins: Sequence[str], command: Sequence[str]) -> Path:
     try:
         for pin in pins:
             shutil.copy(FOREIGN / pin, work)
-        done = subprocess.run(
-            command, cwd=work, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False
-        )
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=seconds, check=False)
         if done.returncode != 0:
             raise PeerError(
                 f"{' '.join(command)} ended with {done.returncode}; is the package registry in reach?\n"
@@ -66,7 +66,7 @@ def _node() -> list[str]:
     if missing:
         raise MissingToolError(f"{' and '.join(missing)} not found on PATH: {NODE_HINT}")
     pins = ("package.json", "package-lock.json")
-    directory = _installed("node", pins, ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+    directory = installed("node", pins, ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"])
     # A program finds its modules in a directory above its own.
     driver = directory / "driver.js"
     driver.write_bytes((FOREIGN / "node_driver.js").read_bytes())
@@ -75,7 +75,7 @@ def _node() -> list[str]:
 
 def _cpp() -> list[str]:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    directory = _installed("cpp", ["requirements.txt"], [*pip, "--target", ".", "-r", "requirements.txt"])
+    directory = installed("cpp", ["requirements.txt"], [*pip, "--target", ".", "-r", "requirements.txt"])
     return [sys.executable, str(FOREIGN / "cpp_driver.py"), str(directory)]
 
 

@@ -119,13 +119,15 @@ class JavaDriver(Child):
         *,
         asks_broker: bool = False,
         broadcasting: bool = False,
+        from_last: bool = False,
     ) -> JavaConsumer:
-        """A started push consumer that begins with the first message.
+        """A started push consumer that begins with the first message, or with the next.
 
-        `asks_broker` has it ask which queues to read (5.x).
+        `asks_broker` has it ask which queues to read (5.x); by POP it hides messages for 5 s.
         """
         arguments: dict[str, Any] = {"namesrv": namesrv, "group": group, "subscriptions": dict(subscriptions)}
         arguments |= {"asks_broker": asks_broker, "broadcasting": broadcasting}
+        arguments["from_last"] = from_last
         return JavaConsumer(self, self.call("consumer.start", **arguments))
 
     def admin(self, namesrv: str) -> JavaAdmin:
@@ -194,7 +196,7 @@ class JavaConsumer(_Handle):
 
     kind = "consumer"
 
-    def wait(self, count: int, seconds: float = 30.0) -> list[Received]:
+    def wait(self, count: int, seconds: float = 60.0) -> list[Received]:
         """Wait until `count` messages came; the messages that came, fewer when the time was up."""
         arguments = {"handle": self._handle, "count": count, "within": seconds}
         self._driver.call("consumer.await", seconds=seconds + 10, **arguments)

@@ -13,9 +13,9 @@ from tests.interop.ours import CONSUMER, OurClients
 from tests.support import until_sync
 
 from sparrowmq import aio
-from sparrowmq.client.outcomes import Retry
-from sparrowmq.client.settings import ConsumerSettings
-from sparrowmq.client.transaction import HalfMessage, TransactionState
+from sparrowmq.client.base.settings import ConsumerSettings
+from sparrowmq.client.consumer.outcomes import Retry
+from sparrowmq.client.producer.transaction import HalfMessage, TransactionState
 from sparrowmq.core.message import Message, ReceivedMessage
 
 Side = JavaDriver | OurClients

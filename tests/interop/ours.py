@@ -14,7 +14,7 @@ from tests.interop.driver import Received, Sent
 from tests.support import until_sync
 
 from sparrowmq import aio
-from sparrowmq.client.settings import Compat, ConsumerSettings, ProducerSettings
+from sparrowmq.client.base.settings import Compat, ConsumerSettings, ProducerSettings
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import SendResult
 

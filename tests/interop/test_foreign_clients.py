@@ -15,7 +15,7 @@ from tests.interop.clients import NAMES, ForeignClient, ForeignError
 from tests.support import run, until, until_sync
 
 from sparrowmq import aio
-from sparrowmq.client.settings import ClientSettings, ConsumerSettings
+from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings
 from sparrowmq.core.message import Message, ReceivedMessage
 from sparrowmq.testing import LocalCluster
 

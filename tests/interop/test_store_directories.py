@@ -26,7 +26,7 @@ from sparrowmq.protocol.call_headers import EndTransactionRequest
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, encode
 from sparrowmq.protocol.headers import SendMessageRequest, send_v2_to_ext, to_ext
-from sparrowmq.store.config_file import ConfigFile
+from sparrowmq.store.tables.config_file import ConfigFile
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop

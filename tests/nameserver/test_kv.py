@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.support import run
 
-from sparrowmq.core.errors import StoreCorruptError, StoreError
+from sparrowmq.core.errors import StoreCorruptError, StoreError, TooManyRequestsError
+from sparrowmq.nameserver import kv
 from sparrowmq.nameserver.kv import KeyValues
 
 
@@ -19,7 +20,7 @@ def loaded(path: Path) -> KeyValues:
     return values
 
 
-def test_values_are_found_by_name_space_and_key() -> None:
+def test_values_are_found_by_namespace_and_key() -> None:
     async def main() -> None:
         values = KeyValues(None)
         values.load()
@@ -39,7 +40,7 @@ def test_values_are_found_by_name_space_and_key() -> None:
     run(main())
 
 
-def test_the_file_has_the_references_form_and_is_read_again(tmp_path: Path) -> None:
+def test_file_has_rocketmqs_format_and_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "namesrv" / "kvConfig.json"
 
     async def main() -> None:
@@ -54,7 +55,7 @@ def test_the_file_has_the_references_form_and_is_read_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"configTable":{"N":5}}', '{"configTable":{"N":{}}'])
-def test_a_damaged_file_is_replaced_by_the_one_before(
+def test_damaged_file_is_replaced_by_the_previous_one(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "kvConfig.json"
@@ -72,7 +73,7 @@ def test_a_damaged_file_is_replaced_by_the_one_before(
     assert loaded(path).get("N", "k") == "before"
 
 
-def test_two_damaged_files_stop_the_start_and_are_named(tmp_path: Path) -> None:
+def test_start_fails_and_names_both_files_if_both_are_damaged(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text("{")
     path.with_name("kvConfig.json.bak").write_text("[]")
@@ -80,7 +81,7 @@ def test_two_damaged_files_stop_the_start_and_are_named(tmp_path: Path) -> None:
         loaded(path)
 
 
-def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+def test_failed_write_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "file" / "kvConfig.json"
 
     async def main() -> None:
@@ -95,5 +96,23 @@ def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="nothing was changed"):
             await values.delete("N", "k")
         assert values.get("N", "k") == "1"
+
+    run(main())
+
+
+def test_number_of_keys_and_total_length_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv, "KEYS_MAX", 3)
+    monkeypatch.setattr(kv, "CHARS_MAX", 100)
+
+    async def main() -> None:
+        values = KeyValues(None)
+        for key in "abc":
+            await values.put("N", key, "1")
+        with pytest.raises(TooManyRequestsError, match="4 keys"):
+            await values.put("M", "d", "1")
+        await values.put("N", "a", "2")
+        with pytest.raises(TooManyRequestsError, match="limits are 3 and 100"):
+            await values.put("N", "a", "x" * 100)
+        assert values.namespace("N") == {"a": "2", "b": "1", "c": "1"}
 
     run(main())

@@ -8,7 +8,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.nameserver.options import Options, names_in
 
 
-def test_lines_switch_and_names_of_others_are_told() -> None:
+def test_update_changes_known_options_and_returns_other_names() -> None:
     options = Options()
     text = (
         "# a comment\n\norderMessageEnable = TRUE\nclusterTest=false\nreturnOrderTopicConfigToBroker=false\n"
@@ -18,14 +18,14 @@ def test_lines_switch_and_names_of_others_are_told() -> None:
 
 
 @pytest.mark.parametrize("line", ["orderMessageEnable=maybe", "orderMessageEnable"])
-def test_a_wrong_line_changes_nothing(line: str) -> None:
+def test_invalid_line_changes_nothing(line: str) -> None:
     options = Options()
     with pytest.raises(SettingsError, match="orderMessageEnable"):
         options.update(f"returnOrderTopicConfigToBroker=false\n{line}")
     assert options == Options()
 
 
-def test_the_text_is_sorted_properties() -> None:
+def test_options_are_written_as_sorted_properties() -> None:
     assert Options().properties({"listenPort": 9876, "kvConfigPath": ""}) == (
         "kvConfigPath=\nlistenPort=9876\norderMessageEnable=false\nreturnOrderTopicConfigToBroker=true\n"
     )

@@ -1,4 +1,4 @@
-"""What Apache's name server answered to real peers, and what ours answers in the same situation.
+"""Answers of Apache's name server to real peers, compared with ours in the same situation.
 
 Each recorded request is sent, byte for byte, to a name server that was brought into the state the recorded
 answer shows; code, fields, text and body must be the same. Bodies are compared as values: the order of their
@@ -168,7 +168,7 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize("exchange", SAMPLES, ids=lambda exchange: exchange.name)
-def test_the_answer_is_the_recorded_one(exchange: Exchange) -> None:
+def test_answer_equals_the_recorded_one(exchange: Exchange) -> None:
     async def main() -> None:
         server = await name_server()
         peer = Peer(*await asyncio.open_connection("127.0.0.1", server.port))
@@ -187,13 +187,13 @@ def test_the_answer_is_the_recorded_one(exchange: Exchange) -> None:
     run(main())
 
 
-def test_there_are_samples_of_every_code_clients_and_tools_send() -> None:
+def test_every_code_that_clients_and_tools_send_has_samples() -> None:
     codes = {exchange.request.code for exchange in SAMPLES}
     assert codes >= {100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 219, 224, 304, 318, 322, 327, 901, 904}
     assert len(SAMPLES) > 100
 
 
-def test_the_life_of_a_broker() -> None:
+def test_requests_of_a_brokers_life_get_the_recorded_answers() -> None:
     """The recorded requests of a broker in their order, over one connection."""
 
     asked: set[int] = set()
@@ -225,7 +225,7 @@ def test_the_life_of_a_broker() -> None:
     assert asked == {103, 104, 105, 106}
 
 
-def test_settings_are_named_as_the_reference_names_them() -> None:
+def test_settings_have_rocketmqs_names() -> None:
     async def main() -> None:
         server = await name_server()
         peer = Peer(*await asyncio.open_connection("127.0.0.1", server.port))

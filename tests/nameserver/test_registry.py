@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support import steps
 
+from sparrowmq.core.errors import InvalidNameError, TooManyRequestsError
 from sparrowmq.core.route import PERM_READ, PERM_WRITE, BrokerData, QueueData
-from sparrowmq.nameserver.registry import BROKER_SECONDS, FLAG_UNIT, Registered, Registry
+from sparrowmq.nameserver import registry as tables
+from sparrowmq.nameserver.registry import (
+    BROKER_SECONDS,
+    FLAG_UNIT,
+    TOPICS_PER_STEP,
+    RegistrationResult,
+    Registry,
+)
 from sparrowmq.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicList
 from sparrowmq.protocol.headers import RegisterBrokerRequest
 
@@ -32,7 +41,7 @@ def register(
     now: float = 0.0,
     zone: str | None = None,
     **options: Any,
-) -> Registered | None:
+) -> RegistrationResult | None:
     request = RegisterBrokerRequest(
         broker_name=name,
         broker_id=number,
@@ -52,41 +61,41 @@ def perms(registry: Registry, topic: str) -> dict[str, int]:
 
 
 class TestRegister:
-    def test_a_master_brings_its_topics(self) -> None:
+    def test_route_has_the_topics_of_a_registered_master(self) -> None:
         registry = Registry()
-        assert register(registry) == Registered()
+        assert register(registry) == RegistrationResult()
         route = registry.route("TBW102")
         assert route is not None
         assert route.queues == (QueueData("broker-a", 4, 4, 6, 0),)
         assert route.brokers == (BrokerData("C", "broker-a", {0: "10.0.0.1:10911"}),)
         assert route.order_topic_conf is None
 
-    def test_a_single_topic_of_an_unknown_broker_is_refused_and_leaves_no_trace(self) -> None:
+    def test_single_topic_of_an_unknown_broker_is_refused_and_stores_nothing(self) -> None:
         registry = Registry()
         assert register(registry, topics("OnlyOne")) is None
         assert registry.cluster_info().brokers == {}
         assert registry.cluster_info().clusters == {}
         assert registry.topics() == []
 
-    def test_no_topics_are_fine(self) -> None:
+    def test_registration_without_topics_is_accepted(self) -> None:
         registry = Registry()
-        assert register(registry, TopicConfigTable()) == Registered()
+        assert register(registry, TopicConfigTable()) == RegistrationResult()
         assert registry.cluster_info().clusters == {"C": ["broker-a"]}
 
-    def test_a_known_broker_may_bring_one_changed_topic_and_keeps_the_others(self) -> None:
+    def test_known_broker_can_register_one_changed_topic_and_keeps_the_others(self) -> None:
         registry = Registry()
         register(registry)
-        assert register(registry, topics("New", version=V2)) == Registered()
+        assert register(registry, topics("New", version=V2)) == RegistrationResult()
         assert sorted(registry.topics()) == ["New", "SELF_TEST_TOPIC", "TBW102"]
         assert registry.data_version("C", "10.0.0.1:10911") == V2
 
-    def test_an_unknown_id_of_a_known_name_is_refused_with_one_topic(self) -> None:
+    def test_unknown_id_of_a_known_broker_name_is_refused_with_a_single_topic(self) -> None:
         registry = Registry()
         register(registry)
         assert register(registry, topics("T"), number=1, address="10.0.0.2:10911") is None
         assert registry.member_group("C", "broker-a").addresses == {0: "10.0.0.1:10911"}
 
-    def test_topics_change_with_the_version_only(self) -> None:
+    def test_topics_change_only_with_a_new_version(self) -> None:
         registry = Registry()
         register(registry)
         register(registry, topics(*SYSTEM, perm=4))
@@ -94,45 +103,47 @@ class TestRegister:
         register(registry, topics(*SYSTEM, perm=4, version=V2))
         assert perms(registry, "TBW102") == {"broker-a": 4}
 
-    def test_a_topic_that_is_unknown_for_the_broker_is_taken_without_a_new_version(self) -> None:
+    def test_missing_topic_of_a_broker_is_added_without_a_new_version(self) -> None:
         registry = Registry()
         register(registry)
         registry.delete_topic("TBW102")
         register(registry)
         assert perms(registry, "TBW102") == {"broker-a": 6}
 
-    def test_the_same_address_moves_to_another_id(self) -> None:
+    def test_same_address_moves_to_another_id(self) -> None:
         registry = Registry()
         register(registry, number=1)
         register(registry, number=0)
         assert registry.member_group("C", "broker-a").addresses == {0: "10.0.0.1:10911"}
 
-    def test_an_address_does_not_replace_one_with_a_greater_state_version(self) -> None:
+    def test_address_does_not_replace_one_with_a_greater_state_version(self) -> None:
         registry = Registry()
         register(registry, topics(*SYSTEM, version=DataVersion(1, 5, 1)))
         late = topics(*SYSTEM, version=DataVersion(9, 4, 9))
-        assert register(registry, late, address="10.0.0.2:10911") == Registered()
+        assert register(registry, late, address="10.0.0.2:10911") == RegistrationResult()
         assert registry.member_group("C", "broker-a").addresses == {0: "10.0.0.1:10911"}
         assert registry.data_version("C", "10.0.0.2:10911") is None
         newer = topics(*SYSTEM, version=DataVersion(1, 6, 1))
         register(registry, newer, address="10.0.0.2:10911", connection=2)
         assert registry.member_group("C", "broker-a").addresses == {0: "10.0.0.2:10911"}
-        registry.connection_lost(1)
+        list(registry.connection_lost(1))
         assert registry.member_group("C", "broker-a").addresses == {0: "10.0.0.2:10911"}, "the loser's end"
 
-    def test_a_slave_learns_its_master_and_brings_no_topics(self) -> None:
+    def test_slave_gets_its_masters_address_and_adds_no_topics(self) -> None:
         registry = Registry()
-        assert register(registry, topics("S", "T"), number=1, address="10.0.0.2:10911") == Registered()
+        assert (
+            register(registry, topics("S", "T"), number=1, address="10.0.0.2:10911") == RegistrationResult()
+        )
         assert registry.topics() == []
         register(registry)
         told = register(registry, topics("S", "T"), number=1, address="10.0.0.2:10911")
-        assert told == Registered("10.0.0.1:10911", "10.0.0.1:10912")
+        assert told == RegistrationResult("10.0.0.1:10911", "10.0.0.1:10912")
         assert registry.route("S") is None
         route = registry.route("TBW102")
         assert route is not None
         assert route.brokers[0].addresses == {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
 
-    def test_the_first_slave_may_act_for_a_missing_master_without_writes(self) -> None:
+    def test_first_slave_can_act_for_a_missing_master_without_writes(self) -> None:
         registry = Registry()
         register(registry, number=1, address="10.0.0.2:10911", enable_acting_master=True)
         assert perms(registry, "TBW102") == {"broker-a": PERM_READ}
@@ -141,14 +152,14 @@ class TestRegister:
         )
         assert registry.route("Late") is None, "the second slave does not act"
 
-    def test_a_slave_that_knows_the_role_but_may_not_act_keeps_the_write_bit(self) -> None:
+    def test_slave_that_may_not_act_as_master_keeps_the_write_bit(self) -> None:
         registry = Registry()
         register(registry, number=1, enable_acting_master=False)
         assert perms(registry, "TBW102") == {"broker-a": 6}
 
 
 class TestLeaving:
-    def test_what_only_one_broker_served_goes_with_it(self) -> None:
+    def test_topics_of_an_unregistered_broker_alone_are_removed(self) -> None:
         registry = Registry()
         register(registry)
         register(registry, topics("TBW102", "B"), name="broker-b", address="10.0.0.2:10911")
@@ -160,14 +171,14 @@ class TestLeaving:
         assert registry.topics() == []
         assert registry.cluster_info().clusters == {}
 
-    def test_an_unknown_broker_may_say_goodbye(self) -> None:
+    def test_unregistering_an_unknown_broker_changes_nothing(self) -> None:
         registry = Registry()
         register(registry)
         registry.unregister("C", "broker-z", "10.0.0.9:1")
         registry.unregister("C", "broker-a", "10.0.0.9:1")
         assert registry.route("TBW102") is not None
 
-    def test_topics_stay_while_a_slave_lives(self) -> None:
+    def test_topics_stay_while_a_slave_is_registered(self) -> None:
         registry = Registry()
         register(registry, connection=1)
         register(registry, number=1, address="10.0.0.2:10911", connection=2)
@@ -177,64 +188,76 @@ class TestLeaving:
         assert route.brokers[0].addresses == {1: "10.0.0.2:10911"}
         assert perms(registry, "TBW102") == {"broker-a": 6}
 
-    def test_slaves_that_act_lose_the_write_bit_with_their_master(self) -> None:
+    def test_acting_slaves_lose_the_write_bit_with_their_master(self) -> None:
         registry = Registry()
         register(registry, enable_acting_master=True)
         register(registry, number=1, address="10.0.0.2:10911", enable_acting_master=True)
         registry.unregister("C", "broker-a", "10.0.0.1:10911")
         assert perms(registry, "TBW102") == {"broker-a": PERM_READ}
 
-    def test_only_brokers_of_the_lost_connection_go(self) -> None:
+    def test_only_brokers_of_the_lost_connection_are_removed(self) -> None:
         registry = Registry()
         register(registry, connection=1)
         register(registry, name="broker-b", address="10.0.0.2:10911", connection=2)
         assert [member.broker_name for member in registry.connection_lost(2)] == ["broker-b"]
-        assert registry.connection_lost(3) == []
+        assert list(registry.connection_lost(3)) == []
         assert registry.cluster_info().clusters == {"C": ["broker-a"]}
 
-    def test_a_broker_that_came_back_outlives_its_old_connection(self) -> None:
+    def test_broker_that_reconnected_stays_when_its_old_connection_closes(self) -> None:
         registry = Registry()
         register(registry, connection=1)
         register(registry, connection=2)
-        assert registry.connection_lost(1) == []
+        assert list(registry.connection_lost(1)) == []
         assert registry.route("TBW102") is not None
 
-    def test_silence_is_measured_from_the_last_sign_of_life(self) -> None:
+    @pytest.mark.parametrize("is_lost", [True, False])
+    def test_broker_that_registers_again_between_two_steps_stays(self, is_lost: bool) -> None:
+        registry = Registry()
+        for number in range(3):
+            register(registry, name=f"b{number}", address=f"10.0.0.{number}:1", connection=7, now=0.0)
+        going = registry.connection_lost(7) if is_lost else registry.expire(1e6)
+        assert next(going).broker_name == "b0"
+        for number in range(2):
+            register(registry, name=f"b{number}", address=f"10.0.0.{number}:1", connection=8, now=1e6)
+        assert [member.broker_name for member in going] == ["b2"]
+        assert set(perms(registry, "TBW102")) == {"b0", "b1"}
+
+    def test_broker_expires_after_its_last_heartbeat(self) -> None:
         registry = Registry()
         register(registry, now=100.0)
-        assert registry.expire(100.0 + BROKER_SECONDS) == []
+        assert list(registry.expire(100.0 + BROKER_SECONDS)) == []
         registry.heard("C", "10.0.0.1:10911", 150.0)
         registry.heard("C", "10.0.0.9:1", 150.0)
-        assert registry.expire(150.0 + BROKER_SECONDS) == []
+        assert list(registry.expire(150.0 + BROKER_SECONDS)) == []
         assert [m.connection for m in registry.expire(150.1 + BROKER_SECONDS)] == [1]
         assert registry.route("TBW102") is None
-        assert registry.expire(1e9) == []
+        assert list(registry.expire(1e9)) == []
 
-    def test_a_broker_may_name_its_own_time(self) -> None:
+    def test_broker_can_set_its_own_heartbeat_timeout(self) -> None:
         registry = Registry()
         register(registry, now=0.0, heartbeat_timeout_millis=10_000)
-        assert registry.expire(10.0) == []
-        assert len(registry.expire(10.1)) == 1
+        assert list(registry.expire(10.0)) == []
+        assert len(list(registry.expire(10.1))) == 1
 
 
 class TestRoutes:
-    def test_an_unknown_topic_has_none(self) -> None:
+    def test_unknown_topic_has_no_route(self) -> None:
         assert Registry().route("T") is None
 
-    def test_all_brokers_of_a_topic_are_in_it(self) -> None:
+    def test_route_has_all_brokers_of_a_topic(self) -> None:
         registry = Registry()
         register(registry)
         register(registry, topics("TBW102", "X", perm=4), name="broker-b", address="10.0.0.2:10911")
         assert perms(registry, "TBW102") == {"broker-a": 6, "broker-b": 4}
 
-    def test_brokers_of_other_zones_are_left_out_unless_their_master_is_down(self) -> None:
+    def test_brokers_of_other_zones_are_omitted_unless_their_master_is_down(self) -> None:
         registry = Registry()
         register(registry, zone="East")
         register(registry, name="broker-b", address="10.0.0.2:10911", zone="west")
         register(registry, name="broker-c", address="10.0.0.3:10911")
         register(registry, name="broker-d", address="10.0.0.4:10911", zone="west", connection=4)
         register(registry, name="broker-d", number=1, address="10.0.0.5:10911", zone="west")
-        registry.connection_lost(4)
+        list(registry.connection_lost(4))
         route = registry.route("TBW102", zone="east")
         assert route is not None
         assert [broker.broker_name for broker in route.brokers] == ["broker-a", "broker-d"]
@@ -245,7 +268,7 @@ class TestRoutes:
 
 
 class TestLists:
-    def test_topics_of_a_cluster(self) -> None:
+    def test_topics_of_a_cluster_are_listed(self) -> None:
         registry = Registry()
         register(registry)
         register(registry, topics("TBW102", "B"), name="broker-b", address="10.0.0.2:10911", cluster="D")
@@ -253,19 +276,19 @@ class TestLists:
         assert sorted(registry.topics_of_cluster("D")) == ["B", "TBW102"]
         assert registry.topics_of_cluster("E") == []
 
-    def test_names_of_clusters_and_brokers_are_topics(self) -> None:
+    def test_system_topics_are_the_names_of_clusters_and_brokers(self) -> None:
         registry = Registry()
         assert registry.system_topics() == TopicList([], None)
         register(registry)
         assert registry.system_topics() == TopicList(["C", "broker-a"], "10.0.0.1:10911")
 
-    def test_unit_flags(self) -> None:
+    def test_topics_are_selected_by_unit_flag(self) -> None:
         registry = Registry()
         register(registry, topics("U", "V", topic_sys_flag=1))
         register(registry, topics("W", "X"), name="broker-b", address="10.0.0.2:10911")
         assert sorted(registry.topics_by_flag(lambda flag: bool(flag & FLAG_UNIT))) == ["U", "V"]
 
-    def test_members_of_a_broker_name(self) -> None:
+    def test_members_of_a_broker_name_are_listed(self) -> None:
         registry = Registry()
         register(registry)
         assert registry.member_group("C", "broker-a") == BrokerData("C", "broker-a", {0: "10.0.0.1:10911"})
@@ -273,7 +296,7 @@ class TestLists:
 
 
 class TestAdministration:
-    def test_the_write_bit_is_taken_and_given_on_all_topics_of_a_broker_name(self) -> None:
+    def test_write_bit_is_removed_and_added_on_all_topics_of_a_broker_name(self) -> None:
         registry = Registry()
         register(registry, topics("A", "B", perm=7))
         register(registry, topics("A", "C"), name="broker-b", address="10.0.0.2:10911")
@@ -285,7 +308,7 @@ class TestAdministration:
         assert perms(registry, "A")["broker-a"] == PERM_READ | PERM_WRITE
         assert registry.wipe_write_perm("nobody") == 0
 
-    def test_a_topic_is_deleted_everywhere_or_in_one_cluster(self) -> None:
+    def test_topic_is_deleted_everywhere_or_in_one_cluster(self) -> None:
         registry = Registry()
         for number, cluster in enumerate("CD"):
             register(
@@ -305,7 +328,7 @@ class TestAdministration:
         registry.delete_topic("B", "C")
         assert registry.topics() == []
 
-    def test_one_topic_is_registered_when_all_its_brokers_are_known(self) -> None:
+    def test_single_topic_is_registered_when_all_its_brokers_are_known(self) -> None:
         registry = Registry()
         register(registry)
         mine, other = QueueData("broker-a", 2, 2, 6), QueueData("broker-b", 2, 2, 6)
@@ -318,8 +341,131 @@ class TestAdministration:
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_repr_counts(count: int) -> None:
+def test_repr_shows_the_numbers_of_brokers_and_topics(count: int) -> None:
     registry = Registry()
     for number in range(count):
         register(registry, name=f"b{number}", address=f"10.0.0.{number}:10911")
     assert repr(registry) == f"<Registry {count} brokers, {2 if count else 0} topics>"
+
+
+class TestCosts:
+    """Registering and removing one broker does not cost more with many other brokers."""
+
+    @staticmethod
+    def filled(others: int) -> Registry:
+        registry = Registry()
+        for number in range(others):
+            name, address = f"b{number}", f"10.0.0.{number}:1"
+            register(
+                registry,
+                topics(f"T{number}", "A", "B"),
+                name=name,
+                address=address,
+                connection=number,
+                cluster=f"C{number}",
+            )
+        register(registry, topics("A", "B", "C"), name="mine", address="10.1.0.1:1", connection=-1)
+        return registry
+
+    @staticmethod
+    def lost(registry: Registry, connection: int) -> int:
+        return steps(lambda: list(registry.connection_lost(connection)))
+
+    def test_lost_connection_costs_the_same_with_many_brokers(self) -> None:
+        few, many = self.filled(3), self.filled(300)
+        assert self.lost(few, 77_777) == self.lost(many, 77_777)
+        assert self.lost(few, -1) == self.lost(many, -1)
+        assert few.route("C") is many.route("C") is None
+        assert set(perms(many, "A")) == {f"b{number}" for number in range(300)}
+
+    def test_permission_change_costs_the_same_with_many_brokers(self) -> None:
+        few, many = self.filled(3), self.filled(300)
+        assert steps(lambda: few.wipe_write_perm("mine")) == steps(lambda: many.wipe_write_perm("mine"))
+        assert perms(many, "A")["mine"] == PERM_READ
+
+    def test_nothing_is_left_of_removed_brokers(self) -> None:
+        registry = self.filled(20)
+        for number in (*range(20), -1):
+            list(registry.connection_lost(number))
+        assert registry.topics() == []
+        left = {name: value for name, value in vars(registry).items() if value}
+        assert left == {}
+
+
+def test_broker_removed_during_its_registration_adds_no_more_topics() -> None:
+    many = topics(*(f"T{number}" for number in range(5 * TOPICS_PER_STEP)))
+    request = RegisterBrokerRequest(
+        broker_name="broker-a",
+        broker_id=0,
+        broker_addr="10.0.0.1:10911",
+        cluster_name="C",
+        ha_server_addr="",
+    )
+    registry = Registry()
+    work = registry.registering(request, many, connection=1, now=0.0)
+    next(work)
+    assert 0 < len(registry.topics()) <= TOPICS_PER_STEP
+    list(registry.connection_lost(1))
+    with pytest.raises(StopIteration):
+        next(work)
+    assert registry.topics() == [] and registry.cluster_info().brokers == {}
+    work = registry.registering(request, many, connection=1, now=0.0)
+    next(work)
+    register(registry, topics("A", "B", version=V2))  # the same broker, anew
+    with pytest.raises(StopIteration):
+        next(work)
+    assert {"A", "B"} < set(registry.topics()) and len(registry.topics()) <= TOPICS_PER_STEP + 2
+
+
+class TestLimits:
+    """Brokers choose the names that they register: their number and length are limited."""
+
+    def test_topics_and_routes_beyond_the_limit_are_omitted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tables, "TOPICS_MAX", 5)
+        monkeypatch.setattr(tables, "ROUTES_MAX", 8)
+        registry = Registry()
+        found = register(registry, topics(*(f"T{n}" for n in range(6)), "x" * 256))
+        assert found is not None and found.left_out == 2
+        assert registry.topics() == [f"T{n}" for n in range(5)]
+        found = register(
+            registry, topics(*(f"T{n}" for n in range(6))), name="b", address="10.0.0.2:10911", connection=2
+        )
+        assert found is not None and found.left_out == 3
+        with pytest.raises(TooManyRequestsError, match="limits are 5 and"):
+            registry.register_topic("T9", [QueueData("b", 1, 1, 6, 0)])
+        list(registry.connection_lost(1))
+        assert registry._routes == 3
+        list(registry.connection_lost(2))
+        assert (registry._routes, registry.topics()) == (0, [])
+
+    def test_number_of_brokers_is_limited_and_known_ones_can_still_register(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tables, "BROKERS_MAX", 2)
+        registry = Registry()
+        register(registry, cluster="A")
+        register(registry, name="b", address="10.0.0.2:10911", cluster="B")
+        for name, address, cluster in (("b", "10.0.0.3:1", "A"), ("c", "10.0.0.2:10911", "B")):
+            with pytest.raises(TooManyRequestsError, match="the limit is 2"):
+                register(registry, name=name, address=address, cluster=cluster)
+        with pytest.raises(TooManyRequestsError, match="the limit is 2"):
+            register(registry, name="b", address="10.0.0.2:10911", cluster="C")
+        assert register(registry, topics(*SYSTEM, version=V2), cluster="A") == RegistrationResult()
+        with pytest.raises(InvalidNameError, match="at most 255"):
+            register(registry, zone="z" * 256)
+
+    def test_number_of_processes_of_one_broker_name_is_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tables, "MEMBERS_MAX", 2)
+        registry = Registry()
+        for number in (0, 1):
+            register(registry, number=number, address=f"10.0.0.{number}:1")
+        with pytest.raises(TooManyRequestsError, match="2 processes are registered as broker 'broker-a'"):
+            register(registry, number=2, address="10.0.0.2:1")
+        assert register(registry, number=1, address="10.0.0.9:1") is not None
+        assert register(registry, name="broker-b", address="10.0.0.2:1") is not None
+
+    def test_broker_that_changes_its_name_is_removed_from_the_first(self) -> None:
+        registry = Registry()
+        register(registry)
+        register(registry, name="broker-b")
+        assert [*registry._brokers] == ["broker-b"]

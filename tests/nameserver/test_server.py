@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.nameserver.helpers import BROKER, SECONDS, registration
-from tests.support import run, until
+from tests.support import is_connected, run, until
 
 from sparrowmq.core.errors import ConnectError, ListenError, StoreCorruptError
 from sparrowmq.nameserver.registry import BROKER_SECONDS
@@ -17,7 +17,7 @@ from sparrowmq.transport.client import RemotingClient
 
 
 class HandClock:
-    """Time that moves by hand."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -37,7 +37,7 @@ def register(topics: bytes | None = None) -> Command:
     return Command(103, ext=dict(BROKER), body=registration("A", "B") if topics is None else topics)
 
 
-def test_a_broker_whose_connection_closes_is_gone_at_once() -> None:
+def test_broker_is_removed_when_its_connection_closes() -> None:
     async def main() -> None:
         server = NameServer(port=0)
         await server.start()
@@ -56,7 +56,7 @@ def test_a_broker_whose_connection_closes_is_gone_at_once() -> None:
     run(main())
 
 
-def test_a_silent_broker_is_dropped_and_its_connection_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_silent_broker_is_removed_and_its_connection_closed(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         clock = HandClock()
         server = NameServer(port=0, clock=clock)
@@ -74,16 +74,39 @@ def test_a_silent_broker_is_dropped_and_its_connection_closed(caplog: pytest.Log
         clock.seconds += 1
         server.scan()
         assert await code_of_route(client, server) == 17
-        await until(lambda: not broker.is_connected(server.address))
-        assert client.is_connected(server.address)
+        await until(lambda: not is_connected(broker, server.address))
+        assert is_connected(client, server.address)
         for peer in (broker, client, server):
             await peer.close()
 
     run(main())
-    assert "was not heard for 120 s" in caplog.text
+    assert "sent no heartbeat for 120 s" in caplog.text
 
 
-def test_the_scan_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_brokers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        clock = HandClock()
+        server = NameServer(port=0, clock=clock)
+        await server.start()
+        client = RemotingClient()
+        for number in range(200):
+            own = {"brokerName": f"b{number}\nERROR a line", "brokerAddr": f"h:{number}"}
+            request = register()
+            request.ext |= {**own, "heartbeatTimeoutMillis": "1"}
+            await client.call(server.address, request, SECONDS)
+        clock.seconds += 1
+        server.scan()
+        await until(lambda: not server._registry.broker_count)
+        for peer in (client, server):
+            await peer.close()
+
+    run(main())
+    told = [one.getMessage() for one in caplog.records if "no heartbeat" in one.getMessage()]
+    assert 1 <= len(told) <= 66
+    assert "\n" not in "".join(told)
+
+
+def test_scan_runs_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparrowmq.nameserver.server.SCAN_SECONDS", 0.01)
 
     async def main() -> None:
@@ -93,14 +116,14 @@ def test_the_scan_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         broker = RemotingClient()
         await broker.call(server.address, register(), SECONDS)
         clock.seconds += BROKER_SECONDS + 1
-        await until(lambda: not broker.is_connected(server.address))
+        await until(lambda: not is_connected(broker, server.address))
         await broker.close()
         await server.close()
 
     run(main())
 
 
-def test_a_goodbye_and_a_new_registration_on_the_same_connection() -> None:
+def test_broker_can_unregister_and_register_again_on_the_same_connection() -> None:
     async def main() -> None:
         server = NameServer(port=0)
         await server.start()
@@ -116,7 +139,7 @@ def test_a_goodbye_and_a_new_registration_on_the_same_connection() -> None:
     run(main())
 
 
-def test_a_port_in_use_is_a_clear_error() -> None:
+def test_port_in_use_is_reported() -> None:
     async def main() -> None:
         server = NameServer(port=0)
         await server.start()
@@ -130,14 +153,14 @@ def test_a_port_in_use_is_a_clear_error() -> None:
     run(main())
 
 
-def test_damaged_tables_stop_the_start(tmp_path: Path) -> None:
+def test_start_fails_with_damaged_tables(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text("{")
     with pytest.raises(StoreCorruptError, match=str(path)):
         run(NameServer(port=0, kv_path=path).start())
 
 
-def test_closing_ends_outstanding_calls_and_frees_the_port() -> None:
+def test_closing_ends_pending_calls_and_frees_the_port() -> None:
     async def main() -> None:
         server = NameServer(port=0)
         await server.start()
@@ -148,7 +171,7 @@ def test_closing_ends_outstanding_calls_and_frees_the_port() -> None:
         await server.close()
         assert await reader.read() == b""
         writer.close()
-        await until(lambda: not client.is_connected(server.address))
+        await until(lambda: not is_connected(client, server.address))
         with pytest.raises(ConnectError, match=server.address):
             await code_of_route(client, server)
         again = NameServer(port=server.port)

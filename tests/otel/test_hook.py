@@ -22,7 +22,7 @@ from tests.client.producing import SEND, flow
 from tests.support import until, until_sync
 
 import sparrowmq as mq
-from sparrowmq.client.producer import Producer
+from sparrowmq.client.producer.producer import Producer
 from sparrowmq.otel import OpenTelemetryHook, hook
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import decode_batch
@@ -63,7 +63,15 @@ def parent_of(span: ReadableSpan) -> int | None:
 
 
 def id_of(span: ReadableSpan | trace.Span) -> int:
-    return span.get_span_context().span_id
+    context = span.get_span_context()
+    assert context is not None
+    return context.span_id
+
+
+def trace_of(span: ReadableSpan) -> int:
+    context = span.get_span_context()
+    assert context is not None
+    return context.trace_id
 
 
 @pytest.mark.proves("client:B-120")
@@ -84,7 +92,7 @@ def test_a_message_s_way_is_one_trace(cluster: LocalCluster, telemetry: Telemetr
     (sent,), (received,) = telemetry.spans("To_Way"), telemetry.spans("From_Way")
     assert (sent.kind, received.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
     assert parent_of(sent) == id_of(order) and parent_of(received) == id_of(sent)
-    assert received.get_span_context().trace_id == order.get_span_context().trace_id
+    assert trace_of(received) == order.get_span_context().trace_id
     assert sent.attributes is not None and received.attributes is not None
     for span in (sent.attributes, received.attributes):
         assert (span["rocketmq.tags"], span["rocketmq.keys"]) == ("A", "k1 k2")
@@ -251,7 +259,7 @@ def test_a_context_that_a_message_brings_along_is_the_parent_and_is_replaced(tel
             await producer.send(mq.Message("T", b"x", properties={"traceparent": given, "other": "1"}))
         (span,) = telemetry.spans("To_T")
         assert parent_of(span) == 0xB7AD6B7169203331
-        assert f"{span.get_span_context().trace_id:032x}" in given
+        assert f"{trace_of(span):032x}" in given
         (text,) = (sent.ext["i"] for sent in cluster.broker.requests(SEND))
         assert text.count("traceparent") == 1 and f"{id_of(span):016x}" in text and "other\x011" in text
         await producer.send(mq.Message("T", b"x", properties={"traceparent": "nonsense"}))

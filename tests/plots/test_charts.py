@@ -29,7 +29,8 @@ def points(chart: str) -> list[tuple[float, float]]:
     root = ElementTree.fromstring(chart)
     found = []
     for line in root.iter("polyline"):
-        found += [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+        pairs = (pair.split(",") for pair in line.attrib["points"].split())
+        found += [(float(x), float(y)) for x, y in pairs]
     return found
 
 

@@ -25,7 +25,7 @@ def test_zlib_serves_where_isa_l_is_not_installed(monkeypatch: pytest.MonkeyPatc
 
 def test_isa_l_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("isal.isal_zlib")
-    module.crc32 = lambda data: 7
+    module.crc32 = lambda data: 7  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "isal", ModuleType("isal"))
     monkeypatch.setitem(sys.modules, "isal.isal_zlib", module)
     assert crc.fastest()(b"") == 7

@@ -78,6 +78,6 @@ def test_a_wrong_filter_is_refused_where_it_is_used(text: str, position: int, to
 
 
 @pytest.mark.proves("client:D-09")
-def test_a_class_is_no_filter() -> None:
-    with pytest.raises(InvalidExpressionError, match="filters by class do not exist any more"):
-        parse_expression("T", SubscriptionData, 0)
+def test_a_filter_class_is_refused() -> None:
+    with pytest.raises(InvalidExpressionError, match="filters by class are no longer supported"):
+        parse_expression("T", SubscriptionData, 0)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -180,11 +181,23 @@ def test_a_large_body_in_pieces_is_taken_whole(kind: int, cuts: list[int], rest:
     ends = [len(whole) - 1024 + cut for cut in cuts]
     *pieces, last = (whole[start:stop] for start, stop in pairwise([0, *ends, len(whole)]))
     reader, other = FrameReader(), FrameReader()
-    with patch.object(frames, "LARGE_FRAME_BYTES", 100):
+    with patch.multiple(frames, LARGE_FRAME_BYTES=100, SMALL_PART_BYTES=0):
         assert [reader.feed(piece) for piece in pieces] == [[]] * len(pieces)
         assert reader._parts == pieces, "nothing is copied before the last"
         assert reader.feed(last + rest) == [recorded.raw(whole), *other.feed(rest)]
     assert reader.buffered == other.buffered
+
+
+@pytest.mark.parametrize("step", [1, 10, 3000])
+def test_a_frame_in_many_pieces_takes_little_more_than_its_bytes(step: int) -> None:
+    whole = with_prefix(4 + 300_000, 0, frames.JSON_HEADER, bytes(300_000))
+    reader = FrameReader()
+    for at in range(0, len(whole) - step, step):
+        assert reader.feed(whole[at : at + step]) == []
+        if at % 1000 == 0:
+            assert sum(map(sys.getsizeof, reader._parts)) < 1.1 * reader.buffered + 100
+    (found,) = reader.feed(whole[at + step :])
+    assert found == recorded.raw(whole)
 
 
 @given(st.lists(COMMANDS, max_size=6), st.data())
@@ -200,13 +213,14 @@ def test_large_frames_are_handed_over_when_their_header_is_there(
             stop = position + data.draw(st.integers(1, len(stream) - position))
             found += reader.feed(stream[position:stop])
             position = stop
-            if (large := reader.large) is not None:
+            if reader.large is not None:
+                large = reader.hand_over()
                 missing = large.size - len(large.start)
                 assert missing > 0
                 assert reader.buffered == 0
                 found.append((large.kind, large.header, large.start + stream[stop : stop + missing]))
                 assert len(encode(decode(*found[-1]))) >= 120
-                reader.large, position = None, stop + missing
+                position = stop + missing
     assert [decode(*item) for item in found] == commands
 
 

@@ -92,7 +92,7 @@ def test_recorded_ends_decode_to_the_fields_of_the_general_path() -> None:
 
 
 def test_java_writes_sends_and_pulls_the_way_the_prefixes_expect() -> None:
-    prefixes = {
+    prefixes: dict[RequestCode, bytes | tuple[bytes, ...]] = {
         RequestCode.SEND_MESSAGE_V2: hot.SEND_PREFIXES,
         RequestCode.SEND_BATCH_MESSAGE: hot.SEND_PREFIXES,
         RequestCode.PULL_MESSAGE: hot.PULL_PREFIXES,
@@ -225,5 +225,5 @@ def test_a_pull_answer_is_followed_by_its_body() -> None:
 
 
 @given(st.binary(max_size=40))
-def test_json_text_is_what_stands_between_the_quotes(value: bytes) -> None:
+def test_json_text_is_the_text_between_the_quotes(value: bytes) -> None:
     assert msgspec.json.decode(b'"' + hot.json_text(value) + b'"') == value.decode("utf-8", "replace")

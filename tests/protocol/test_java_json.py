@@ -14,6 +14,8 @@ from sparrowmq.core.errors import JavaJsonError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.java_json import (
     DEPTH_MAX,
+    PARTS_MAX,
+    _Text,
     dumps,
     dumps_object_keys,
     dumps_pretty,
@@ -79,6 +81,38 @@ def test_bare_keys_come_back(value: Any) -> None:
     assert loads(dumps_pretty(value)) == with_text_keys(value)
 
 
+REFERRING = st.recursive(
+    SCALARS | st.just("$ref") | st.just('{"$ref":"x"}') | TEXT.map(lambda path: {"$ref": path}),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT | st.just("$ref"), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def without_references(value: Any) -> Any:
+    """The value with an empty object for each object that is a reference and nothing else."""
+    if isinstance(value, dict):
+        if value.keys() == {"$ref"} and isinstance(value["$ref"], str):
+            return {}
+        return {key: without_references(item) for key, item in value.items()}
+    return [without_references(item) for item in value] if isinstance(value, list) else value
+
+
+@given(REFERRING, st.sampled_from([None, 1]))
+def test_references_in_plain_json_do_not_need_the_reader(value: Any, indent: int | None) -> None:
+    """However long the body is: a limit on the dialect does not concern them."""
+    data = json.dumps(value, indent=indent, separators=None if indent is None else (" ,", " : ")).encode()
+    assert loads(data, dialect_max=0) == without_references(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["{0:1}", '{{"a":1}:2}', '{"a":', '["$ref",{0:{"$ref":"x"}}]', '{"$ref":"\xff"}']
+)
+def test_what_needs_the_reader_can_be_limited(text: str) -> None:
+    data = text.encode("latin-1")
+    with pytest.raises(JavaJsonError, match=rf"^{len(data)} bytes are not plain JSON .* up to 3 bytes only"):
+        loads(data, dialect_max=3)
+
+
 @given(st.dictionaries(QUEUES, VALUES, max_size=4))
 def test_object_keys_come_back(table: dict[MessageQueue, Any]) -> None:
     read = loads(dumps_object_keys(table))
@@ -137,7 +171,9 @@ def test_text_that_is_no_dialect_is_refused(text: str) -> None:
         loads(text.encode())
 
 
-@pytest.mark.parametrize("data", [b"\xff", b'{0:"\xed\xa0\x80"}', b'{"\xc3":1}', b'{"$ref":"\xff"}'])
+@pytest.mark.parametrize(
+    "data", [b"\xff", b'{0:"\xed\xa0\x80"}', b'{"\xc3":1}', b'{"$ref":"\xff"}', b'[{"$ref":"\\q"}]']
+)
 def test_bytes_that_are_no_text_are_refused(data: bytes) -> None:
     with pytest.raises(JavaJsonError):
         loads(data)
@@ -253,3 +289,11 @@ def test_configuration_files_of_real_brokers_are_read_and_written_back(store: st
     assert loads(again) == value
     if store != archives.CLEAN_4 or not name.endswith("Offset"):
         assert again == data
+
+
+def test_long_texts_are_joined_a_few_parts_at_a_time() -> None:
+    table = {f"topic{number}": {"perm": 6, "name": f"topic{number}"} for number in range(PARTS_MAX)}
+    text = _Text()
+    text.write(table, "\n")
+    assert len(text._pieces) >= 2 and len(text._parts) < PARTS_MAX
+    assert loads(text.done()) == table

@@ -56,7 +56,7 @@ def test_plain_properties_have_no_mark() -> None:
     ],
 )
 def test_a_malformed_mark_is_an_error(own: bytes) -> None:
-    with pytest.raises(RecordError, match="is no mark"):
+    with pytest.raises(RecordError, match="is not a producer's mark"):
         find_mark(own)
 
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.runtime.configure import Sources, broker_settings, nameserver_settings, read_settings_file
+from sparrowmq.runtime.configure import (
+    Sources,
+    broker_settings,
+    coordinator_settings,
+    nameserver_settings,
+    read_settings_file,
+)
 
 STOCK_BROKER_CONF = """\
 # Licensed to the Apache Software Foundation (ASF)
 brokerClusterName = DefaultCluster
 brokerName = broker-x
 brokerId = 0
-haHousekeepingInterval = 4
-slaveTimeout = 48
+haHousekeepingInterval = 20000
+slaveTimeout = 3000
+sendMessageThreadPoolNums = 4
 brokerRole = ASYNC_MASTER
 flushDiskType = ASYNC_FLUSH
 """
@@ -26,9 +35,7 @@ def test_the_stock_broker_conf_works(tmp_path: Path) -> None:
     conf.write_text(STOCK_BROKER_CONF)
     settings, warnings = broker_settings(Sources(file=conf))
     assert settings.broker_name == "broker-x"
-    assert warnings == [
-        "known to RocketMQ, without effect in this release: haHousekeepingInterval, slaveTimeout"
-    ]
+    assert warnings == ["known to RocketMQ, without effect in this release: sendMessageThreadPoolNums"]
 
 
 def test_toml_by_its_name(tmp_path: Path) -> None:
@@ -62,11 +69,11 @@ def test_the_name_server_has_variables_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("make", [broker_settings, nameserver_settings])
-def test_an_open_address_is_warned_of_once(make: object) -> None:
+def test_an_open_address_is_warned_of_once(make: Callable[[Sources], Any]) -> None:
     options = {"bindAddress": "10.1.2.3"}
     _, warnings = make(Sources(options=options))
     assert len(warnings) == 1
-    assert warnings[0].startswith("bindAddress=10.1.2.3: everyone who reaches this address")
+    assert warnings[0].startswith("bindAddress=10.1.2.3: anyone who can reach this address")
 
 
 @pytest.mark.parametrize("guard", [{"aclEnable": "true"}, {"authenticationEnabled": "true"}])
@@ -74,10 +81,51 @@ def test_an_open_address_with_access_control_is_not(guard: dict[str, str]) -> No
     assert broker_settings(Sources(options={"bindAddress": "10.1.2.3", **guard}))[1] == []
 
 
+CLIENTS = "tls.server.trustCertPath=ca.pem\ntls.server.authClient=true\ntls.server.need.client.auth=%s\n"
+
+
 @pytest.mark.parametrize("make", [broker_settings, nameserver_settings])
-def test_an_open_address_with_enforced_tls_is_not(make: object) -> None:
-    options = {"bindAddress": "10.1.2.3", "tls.server.mode": "enforcing"}
-    assert make(Sources(options=options))[1] == []
+@pytest.mark.parametrize(
+    ("mode", "clients", "said"),
+    [
+        ("enforcing", "", "Set tls.server.need.client.auth=require, with tls.server.authClient=true"),
+        ("enforcing", CLIENTS % "optional", "Set tls.server.need.client.auth=require"),
+        ("permissive", "", "TLS prevents eavesdropping but does not authenticate clients"),
+        ("permissive", CLIENTS % "require", "Set tls.server.mode=enforcing"),
+        ("disabled", CLIENTS % "require", "there is neither access control nor TLS"),
+        ("enforcing", CLIENTS % "require", None),
+    ],
+)
+def test_an_open_address_with_tls_needs_clients_with_certificates(
+    tmp_path: Path, make: Any, mode: str, clients: str, said: str | None
+) -> None:
+    """TLS alone keeps nobody out."""
+    file = tmp_path / "tls.properties"
+    file.write_text(f"tls.server.certPath=a.pem\ntls.server.keyPath=a.key\n{clients}")
+    options = {"bindAddress": "10.1.2.3", "tls.server.mode": mode, "tls.config.file": str(file)}
+    _, warnings = make(Sources(options=options))
+    assert len(warnings) == (said is not None)
+    assert all(said in warning for warning in warnings)
+    if said is not None and "Set " in said:
+        assert ("aclEnable" in warnings[0]) is (make is broker_settings)
+    assert make(Sources(options={**options, "bindAddress": "127.0.0.1"}))[1] == []
+
+
+def test_accounts_are_enough_with_tls_for_servers_only(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.server.certPath=a.pem\ntls.server.keyPath=a.key\n")
+    options = {"bindAddress": "10.1.2.3", "aclEnable": "true", "tls.config.file": str(file)}
+    assert broker_settings(Sources(options=options))[1] == []
+
+
+def test_a_coordinator_is_warned_of_its_members_port(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    options = {"bindAddress": "10.1.2.3", "tls.config.file": str(file)}
+    assert len(coordinator_settings(Sources(options=options))[1]) == 1, "the start will refuse the file"
+    file.write_text("tls.server.certPath=a.pem\ntls.server.keyPath=a.key\n")
+    members, http = coordinator_settings(Sources(options=options))[1]
+    assert "they need no certificate. Set tls.server.need.client.auth=require" in members
+    assert "passwords and tokens are sent unencrypted" in http
 
 
 def test_loopback_is_not_warned_of() -> None:
@@ -94,6 +142,13 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     conf.write_bytes(b"brokerName=\xff\xfe")
     with pytest.raises(SettingsError, match="not UTF-8 text"):
         read_settings_file(conf)
+
+
+@pytest.mark.parametrize("name", ["b.conf", "b.toml"])
+def test_a_byte_order_mark_belongs_to_no_name(tmp_path: Path, name: str) -> None:
+    conf = tmp_path / name
+    conf.write_bytes(b'\xef\xbb\xbfbrokerName = "x"\r\nlistenPort = 1\r\n')
+    assert list(read_settings_file(conf)) == ["brokerName", "listenPort"]
 
 
 def test_errors_name_the_place(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tests.support import run, until
 
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.errors import CoordinatorError
-from sparrowmq.runtime import coordinator
+from sparrowmq.runtime import company, coordinator
+from sparrowmq.runtime.company import Companion
 from sparrowmq.runtime.coordinator import keep_child, missing, need_packages
 
 
@@ -20,48 +22,60 @@ def texts(tmp_path: Path, port: int = 0) -> dict[str, str]:
     return {"databaseUrl": sqlite_url(tmp_path / "c.db"), "listenPort": str(port)}
 
 
+class Pauses:
+    """A sleep that returns at once and keeps the seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        await asyncio.sleep(0)
+
+
 def test_packages_that_are_missing_are_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing() == []
     need_packages()
     monkeypatch.setattr(coordinator, "PACKAGES", ("sys", "no_such_package"))
-    with pytest.raises(CoordinatorError, match=r"needs no_such_package; type: pip install 'sparrowmq\[coord"):
+    with pytest.raises(CoordinatorError, match=r"needs no_such_package; type: \S*pip install .sparrowmq\[co"):
         need_packages()
 
 
 def test_a_child_that_is_killed_is_started_again_and_stops_with_its_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "RESTART_SECONDS", 0.01)
+    pauses = Pauses()
     said: list[str] = []
     complaints: list[str] = []
     processes: list[asyncio.subprocess.Process] = []
-    spawn = coordinator._spawn
+    spawn = company._spawn
 
-    async def spawned(given: dict[str, str]) -> asyncio.subprocess.Process:
-        processes.append(await spawn(given))
+    async def spawned(companion: Companion, given: dict[str, str]) -> asyncio.subprocess.Process:
+        processes.append(await spawn(companion, given))
         return processes[-1]
 
-    monkeypatch.setattr(coordinator, "_spawn", spawned)
+    monkeypatch.setattr(company, "_spawn", spawned)
 
     async def main() -> None:
-        task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append))
+        task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append, sleep=pauses))
         await until(lambda: len(said) == 2, 60)
         assert said[0].startswith("coordinator  http://127.0.0.1:")
-        assert "person admin, password" in said[1]
+        assert "user admin, password" in said[1]
         os.kill(processes[0].pid, signal.SIGKILL)
         await until(lambda: len(processes) == 2, 60)
-        assert "the coordinator ended with status -9; the broker runs on" in complaints[0]
+        assert "the coordinator ended with status -9; the broker keeps running" in complaints[0]
         task.cancel()
         await asyncio.wait([task])
         assert processes[1].returncode is not None
 
     run(main())
+    assert len(pauses.seconds) == 1 and 0.8 <= pauses.seconds[0] <= 1.2, "1 s, spread by a fifth"
 
 
 def test_one_that_served_is_tried_again_when_it_cannot_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "RESTART_SECONDS", 0.01)
+    pauses = Pauses()
     scripts = [
         """print('{"url": "here", "first_password": null}')""",
         """print('{"error": "the database cannot be reached"}')""",
@@ -69,40 +83,43 @@ def test_one_that_served_is_tried_again_when_it_cannot_start(
     ]
     given, said, complaints = iter(scripts), list[str](), list[str]()
 
-    async def spawned(texts: object) -> asyncio.subprocess.Process:
+    async def spawned(companion: Companion, texts: object) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         command = (sys.executable, "-u", "-c", next(given))
         return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
 
-    monkeypatch.setattr(coordinator, "_spawn", spawned)
-    monkeypatch.setattr(coordinator, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(company, "_spawn", spawned)
+    monkeypatch.setattr(company, "STOP_SECONDS", 0.1)
 
     async def main() -> None:
-        task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append))
+        task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append, sleep=pauses))
         await until(lambda: len(complaints) == 2 and next(given, None) is None, 60)
         task.cancel()
         await asyncio.wait([task])
 
     run(main())
-    assert said == ["coordinator  here"]
+    assert said == ["coordinator  here  (console: open it in a browser)"]
+    first, second = pauses.seconds
+    assert 0.8 <= first <= 1.2 and 1.6 <= second <= 2.4, "twice as long after the second failure"
     assert "the coordinator ended with status 0" in complaints[0]
-    assert "the coordinator does not run: the database cannot be reached; next try" in complaints[1]
+    assert "the coordinator did not start: the database cannot be reached; next try" in complaints[1]
 
 
 def test_a_child_that_does_not_serve_in_time_is_ended_and_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "START_SECONDS", 0.05)
-    monkeypatch.setattr(coordinator, "STOP_SECONDS", 0.1)
+    quick = replace(coordinator.COMPANION, start_seconds=0.05)
+    monkeypatch.setattr(coordinator, "COMPANION", quick)
+    monkeypatch.setattr(company, "STOP_SECONDS", 0.1)
     complaints: list[str] = []
 
-    async def spawned(texts: object) -> asyncio.subprocess.Process:
+    async def spawned(companion: Companion, texts: object) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec("sleep", "60", stdin=pipe, stdout=pipe)
 
-    monkeypatch.setattr(coordinator, "_spawn", spawned)
+    monkeypatch.setattr(company, "_spawn", spawned)
     run(keep_child(texts(tmp_path), print, complaints.append))
-    assert complaints == ["the coordinator does not run: it did not serve within 0 s; see its database"]
+    assert complaints == ["the coordinator did not start: it was not ready within 0 s; check its database"]
 
 
 def test_a_child_that_cannot_start_is_told_of_once(tmp_path: Path) -> None:
@@ -114,4 +131,4 @@ def test_a_child_that_cannot_start_is_told_of_once(tmp_path: Path) -> None:
 
     run(main())
     assert len(said) == 1
-    assert "the coordinator does not run: the coordinator cannot listen on 127.0.0.1:" in said[0]
+    assert "the coordinator did not start: the coordinator cannot listen on 127.0.0.1:" in said[0]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import until_sync
 
 from sparrowmq.runtime.process import raise_open_files_limit
 
@@ -18,6 +19,9 @@ UP = [
     "sparrowmq.cli.main",
     "up",
     "--no-coordinator",
+    "--metrics-port",
+    "0",
+    "--no-proxy",
     "--nameserver-port",
     "0",
     "--broker-port",
@@ -26,8 +30,10 @@ UP = [
 ]
 
 
-def start(data: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([*UP, str(data)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(data: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*UP, str(data), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
@@ -47,7 +53,8 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
         assert (tmp_path / "store" / "abort").exists()
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    assert [line.split()[0] for line in head] == ["name", "broker", "data", "Ctrl-C"]
+    assert [line.split()[0] for line in head] == ["name", "broker", "data", "metrics", "Ctrl-C"]
+    assert head[3].split()[1].startswith("http://127.0.0.1:")
     assert out == "stopped cleanly\n"
     assert err == ""
     assert process.returncode == 0
@@ -100,3 +107,27 @@ def test_a_limit_that_cannot_be_raised_stays(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(resource, "setrlimit", refuse)
     raise_open_files_limit()
     assert asked == [(4096, 4096)]
+
+
+def test_several_brokers_are_started_and_stopped_as_one(tmp_path: Path) -> None:
+    with start(tmp_path, "--brokers", "2") as process:
+        head = read_until(process, "Ctrl-C")
+        aborts = [tmp_path / name / "abort" for name in ("store", "store-b")]
+        assert all(abort.exists() for abort in aborts)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    metrics = ["metrics"] * 3
+    assert [line.split()[0] for line in head] == ["name", "broker", "broker", *metrics, "Ctrl-C"]
+    assert len({line.split()[1] for line in head[3:6]}) == 3, "each process has a port of its own"
+    assert [line.split()[2] for line in head[1:3]] == ["(broker-a,", "(broker-b,"]
+    assert (out, process.returncode) == ("stopped cleanly\n", 0)
+    assert "sparrow:" not in err
+    assert not any(abort.exists() for abort in aborts)
+
+
+def test_no_broker_outlives_a_killed_parent(tmp_path: Path) -> None:
+    with start(tmp_path, "--brokers", "2") as process:
+        read_until(process, "Ctrl-C")
+        process.kill()
+        process.communicate(timeout=60)
+    until_sync(lambda: not list(tmp_path.glob("*/abort")))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import run
 
 from sparrowmq.core.errors import InvalidStateError, ListenError, StoreLockedError
-from sparrowmq.core.settings import BrokerSettings, NameServerSettings
-from sparrowmq.runtime.servers import Listening, Servers
+from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
+from sparrowmq.runtime.servers import Listening, LocalServers
 
 
-def broker(path: Path, **settings: object) -> BrokerSettings:
+def broker(path: Path, **settings: Any) -> BrokerSettings:
     values = {
         "listen_port": 0,
         "store_path_root_dir": path,
@@ -35,7 +36,7 @@ async def connects(address: str) -> bool:
 
 def test_both_start_and_stop(tmp_path: Path) -> None:
     async def main() -> None:
-        servers = Servers(NameServerSettings(listen_port=0), broker(tmp_path))
+        servers = LocalServers(NameServerSettings(listen_port=0), broker(tmp_path))
         where = await servers.start()
         assert where.data == tmp_path
         assert where.nameserver and where.broker
@@ -54,7 +55,7 @@ def test_the_broker_registers_at_the_name_server_beside_it(tmp_path: Path) -> No
     from sparrowmq import aio
 
     async def main() -> None:
-        servers = Servers(NameServerSettings(listen_port=0), broker(tmp_path, broker_name="beside"))
+        servers = LocalServers(NameServerSettings(listen_port=0), broker(tmp_path, broker_name="beside"))
         where = await servers.start()
         async with aio.Admin(namesrv=where.nameserver) as admin:
             info = await admin.cluster_info()
@@ -66,7 +67,7 @@ def test_the_broker_registers_at_the_name_server_beside_it(tmp_path: Path) -> No
 
 def test_a_broker_restarts_on_its_port(tmp_path: Path) -> None:
     async def main() -> None:
-        servers = Servers(NameServerSettings(listen_port=0), broker(tmp_path))
+        servers = LocalServers(NameServerSettings(listen_port=0), broker(tmp_path))
         before = await servers.start()
         await servers.stop_broker()
         assert servers.broker is None
@@ -82,12 +83,12 @@ def test_a_broker_restarts_on_its_port(tmp_path: Path) -> None:
 
 def test_each_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        alone = Servers(NameServerSettings(listen_port=0))
+        alone = LocalServers(NameServerSettings(listen_port=0))
         where = await alone.start()
         assert (where.broker, where.data) == (None, None)
         with pytest.raises(InvalidStateError):
             await alone.start_broker()
-        other = Servers(None, broker(tmp_path, namesrv_addr=where.nameserver or ""))
+        other = LocalServers(None, broker(tmp_path, namesrv_addr=where.nameserver or ""))
         assert (await other.start()).nameserver is None
         await other.close()
         await alone.close()
@@ -97,14 +98,14 @@ def test_each_alone(tmp_path: Path) -> None:
 
 def test_a_failed_broker_takes_the_name_server_with_it(tmp_path: Path) -> None:
     async def main() -> None:
-        first = Servers(NameServerSettings(listen_port=0), broker(tmp_path / "a"))
+        first = LocalServers(NameServerSettings(listen_port=0), broker(tmp_path / "a"))
         taken = await first.start()
         port = int((taken.broker or "").rpartition(":")[2])
-        second = Servers(NameServerSettings(listen_port=0), broker(tmp_path / "b", listen_port=port))
+        second = LocalServers(NameServerSettings(listen_port=0), broker(tmp_path / "b", listen_port=port))
         with pytest.raises(ListenError, match=str(port)):
             await second.start()
         assert second.listening == Listening(None, None, None)
-        third = Servers(NameServerSettings(listen_port=0), broker(tmp_path / "a"))
+        third = LocalServers(NameServerSettings(listen_port=0), broker(tmp_path / "a"))
         with pytest.raises(StoreLockedError):
             await third.start()
         await first.close()

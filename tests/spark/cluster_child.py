@@ -1,9 +1,11 @@
-"""Drivers for `test_cluster`: `python -m tests.spark.cluster_child archive|without JSON`; prints JSON."""
+"""Drivers for `test_cluster`: `python -m tests.spark.cluster_child NAME JSON`; each prints JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,6 +75,29 @@ def pipelines(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def parallel(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
+    """How many tasks read a topic, and how many of them were at work at once: each waits for the others."""
+    root, cores = Path(plan["root"]), plan["cores"]
+
+    def meet(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mine = root / f"{os.getpid()}-{time.monotonic_ns()}"
+        mine.touch()
+        deadline = time.monotonic() + plan["seconds"]
+        while (met := len(list(root.iterdir()))) < cores and time.monotonic() < deadline:
+            time.sleep(0.02)
+        rows = sum(batch.num_rows for batch in batches)
+        yield pa.RecordBatch.from_pydict({"rows": [rows], "met": [met]})
+
+    reader = spark.read.format("rocketmq").option("nameServer", plan["namesrv"]).schema("queue_id int")
+    read = reader.option("subscribe", plan["topic"]).load()
+    tasks = read.mapInArrow(meet, "rows bigint, met bigint").collect()
+    return {
+        "driver": len(os.sched_getaffinity(0)),
+        "rows": [task["rows"] for task in tasks],
+        "met": min(task["met"] for task in tasks),
+    }
+
+
 def without(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
     """What a driver is told that lacks the package, or has it from --py-files only."""
     found: dict[str, Any] = {}
@@ -92,6 +117,6 @@ def without(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     request = json.loads(sys.argv[2])
     running = session(request)
-    answer = {"archive": archive, "without": without}[sys.argv[1]](running, request)
+    answer = {"archive": archive, "parallel": parallel, "without": without}[sys.argv[1]](running, request)
     running.stop()
     print("answer", json.dumps(answer))

@@ -31,6 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(text))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What takes longer than a test may is made before the first one."""
+    if session.config.option.collectonly:
+        return
+    if any(item.get_closest_marker("spark") for item in session.items):
+        from tests.spark.spark_home import make_class_archive
+
+        make_class_archive()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick_children(request: pytest.FixtureRequest) -> None:
     """Every Spark that these tests start, in whatever process, starts fast."""

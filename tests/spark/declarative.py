@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,11 +62,13 @@ class Project:
         self.sent += count
 
     def run(self, command: Sequence[str | Path], **environ: str) -> str:
-        """Run the pipeline with a runner; what it says. AssertionError when it fails."""
+        """Run the pipeline with a runner; what it says. AssertionError when it fails.
+
+        It finds its Python as a reader's does, by PATH; a session of this process may have named one.
+        """
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"},
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
-            "PYSPARK_PYTHON": sys.executable,
             "SPARROW_NAMESRV": self.namesrv,
             **environ,
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from tests.spark.counted import Ledger, Run
-from tests.spark.test_counted import CHECKPOINT_ROWS
+from tests.spark.queries.test_counted import CHECKPOINT_ROWS
 
 from sparrowmq.spark.session import builder
 from sparrowmq.testing import LocalCluster

@@ -1,89 +1,77 @@
-"""Spark's home with its Python code compiled: a worker then starts in a third of the time (spark:T-07).
-
-Workers import PySpark from a zip of sources, which Python compiles anew in each of them. This home is the
-installed one by symbolic links, but for that zip. It is made once into `.cache/`.
+"""What tests set so that Spark is soon ready, kept in `.cache/`: a home with byte code, and an archive of
+Java's classes for short-lived JVMs.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import py_compile
-import shutil
+import subprocess
 import sys
-import tempfile
-import warnings
-import zipfile
 from pathlib import Path
 from typing import Final
 
-import pyspark
 from tests.conftest import LONG
 
-CACHE: Final = Path(__file__).resolve().parents[2] / ".cache"
-INSTALLED: Final = Path(pyspark.__file__).resolve().parent
-ZIP: Final = Path("python/lib/pyspark.zip")
+from sparrowmq.spark.home import quick_home
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CACHE: Final = ROOT / ".cache"
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java that is soon ready and never at its best: right for tests, wrong for everything else (spark:T-03)."""
 INTERPRETED: Final = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 """No Java is compiled for a query: for a few rows that takes longer than all else. Not in the long tier."""
+ARCHIVE: Final = "classes.jsa"
+ARCHIVE_SECONDS: Final = 600
 
 
 def compiled_spark_home() -> Path:
     """The directory to set SPARK_HOME to, made when it is not there yet."""
-    tag = sys.implementation.cache_tag
-    target = CACHE / f"spark-home-{pyspark.__version__}-{tag}"
-    if not target.is_dir():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="spark-home-", dir=CACHE))
-        _link_all_but(INSTALLED, made, ZIP)
-        _compile(INSTALLED / ZIP, made / ZIP)
+    made = quick_home(CACHE)
+    assert made is not None
+    return made
+
+
+def make_class_archive() -> None:
+    """Make the archive of Spark's classes unless it is there, or another process is making it: one session,
+    and then some 20 s of the processor. Not within a test, whose time is limited.
+
+    With it a session starts with half the processor time. Where Java cannot make one it is empty, and Java
+    ignores it.
+    """
+    home = compiled_spark_home()
+    target = home / ARCHIVE
+    with (CACHE / f"{ARCHIVE}.lock").open("w") as lock:
         try:
-            made.rename(target)
-        except OSError:  # another process was first
-            shutil.rmtree(made)
-    return target
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if not target.exists():
+            _make_archive(home, target)
 
 
-def quick_environment() -> dict[str, str]:
-    """What tests set for every process that starts Spark: the compiled home, and JVMs that are soon ready."""
+def _make_archive(home: Path, target: Path) -> None:
+    draft = target.with_name(f"{ARCHIVE}.{os.getpid()}.draft")
+    environment = {**os.environ, **_environment(home, f"-XX:ArchiveClassesAtExit={draft}")}
+    command = [sys.executable, "-m", "tests.spark.archive_child"]
+    subprocess.run(
+        command, cwd=ROOT, env=environment, check=False, capture_output=True, timeout=ARCHIVE_SECONDS
+    )
+    draft.touch()
+    draft.rename(target)
+
+
+def _environment(home: Path, archive: str) -> dict[str, str]:
+    quick = QUICK_JVM if LONG else f"{QUICK_JVM} {INTERPRETED}"
     return {
-        "SPARK_HOME": str(compiled_spark_home()),
-        "SPARK_SUBMIT_OPTS": QUICK_JVM if LONG else f"{QUICK_JVM} {INTERPRETED}",
+        "SPARK_HOME": str(home),
+        "SPARK_SUBMIT_OPTS": f"{quick} {archive} -Xlog:disable",
         "SPARK_LAUNCHER_OPTS": QUICK_JVM,
     }
 
 
-def _link_all_but(source: Path, target: Path, left_out: Path) -> None:
-    """Links to everything in `source`; directories on the way to `left_out` are made."""
-    target.mkdir(exist_ok=True)
-    for path in source.iterdir():
-        if path.name != left_out.parts[0]:
-            (target / path.name).symlink_to(path)
-        elif len(left_out.parts) > 1:
-            _link_all_but(path, target / path.name, Path(*left_out.parts[1:]))
-
-
-def _compile(source: Path, target: Path) -> None:
-    """The zip with a compiled file beside each Python file."""
-    with zipfile.ZipFile(source) as sources, zipfile.ZipFile(target, "w") as compiled:
-        for name in sources.namelist():
-            content = sources.read(name)
-            compiled.writestr(name, content)
-            if name.endswith(".py") and "/tests/" not in name:
-                compiled.writestr(f"{name}c", _bytecode(content, f"{source}/{name}"))
-
-
-def _bytecode(content: bytes, name: str) -> bytes:
-    handle, path = tempfile.mkstemp(suffix=".py")
-    try:
-        os.write(handle, content)
-        os.close(handle)
-        # not checked against its source: zipimport would compare times that a zip rounds
-        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-        with warnings.catch_warnings(action="ignore"):
-            made = py_compile.compile(path, f"{path}c", name, doraise=True, invalidation_mode=mode)
-        assert made is not None
-        return Path(made).read_bytes()
-    finally:
-        for leftover in (path, f"{path}c"):
-            Path(leftover).unlink(missing_ok=True)
+def quick_environment() -> dict[str, str]:
+    """What tests set for every process that starts Spark: the compiled home, and JVMs that are soon ready."""
+    home = compiled_spark_home()
+    archive = home / ARCHIVE
+    return _environment(home, f"-XX:SharedArchiveFile={archive}" if archive.exists() else "")

@@ -25,6 +25,7 @@ from tests.support import free_port, until_sync
 ROOT: Final = Path(__file__).resolve().parents[2]
 OURS: Final = ("sparrowmq", "pyspark_rocketmq", "__editable__")
 START_SECONDS: Final = 60.0
+CORES: Final = 4
 PARENT_DEATH_SIGNAL: Final = 1
 
 
@@ -41,7 +42,7 @@ def _listens(port: int) -> bool:
 
 
 class Standalone:
-    """A running cluster with two cores and one gigabyte."""
+    """A running cluster with four cores, whatever this machine has, and one gigabyte."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -100,7 +101,7 @@ class Standalone:
         here = ("--host", "127.0.0.1", "--webui-port", "0")
         self._start("master.Master", *here, "--port", str(self._port))
         until_sync(lambda: _listens(self._port), START_SECONDS)
-        size = ("--cores", "2", "--memory", "1g", "--work-dir", str(self._root / "work"))
+        size = ("--cores", str(CORES), "--memory", "1g", "--work-dir", str(self._root / "work"))
         self._start("worker.Worker", *here, *size, self.url)
         return self
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.columnar.records import record
 
-from sparrowmq.core.errors import NoRouteError, SparrowError
+from sparrowmq.core.errors import BrokerError, ConnectionLostError, NoRouteError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus, RawBatch, ReadFrom
 from sparrowmq.core.subscription import Expression
@@ -43,6 +43,8 @@ class StubBroker:
     """Which broker each pull asked."""
     brokers_away: frozenset[str] = frozenset()
     """Brokers that are not registered, though they were once."""
+    members: list[str] = field(default_factory=list)
+    """Client ids of those who are online in any group."""
     filters: Callable[[Expression], SparrowError | None] = lambda expression: None
     """What is wrong with a filter; the stub itself filters nothing."""
 
@@ -86,6 +88,10 @@ class StubBroker:
     def _check(self, queue: MessageQueue, offset: int) -> StubQueue:
         self.calls += 1
         error = self.fault(queue, offset)
+        if queue.broker_name in self.brokers_away:
+            error = ConnectionLostError(f"{queue.broker_name} is away")
+        elif queue not in self.queues_:
+            error = BrokerError(17, f"the topic {queue.topic} does not exist")
         if error is not None:
             raise error
         return self.queues_[queue]
@@ -156,6 +162,11 @@ class StubBroker:
         self._check(queue, -1)
         self.commits[queue] = offset
 
+    async def group_members(self, group: str) -> dict[str, list[StubMember]]:
+        self._check(next(iter(self.queues_)), -1)
+        self.calls += 1
+        return {"stub:2": [StubMember(name) for name in self.members]}
+
     async def topic_list(self, *, system: bool = False) -> list[str]:
         self.calls += 1
         hidden = ("%RETRY%", "%DLQ%")
@@ -182,3 +193,10 @@ class StubCluster:
     @property
     def brokers(self) -> dict[str, object]:
         return dict.fromkeys(self.names)
+
+
+@dataclass
+class StubMember:
+    """Somebody in a group."""
+
+    client_id: str

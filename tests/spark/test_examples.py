@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.repository.test_examples import EXAMPLES
 from tests.spark.support import Topics
-from tests.test_examples import EXAMPLES
 
 SAYS = {
     "spark_deduplicate": "100 stored, 50 read\n",
@@ -18,6 +18,12 @@ SAYS = {
     "spark_windows": "in complete windows: {'created': 40, 'paid': 20}\n",
 }
 """What each program prints at its end."""
+ELSEWHERE = {
+    "spark_merge_delta": "tests/versions/test_merges.py",
+    "spark_merge_iceberg": "tests/versions/test_merges.py",
+    "spark_merge_postgresql": "tests/databases/test_merges.py",
+}
+"""Programs that need another Spark, or a database, and where they are run."""
 SETTING = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -39,4 +45,6 @@ def test_the_program_runs(program: str, topics: Topics, capsys: pytest.CaptureFi
 
 
 def test_every_spark_program_is_run() -> None:
-    assert sorted(SAYS) == sorted(path.stem for path in EXAMPLES.glob("spark_*.py"))
+    assert sorted({**SAYS, **ELSEWHERE}) == sorted(path.stem for path in EXAMPLES.glob("spark_*.py"))
+    for program, test in ELSEWHERE.items():
+        assert f'"{program}.py"' in (EXAMPLES.parent / test).read_text()

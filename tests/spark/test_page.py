@@ -6,8 +6,8 @@ import pytest
 from tests.pages import ROOT, Page
 
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS
-from sparrowmq.spark.options import ReadOptions, WriteOptions, known_options
-from sparrowmq.spark.schema import SINK_COLUMNS, SOURCE_COLUMNS
+from sparrowmq.spark.bodies.schema import SINK_COLUMNS, SOURCE_COLUMNS
+from sparrowmq.spark.options.table import ReadOptions, WriteOptions, known_options
 
 PAGE = Page(ROOT / "docs" / "spark.md")
 

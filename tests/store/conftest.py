@@ -1,4 +1,4 @@
-"""The store's tests open and close thousands of stores: they do without waiting for the disk."""
+"""The store's tests open and close thousands of stores, so they do not wait for the disk."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparrowmq.store import disk
+from sparrowmq.files import disk
 
 
 @pytest.fixture(autouse=True)
 def fsync_returns_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whether bytes really reach the disk cannot be seen by a test without a power cut."""
+    """A test cannot see whether bytes really reach the disk."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     monkeypatch.setattr(disk, "datasync", lambda fd: None)
     yield

@@ -25,7 +25,7 @@ def read_log(root: Path, position: int, length: int, *, file_bytes: int = LOG_BY
 
 
 def flip(root: Path, position: int, *, file_bytes: int = LOG_BYTES) -> None:
-    """Change all bits of one byte of the commit log."""
+    """Invert all bits of one byte of the commit log."""
     old = read_log(root, position, 1, file_bytes=file_bytes)
     write_log(root, position, bytes([old[0] ^ 0xFF]), file_bytes=file_bytes)
 
@@ -36,7 +36,7 @@ def crashed(root: Path) -> None:
 
 
 def forget_safe_point(root: Path) -> None:
-    """Remove our own notes: what a directory of another broker lacks."""
+    """Remove our own notes, which a directory of another broker does not have."""
     (root / "safe-point.json").unlink(missing_ok=True)
 
 

@@ -1,22 +1,23 @@
-"""What the store tests share: small stores, appending and reading in one call, copies of real stores."""
+"""Shared helpers of the store tests: small stores, appending and reading in one call, copies of real
+stores."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.protocol.archives import unpacked
 
 from sparrowmq.core.hashing import tags_code
 from sparrowmq.core.ids import pack_host
 from sparrowmq.protocol.record import StoredRecord, decode_records
-from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.base.settings import StoreSettings
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.reads import GetStatus
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.reads import GetStatus
 
 HOST = pack_host("127.0.0.1", 10911)
 HOST_V6 = pack_host("2001:db8::1", 10911)
@@ -42,6 +43,9 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self.ms / 1000
+
+
+T = TypeVar("T")
 
 
 def small(root: Path, **changes: Any) -> StoreSettings:
@@ -143,3 +147,30 @@ def copy_archive(name: str, root: Path) -> Path:
 
 ARCHIVE_SIZES = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 2000}
 """What the archives were made with."""
+
+
+def query(store: MessageStore, *arguments: Any, **options: Any) -> list[bytes]:
+    """What a search by key gives when its steps are done in one go."""
+    work = store.query(*arguments, **options)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            records: list[bytes] = end.value[0]
+            return records
+
+
+def by_time(store: MessageStore, queue: ConsumeQueue, timestamp: int, boundary: str = "LOWER") -> int:
+    """The offset that a search by store time finds."""
+    return ended(store.searching(queue, timestamp, boundary))[0]
+
+
+def ended(work: Generator[None, None, T]) -> tuple[T, int]:
+    """The result of work done in steps, and the number of steps."""
+    count = 0
+    while True:  # ends with the work
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value, count
+        count += 1

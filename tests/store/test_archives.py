@@ -15,10 +15,10 @@ from sparrowmq.core.hashing import tags_code
 from sparrowmq.protocol.compression import decompress
 from sparrowmq.protocol.properties import decode as decode_properties
 from sparrowmq.protocol.record import decode_record
-from sparrowmq.store.config_file import ConfigFile
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.offsets import ConsumerOffsets
-from sparrowmq.store.reads import GetStatus
+from sparrowmq.store.queues.reads import GetStatus
+from sparrowmq.store.tables.config_file import ConfigFile
+from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
 
 END = {CLEAN_5: 2807183, KILLED_5: 2902859, CLEAN_4: 2604639}
 RECORDS = {CLEAN_5: 3626, KILLED_5: 3749, CLEAN_4: 3486}
@@ -36,7 +36,7 @@ def queue_files(root: Path) -> dict[str, bytes]:
 
 
 def check_ledger(store: MessageStore, name: str) -> None:
-    """What clients were told about queues and messages holds."""
+    """Check what clients were told about queues and messages."""
     for line in ledger(name, "queue"):
         queue = store.find_queue(line["topic"], line["queueId"])
         if queue is None:
@@ -84,7 +84,7 @@ def test_real_directory_opens_with_all_messages(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", [CLEAN_5, CLEAN_4])
-def test_opening_and_closing_leaves_a_clean_directory_as_it_was(name: str, tmp_path: Path) -> None:
+def test_opening_and_closing_leaves_a_clean_directory_unchanged(name: str, tmp_path: Path) -> None:
     root = copy_archive(name, tmp_path / "store")
     open_store(root, **ARCHIVE_SIZES).close()
     original = unpacked(name)
@@ -100,9 +100,7 @@ def test_opening_and_closing_leaves_a_clean_directory_as_it_was(name: str, tmp_p
 @pytest.mark.proves("broker:18", "broker:2.9")
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("abort", [True, False])
-def test_lost_queues_are_rebuilt_whole_with_the_checkpoint_kept(
-    name: str, abort: bool, tmp_path: Path
-) -> None:
+def test_lost_queues_are_rebuilt_with_the_checkpoint_kept(name: str, abort: bool, tmp_path: Path) -> None:
     root = copy_archive(name, tmp_path / "store")
     shutil.rmtree(root / "consumequeue")
     (root / "abort").unlink(missing_ok=True)
@@ -118,12 +116,12 @@ def test_lost_queues_are_rebuilt_whole_with_the_checkpoint_kept(
 
 
 @pytest.mark.proves("broker:18", "broker:2.9")
-def test_the_killed_store_is_scanned_from_its_checkpoint_only(tmp_path: Path) -> None:
+def test_killed_store_is_scanned_only_from_its_checkpoint(tmp_path: Path) -> None:
     root = copy_archive(KILLED_5, tmp_path / "store")
     with opened(root, **ARCHIVE_SIZES) as store:
         assert store.recovery.start == 2097152
         assert store.recovery.cut == 0
-        assert store.recovery.added == 40  # the deleted topic's, as in the reference (broker:18.2)
+        assert store.recovery.added == 40  # the deleted topic's, as in the reference (broker:18-2)
         assert sum(queue.max_offset for queue in store.queues("FxGone")) == 40
         assert not (root / "commitlog" / "00000000000003145728").exists()
 
@@ -139,7 +137,7 @@ def test_one_lost_queue_is_found_by_the_gap_before_its_later_records(tmp_path: P
 
 
 @pytest.mark.proves("broker:2.11")
-def test_messages_go_on_after_those_of_the_real_broker(tmp_path: Path) -> None:
+def test_new_messages_follow_those_of_the_real_broker(tmp_path: Path) -> None:
     root = copy_archive(CLEAN_5, tmp_path / "store")
     with opened(root, **ARCHIVE_SIZES) as store:
         queue = store.queue("FxPlainA", 1)
@@ -153,7 +151,7 @@ def test_messages_go_on_after_those_of_the_real_broker(tmp_path: Path) -> None:
 
 @pytest.mark.proves("broker:3.1")
 @pytest.mark.parametrize("name", ALL)
-def test_entries_carry_the_codes_of_the_tags(name: str, tmp_path: Path) -> None:
+def test_entries_have_the_codes_of_the_tags(name: str, tmp_path: Path) -> None:
     root = copy_archive(name, tmp_path / "store")
     with opened(root, **ARCHIVE_SIZES) as store:
         queue = store.queue("FxPlainA", 0)
@@ -173,7 +171,7 @@ def test_entries_carry_the_codes_of_the_tags(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_consumer_offsets_of_real_brokers(name: str) -> None:
+def test_consumer_offsets_of_real_brokers_are_read(name: str) -> None:
     offsets = ConsumerOffsets.load(ConfigFile(unpacked(name) / "config" / "consumerOffset.json"))
     lines = [line for line in ledger(name, "offset") if line["topic"] != "FxGone" and line["offset"] >= 0]
     assert lines

@@ -1,4 +1,4 @@
-"""The index of real brokers: ours reads it, and files the same log to the same bytes."""
+"""The index of real brokers: ours reads it, and indexes the same log to the same bytes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from tests.protocol.archives import CLEAN_4, CLEAN_5, KILLED_5, ledger, unpacked
-from tests.store.rig import ARCHIVE_SIZES, ManualClock, copy_archive, open_store, opened
+from tests.store.rig import ARCHIVE_SIZES, ManualClock, copy_archive, open_store, opened, query
 
 from sparrowmq.protocol.properties import decode as decode_properties
 from sparrowmq.protocol.record import StoredRecord, decode_record
-from sparrowmq.store.index import KEY, TAG
-from sparrowmq.store.index_file import FIRST
+from sparrowmq.store.index.index import KEY, TAG
+from sparrowmq.store.index.index_file import FIRST
 from sparrowmq.store.message_store import MessageStore
 
 SIZES: dict[str, Any] = {**ARCHIVE_SIZES, "max_hash_slot_num": 200, "max_index_num": 1000}
@@ -22,7 +22,7 @@ KEYS = {CLEAN_5: 10381, KILLED_5: 10750, CLEAN_4: 6890}
 
 
 def archive(name: str, root: Path, *, index: bool = True) -> Path:
-    """A copy of a real broker's directory with its index files, or without."""
+    """A copy of a real broker's directory, with or without its index files."""
     copy_archive(name, root)
     if index:
         shutil.copytree(unpacked(name) / "index", root / "index")
@@ -30,8 +30,8 @@ def archive(name: str, root: Path, *, index: bool = True) -> Path:
 
 
 def found(store: MessageStore, topic: str, key: str, kind: str = KEY) -> list[StoredRecord]:
-    """What a client would keep of a query: records that really have the key."""
-    records = [decode_record(data) for data in store.query(topic, key, 64, 0, FOREVER, kind=kind)]
+    """The results a client would keep of a query: records that really have the key."""
+    records = [decode_record(data) for data in query(store, topic, key, 64, 0, FOREVER, kind=kind)]
     kept = []
     for record in records:
         own = decode_properties(record.properties)
@@ -42,7 +42,8 @@ def found(store: MessageStore, topic: str, key: str, kind: str = KEY) -> list[St
 
 
 def check_ledger(store: MessageStore, name: str) -> int:
-    """Every acknowledged send is found by its unique key and by each of its keys; how many look-ups."""
+    """Check that every acknowledged send is found by its unique key and each of its keys; returns the
+    number of look-ups."""
     looked = 0
     for line in ledger(name, "send"):
         if line["kind"] not in ("plain", "compressed", "ordered") or "queueOffset" not in line:
@@ -56,7 +57,7 @@ def check_ledger(store: MessageStore, name: str) -> int:
 
 @pytest.mark.proves("broker:4.1", "broker:4.3")
 @pytest.mark.parametrize("name", [CLEAN_5, CLEAN_4])
-def test_the_index_of_a_real_broker_is_read(name: str, tmp_path: Path) -> None:
+def test_index_of_a_real_broker_is_read(name: str, tmp_path: Path) -> None:
     root = archive(name, tmp_path / "store")
     with opened(root, **SIZES) as store:
         assert sum(file.header.count - FIRST for file in store.index.files) == KEYS[name]
@@ -65,7 +66,7 @@ def test_the_index_of_a_real_broker_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.proves("broker:4.3")
 @pytest.mark.parametrize("name", [CLEAN_5, CLEAN_4, KILLED_5])
-def test_queries_find_what_java_clients_were_told(name: str, tmp_path: Path) -> None:
+def test_queries_find_what_java_clients_found(name: str, tmp_path: Path) -> None:
     root = archive(name, tmp_path / "store")
     with opened(root, **SIZES) as store:
         while store.follow_index(10_000):
@@ -84,8 +85,8 @@ def test_queries_find_what_java_clients_were_told(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.proves("broker:4.1", "broker:4.2")
-def test_the_same_log_gives_the_same_files(tmp_path: Path) -> None:
-    """To the last byte; only the names, which are times of making, are others."""
+def test_same_log_gives_the_same_files(tmp_path: Path) -> None:
+    """Equal to the last byte; only the names differ, which are creation times."""
     root = archive(CLEAN_5, tmp_path / "store", index=False)
     with opened(root, **SIZES) as store:
         while store.follow_index(37):
@@ -97,8 +98,8 @@ def test_the_same_log_gives_the_same_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("broker:1.5", "broker:4.2")
-def test_after_a_crash_the_newest_file_is_filed_again(tmp_path: Path) -> None:
-    """It was never flushed as a whole, so nothing in it is trusted (broker:18.1)."""
+def test_newest_file_is_rebuilt_after_a_crash(tmp_path: Path) -> None:
+    """It was never flushed as a whole, so nothing in it is trusted (broker:18-1)."""
     root = archive(KILLED_5, tmp_path / "store")
     newest = max((root / "index").iterdir())
     store = open_store(root, **SIZES)
@@ -113,7 +114,7 @@ def test_after_a_crash_the_newest_file_is_filed_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("broker:4.1")
-def test_a_directory_with_files_of_other_sizes_gets_a_new_index(
+def test_directory_with_files_of_other_sizes_gets_a_new_index(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = archive(CLEAN_5, tmp_path / "store")

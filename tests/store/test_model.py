@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.conftest import LONG
 from tests.store.rig import HOST, START_MS, append, open_store, read_all
 
+from sparrowmq.files import disk
 from sparrowmq.protocol.batch import AlikeBatch
-from sparrowmq.store import disk
 from sparrowmq.store.message_store import MessageStore
 
 Key = tuple[str, int]
@@ -24,7 +24,7 @@ bodies = st.one_of(st.binary(max_size=20), st.integers(0, 3800).map(lambda size:
 
 
 class StoreModel(RuleBasedStateMachine):
-    """Everything committed is there, in order, exactly once, whatever happened in between."""
+    """Everything committed exists, in order, exactly once, whatever happened in between."""
 
     def __init__(self) -> None:
         super().__init__()

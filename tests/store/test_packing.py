@@ -1,4 +1,4 @@
-"""Packing many records at once gives what packing each gives."""
+"""Packing many records at once gives the same as packing each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.store.rig import HOST
 
 from sparrowmq.protocol.batch import AlikeBatch
 from sparrowmq.protocol.record import encode_record
-from sparrowmq.store.consume_queue import ENTRY
 from sparrowmq.store.packing import alike_batch, pack_alike, pack_entries
+from sparrowmq.store.queues.consume_queue import ENTRY
 
 COMMON = struct.pack(">iq8sq8siq", 1, 123, HOST, 456, HOST, 2, 0)
 INT64 = st.integers(0, 2**62)
@@ -30,7 +30,7 @@ def batches(draw: st.DrawFn) -> AlikeBatch:
 
 @pytest.mark.proves("broker:2.1")
 @given(batches(), st.binary(max_size=20), st.integers(0, 2**31 - 1), INT64, INT64)
-def test_records_are_those_of_the_protocol(
+def test_records_equal_those_of_the_protocol(
     batch: AlikeBatch, added: bytes, queue_id: int, offset: int, start: int
 ) -> None:
     size = 91 + len("Topic") + len(batch.bodies[0]) + len(batch.properties[0]) + len(added)
@@ -66,7 +66,7 @@ def test_records_are_those_of_the_protocol(
     assert [len(record) for record in found] == [size] * len(batch.bodies)
 
 
-def test_what_does_not_fit_is_an_error() -> None:
+def test_values_that_do_not_fit_are_an_error() -> None:
     batch = AlikeBatch(0, (b"x",), (b"",))
     with pytest.raises(struct.error):
         pack_alike(
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_an_error() -> None:
 
 @pytest.mark.proves("broker:3.1")
 @given(st.lists(st.tuples(INT64, st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1))))
-def test_entries_are_those_of_one_by_one(entries: list[tuple[int, int, int]]) -> None:
+def test_entries_equal_those_packed_one_by_one(entries: list[tuple[int, int, int]]) -> None:
     starts, sizes, codes = ([entry[part] for entry in entries] for part in range(3))
     assert pack_entries(starts, sizes, codes) == b"".join(ENTRY.pack(*entry) for entry in entries)
 
@@ -89,5 +89,5 @@ def test_messages_of_equal_lengths_are_a_batch(batch: AlikeBatch) -> None:
 
 
 @pytest.mark.parametrize("other", [(1, b"b", b"p", 0), (0, b"bb", b"p", 0), (0, b"b", b"", 0)])
-def test_messages_that_differ_in_more_than_bytes_are_none(other: tuple[int, bytes, bytes, int]) -> None:
+def test_messages_that_differ_in_more_than_bytes_are_no_batch(other: tuple[int, bytes, bytes, int]) -> None:
     assert alike_batch([(0, b"a", b"q", 5), other]) is None

@@ -1,4 +1,4 @@
-"""Appending: what lands in the files, how files end, and that a failed chunk leaves nothing."""
+"""Appending: what is written to the files, how files end, and that a failed chunk leaves nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.damage import crashed
 from tests.store.rig import (
     HOST,
     HOST_V6,
@@ -26,11 +27,12 @@ from tests.store.rig import (
     read_all,
 )
 
-from sparrowmq.core.errors import RecordError, StoreFullError
+from sparrowmq.core.errors import RecordError, StoreBrokenError, StoreError, StoreFullError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.files import disk
 from sparrowmq.protocol.batch import AlikeBatch
 from sparrowmq.protocol.record import BLANK_MAGIC, RECORD_FIXED_BYTES, decode_record, encode_record
-from sparrowmq.store import disk
+from sparrowmq.store.log.commit_log import LogEnd
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 
@@ -47,7 +49,7 @@ def queue_bytes(root: Path) -> bytes:
 @pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "%RETRY%" + "g" * 130], ids=["short", "127", "v2"])
-def test_records_are_those_of_the_protocol(
+def test_records_equal_those_of_the_protocol(
     topic: str, store_host: bytes, born_host: bytes, tmp_path: Path
 ) -> None:
     with opened(tmp_path, store_host=store_host) as store:
@@ -104,7 +106,7 @@ def test_nothing_is_visible_or_written_before_the_commit(tmp_path: Path) -> None
         assert bodies_of(store, "T") == [b"a", b"b"]
 
 
-def test_an_empty_chunk_is_nothing(tmp_path: Path) -> None:
+def test_empty_chunk_writes_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.commit_chunk()
         assert store.position == 0
@@ -132,8 +134,9 @@ def test_every_file_ends_with_a_blank_and_no_record_spans_two(tmp_path: Path) ->
         assert data[end + 8 : boundary].strip(b"\0") == b""
 
 
-def test_readers_find_a_whole_head_at_a_blank_and_no_hole(tmp_path: Path) -> None:
-    """A hole read through a mapping asks a file system in memory for a page, and kills when that is full."""
+def test_readers_find_a_complete_header_at_a_blank_and_no_hole(tmp_path: Path) -> None:
+    """A hole read through a mapping makes an in-memory file system allocate a page, and kills the process
+    when it is full."""
     page = os.sysconf("SC_PAGE_SIZE")
     with opened(tmp_path, mapped_file_size_commit_log=3 * page) as store:
         queue = store.queue("T", 0)
@@ -157,7 +160,7 @@ def test_record_that_would_leave_less_than_a_blank_goes_to_the_next_file(rest: i
         assert len(read_all(store, queue)) == 2
 
 
-def test_largest_record_fills_a_file_but_for_the_blank(tmp_path: Path) -> None:
+def test_largest_record_fills_a_file_except_for_the_blank(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
         put(store, queue, b"x")
@@ -179,7 +182,7 @@ def test_record_limit_is_message_size_and_64_kib(tmp_path: Path) -> None:
             append(store, queue, b"x" * (1000 + 65536 - 91))
 
 
-def test_values_that_do_not_fit_leave_the_chunk_as_it_was(tmp_path: Path) -> None:
+def test_values_that_do_not_fit_leave_the_chunk_unchanged(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
         queue = store.queue("T", 0)
         append(store, queue, b"a")
@@ -198,7 +201,7 @@ def test_values_that_do_not_fit_leave_the_chunk_as_it_was(tmp_path: Path) -> Non
 
 
 @pytest.mark.proves("broker:2.1", "broker:17")
-def test_body_crc_is_31_bits(tmp_path: Path) -> None:
+def test_body_crc_has_31_bits(tmp_path: Path) -> None:
     body = next(bytes([n]) for n in range(256) if zlib.crc32(bytes([n])) >> 31)
     with opened(tmp_path) as store:
         physical = put(store, store.queue("T", 0), body)[1]
@@ -208,7 +211,7 @@ def test_body_crc_is_31_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("broker:2.3")
-def test_store_time_never_goes_back(tmp_path: Path) -> None:
+def test_store_time_is_the_clock_at_each_append(tmp_path: Path) -> None:
     times = [START_MS, START_MS - 1000, START_MS + 5, START_MS]
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
@@ -218,7 +221,7 @@ def test_store_time_never_goes_back(tmp_path: Path) -> None:
         queue = store.queue("T", 0)
         put(store, queue, b"x", now_ms=1)
         stored = [record.store_timestamp for record in read_all(store, queue)]
-    assert stored == [START_MS, START_MS, START_MS + 5, START_MS + 5, START_MS + 5]
+    assert stored == [*times, 1]
 
 
 @pytest.mark.proves("broker:3.2", "broker:2.3")
@@ -231,9 +234,10 @@ def test_only_messages_without_transaction_or_committed_get_offsets(
         put(store, queue, b"a")
         physical = put(store, queue, b"t", sys_flag=sys_flag)[1]
         put(store, queue, b"b")
-        data = store.read_record(physical)
+        data = store._log.record(physical)
         assert data is not None
         assert decode_record(data).queue_offset == (1 if counted else 0)
+        assert (store.read_record(physical) is not None) is counted
         assert bodies_of(store, "T") == ([b"a", b"t", b"b"] if counted else [b"a", b"b"])
 
 
@@ -251,10 +255,10 @@ def test_reserved_batches_are_contiguous(tmp_path: Path) -> None:
 @pytest.mark.parametrize("born_host", [HOST, HOST_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("sys_flag", [0, 1, 4, 8])
 @pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 130], ids=["short", "v2"])
-def test_a_batch_is_stored_like_its_messages_one_by_one(
+def test_batch_is_stored_like_its_messages_one_by_one(
     topic: str, sys_flag: int, born_host: bytes, tmp_path: Path
 ) -> None:
-    """Over the ends of log files and queue files, and with a batch that is larger than a log file."""
+    """Across log files and queue files, and with a batch that is larger than a log file."""
     added = b"CLUSTER\x01c\x02"
     fields = {
         "sys_flag": sys_flag,
@@ -296,7 +300,7 @@ def test_a_batch_is_stored_like_its_messages_one_by_one(
     ],
     ids=["flag", "body", "properties"],
 )
-def test_a_batch_with_a_message_that_does_not_fit_is_dropped_whole(
+def test_batch_with_a_message_that_does_not_fit_is_dropped_completely(
     bad: tuple[int, bytes, bytes, int], tmp_path: Path
 ) -> None:
     with opened(tmp_path) as store:
@@ -333,8 +337,8 @@ def alike(count: int, body: int = 20, own: int = 6) -> AlikeBatch:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_an_alike_batch_is_stored_like_its_messages_one_by_one(flush: str, tmp_path: Path) -> None:
-    """Among single messages of the same and of another queue, over the ends of queue files."""
+def test_uniform_batch_is_stored_like_its_messages_one_by_one(flush: str, tmp_path: Path) -> None:
+    """Among single messages of the same and of another queue, across queue files."""
     added = b"C\x01c\x02"
     places: list[list[int]] = [[], []]
     for way in range(2):
@@ -384,7 +388,7 @@ def test_an_alike_batch_is_stored_like_its_messages_one_by_one(flush: str, tmp_p
     ],
     ids=["topic", "host", "transaction", "file", "record", "properties"],
 )
-def test_an_alike_batch_that_needs_a_closer_look_adds_nothing(
+def test_uniform_batch_that_needs_further_checks_adds_nothing(
     batch: AlikeBatch, topic: str, changes: dict[str, Any], file_bytes: int, tmp_path: Path
 ) -> None:
     with opened(tmp_path, mapped_file_size_commit_log=file_bytes) as store:
@@ -395,7 +399,7 @@ def test_an_alike_batch_that_needs_a_closer_look_adds_nothing(
         assert (queue.next_offset, store.position) == (0, 0)
 
 
-def test_an_alike_batch_with_a_value_that_does_not_fit_adds_nothing(tmp_path: Path) -> None:
+def test_uniform_batch_with_a_value_that_does_not_fit_adds_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
         with pytest.raises(RecordError):
@@ -404,7 +408,7 @@ def test_an_alike_batch_with_a_value_that_does_not_fit_adds_nothing(tmp_path: Pa
         assert bodies_of(store, "T") == [b"next"]
 
 
-def test_a_dropped_alike_batch_leaves_nothing(tmp_path: Path) -> None:
+def test_dropped_uniform_batch_leaves_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
         fill(store, queue, 2)
@@ -415,7 +419,7 @@ def test_a_dropped_alike_batch_leaves_nothing(tmp_path: Path) -> None:
         assert bodies_of(store, "T") == [b"m0", b"m1", b"m2"]
 
 
-def test_a_batch_larger_than_a_file_is_not_refused(tmp_path: Path) -> None:
+def test_batch_larger_than_a_file_is_not_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         queue = store.queue("T", 0)
         store.reserve(10 * LOG_BYTES)
@@ -438,7 +442,7 @@ def test_dropped_chunk_leaves_nothing(tmp_path: Path) -> None:
 
 
 class Disk:
-    """Fails the n-th call of one of the system's functions with "no space"."""
+    """Makes the n-th call of a system function fail with "no space left"."""
 
     def __init__(self, patch: pytest.MonkeyPatch, name: str, fail_at: int, partial: int = 0) -> None:
         self.calls = 0
@@ -467,7 +471,7 @@ def chunk_over_files(store: object, queues: list[object]) -> None:
     ("name", "fail_at"),
     [(name, nth) for name in ("pwrite", "ftruncate", "posix_fallocate") for nth in (1, 2, 3, 4)][:-2],
 )
-def test_full_disk_leaves_nothing_of_the_chunk_and_the_store_goes_on(
+def test_full_disk_leaves_nothing_of_the_chunk_and_the_store_continues(
     name: str, fail_at: int, partial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path)
@@ -495,7 +499,7 @@ def test_full_disk_leaves_nothing_of_the_chunk_and_the_store_goes_on(
 
 
 def _clear_with(real: object) -> object:
-    """`disk.clear_data` with a disk that lets existing blocks be overwritten, as a full one does."""
+    """`disk.clear_data` on a disk that lets existing blocks be overwritten, as a full one does."""
     original = disk.clear_data
 
     def clear(path: Path, start: int, end: int) -> int:
@@ -526,10 +530,10 @@ def test_queue_files_on_a_full_disk_fail_the_chunk_not_the_process(
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_what_a_failed_write_left_is_removed_before_the_next(
+def test_rest_of_a_failed_write_is_removed_before_the_next(
     crash: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk takes a part of the chunk and then refuses even the zeros over it."""
+    """The disk stores a part of the chunk and then refuses even the zeros over it."""
     store = open_store(tmp_path)
     queue = store.queue("T", 0)
     bodies = fill(store, queue, 3)
@@ -554,3 +558,101 @@ def test_what_a_failed_write_left_is_removed_before_the_next(
     with opened(tmp_path) as again:
         assert (again.recovery.cut > 0) is crash
         assert bodies_of(again, "T") == bodies
+
+
+# Faults of the program
+
+
+def test_error_while_writing_leaves_nothing_of_the_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        put(store, queue, b"a" * 3900)
+        real, calls = disk.write_at, []
+
+        def faulty(fd: int, data: bytes, position: int) -> None:
+            calls.append(position)
+            if len(calls) == 2:
+                raise MemoryError("no memory")
+            real(fd, data, position)
+
+        append(store, queue, b"b")
+        append(store, queue, b"c" * 100)
+        monkeypatch.setattr(disk, "write_at", faulty)
+        with pytest.raises(StoreError, match="could not be written"):
+            store.commit_chunk()
+        monkeypatch.undo()
+        assert len(calls) > 1
+        assert bodies_of(store, "T") == [b"a" * 3900]
+        assert store.recovery.cut == 0
+        put(store, queue, b"d")
+    crashed(tmp_path)
+    with opened(tmp_path) as store:
+        assert bodies_of(store, "T") == [b"a" * 3900, b"d"]
+        assert store.recovery.damaged == ()
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_error_while_adding_entries_stops_the_store_and_the_next_start_has_all(
+    batch: bool, flush: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path, flush_disk_type=flush)
+    first, second = store.queue("T", 0), store.queue("T", 1)
+    put(store, first, b"a")
+    append(store, first, b"b")
+    if batch:
+        fields = {"sys_flag": 0, "born_timestamp": 1, "born_host": HOST, "reconsume_times": 0, "now_ms": 1}
+        store.append_batch(second, [(0, b"c", b"", 0), (0, b"dd", b"", 0)], b"", **fields)
+    else:
+        append(store, second, b"c")
+        append(store, second, b"dd")
+    monkeypatch.setattr(second, "map_base", None)
+    with pytest.raises(StoreBrokenError, match="restart the broker"):
+        store.commit_chunk()
+    assert "were not made" in caplog.text
+    with pytest.raises(StoreBrokenError):
+        put(store, first, b"never stored")
+    with pytest.raises(StoreBrokenError):
+        store.flush()
+    with pytest.raises(StoreBrokenError, match="not closed cleanly"):
+        store.close()
+    assert (tmp_path / "abort").exists()
+    with opened(tmp_path) as store:
+        assert bodies_of(store, "T", 0) == [b"a", b"b"]
+        assert bodies_of(store, "T", 1) == [b"c", b"dd"]
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_entry_that_is_not_the_queues_next_stops_the_store(batch: bool, tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    queue = store.queue("T", 0)
+    put(store, queue, b"a")
+    if batch:
+        fields = {"sys_flag": 0, "born_timestamp": 1, "born_host": HOST, "reconsume_times": 0, "now_ms": 1}
+        store.append_batch(queue, [(0, b"c", b"", 0), (0, b"dd", b"", 0)], b"", **fields)
+    else:
+        append(store, queue, b"c")
+    queue.committed = 0  # what no code should do
+    with pytest.raises(StoreBrokenError):
+        store.commit_chunk()
+    store.abandon()
+
+
+@pytest.mark.parametrize("what", ["gap", "overlap", "length", "file"])
+def test_chunk_that_does_not_continue_the_log_is_not_written(what: str, tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    put(store, store.queue("T", 0), b"a")
+    log, end = store._log, store.position
+    start = end + {"gap": 1, "overlap": -1}.get(what, 0)
+    size = LOG_BYTES if what == "file" else 10
+    claimed = start + size + (what == "length")
+    with pytest.raises(StoreBrokenError, match=r"do not continue the log|is claimed"):
+        log.write([(start, [b"x" * size])], LogEnd(claimed, start, START_MS))
+    assert log.position == end
+    assert log.failed is not None
+    store.abandon()
+    with opened(tmp_path) as store:
+        assert bodies_of(store, "T") == [b"a"]
+        assert store.recovery.cut == 0

@@ -6,11 +6,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.proxy.rig import connected, message
 from tests.support import run
 
 from sparrowmq import aio
 from sparrowmq.core.errors import BrokerError, InvalidStateError, NoRouteError, SettingsError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.proxy.definition.messages import Code
+from sparrowmq.proxy.server import Proxy
 from sparrowmq.testing import LocalCluster
 
 
@@ -97,7 +100,7 @@ def test_use_outside_its_life_is_told() -> None:
         with pytest.raises(InvalidStateError):
             use()
     cluster.stop()
-    with cluster, pytest.raises(InvalidStateError, match="runs already"):
+    with cluster, pytest.raises(InvalidStateError, match="is already running"):
         cluster.start()
 
 
@@ -107,3 +110,29 @@ def test_a_failed_start_leaves_no_thread(tmp_path: Path) -> None:
     with pytest.raises(SparrowError):
         LocalCluster(tmp_path / "file").start()
     assert set(threading.enumerate()) == before
+
+
+def test_a_proxy_for_clients_of_version_5() -> None:
+    with LocalCluster(proxy=True) as cluster:
+        cluster.create_topic("t")
+
+        async def main() -> int:
+            async with connected(cluster.proxy) as client:
+                code: int = (await client.send(message("t"))).status.code
+                return code
+
+        assert run(main()) == Code.OK
+        assert run(count(cluster.namesrv, "t")) == 1
+    with LocalCluster() as cluster, pytest.raises(InvalidStateError, match=r"LocalCluster\(proxy=True\)"):
+        _ = cluster.proxy
+
+
+def test_a_proxy_that_does_not_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(self: Proxy) -> None:
+        raise SettingsError("no")
+
+    monkeypatch.setattr(Proxy, "start", start)
+    before = threading.active_count()
+    with pytest.raises(SettingsError, match="no"):
+        LocalCluster(proxy=True).start()
+    assert threading.active_count() == before

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.transport.loop import new_event_loop
+from sparrowmq.loops.event_loop import new_event_loop
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -110,7 +110,7 @@ def test_what_one_turn_of_the_loop_writes_goes_out_in_one_piece() -> None:
     flow(test)
 
 
-def test_requests_of_the_server_go_to_the_owner_and_answers_nobody_waits_for_nowhere() -> None:
+def test_server_requests_reach_the_owner_and_unexpected_responses_are_dropped() -> None:
     async def test(line: Line) -> None:
         line.connection.data_received(encode(Command(40, 5)) + encode(answer_to(Command(34, 99))))
         assert [(command.code, command.opaque) for command in line.owner.asked] == [(40, 5)]

@@ -238,7 +238,7 @@ def test_a_fault_of_the_handler_closes_its_connection_only(
             assert (await other.command()).code == 0
 
     run(main())
-    assert "a fault while serving 127.0.0.1" in caplog.text
+    assert "error while serving 127.0.0.1" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -377,9 +377,9 @@ class TestCallsToTheClient:
                 call = conn.call(Command(307), 20.0)
                 await peer.command()
                 await peer.close()
-                with pytest.raises(ConnectionLostError, match="the client went away"):
+                with pytest.raises(ConnectionLostError, match="the client disconnected"):
                     await call
-                with pytest.raises(ConnectionLostError, match="closed before"):
+                with pytest.raises(ConnectionLostError, match="already closed"):
                     await conn.call(Command(307), 20.0)
 
         run(main())
@@ -447,5 +447,29 @@ def test_one_chunk_is_one_list(run: Run) -> None:
             await peer.send(Command(10, body=b"x"), Command(11))
             assert await peer.reader.readexactly(2) == b"ok"
             assert [(kind, body) for kind, _, body in seen[0]] == [(0, b"x"), (0, b"")]
+
+    run(main())
+
+
+def test_a_connection_is_authenticated_when_its_handler_says_so(run: Run) -> None:
+    """Not by what it sends or takes."""
+
+    class Asking(EchoHandler):
+        def connection_made(self, conn: Connection) -> None:
+            super().connection_made(conn)
+            conn.authenticated = False
+
+    async def main() -> None:
+        handler = Asking()
+        async with serving(handler) as server, peer_of_server(server) as peer:
+            for _ in range(2):
+                await peer.send(Command(10))
+                await peer.command()
+            assert not handler.made[0].authenticated
+        plain = EchoHandler()
+        async with serving(plain) as server, peer_of_server(server) as peer:
+            await peer.send(Command(10))
+            await peer.command()
+            assert plain.made[0].authenticated, "nobody asks"
 
     run(main())

@@ -59,7 +59,7 @@ class TestInFlight:
         async def main() -> None:
             bound = InFlight(1)
             assert bound.try_acquire()
-            with pytest.raises(TooManyRequestsError, match="1 requests are in flight"):
+            with pytest.raises(TooManyRequestsError, match="1 requests are already in flight"):
                 await bound.acquire(asyncio.get_running_loop().time() + 0.01)
             bound.release()
             assert bound.used == 0, "the one that gave up must not be given room"

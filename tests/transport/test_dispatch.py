@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -22,7 +24,8 @@ from sparrowmq.core.errors import (
 from sparrowmq.protocol.codes import VERSION, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, decode
 from sparrowmq.transport.connection import Connection
-from sparrowmq.transport.dispatch import CommandHandler, Dispatcher, refusal
+from sparrowmq.transport.dispatch import TURN_SECONDS, CommandHandler, Dispatcher, refusal
+from sparrowmq.transport.slices import Slices
 
 
 class Answers:
@@ -68,7 +71,7 @@ def test_an_awaitable_is_answered_when_it_is_done() -> None:
     assert answer.opaque == 5
 
 
-def test_none_is_no_answer() -> None:
+def test_a_handler_that_returns_none_sends_no_response() -> None:
     async def later(peer: str, request: Command) -> None:
         return None
 
@@ -85,7 +88,7 @@ def test_one_way_requests_are_never_answered(code: int) -> None:
     assert served(fail, Command(code, flag=FLAG_ONEWAY)) == []
 
 
-def test_answers_to_nobody_are_dropped() -> None:
+def test_responses_without_a_waiting_call_are_dropped() -> None:
     def fail(peer: str, request: Command) -> None:
         raise AssertionError("a late answer was taken for a request")
 
@@ -137,7 +140,7 @@ def test_only_faults_are_logged_and_not_each_time(caplog: pytest.LogCaptureFixtu
             dispatcher.serve("peer", Command(code), Answers().write)
 
     run(main())
-    assert [record.message for record in caplog.records] == ["a fault while handling SEND_MESSAGE (10)"]
+    assert [record.message for record in caplog.records] == ["error while handling SEND_MESSAGE (10)"]
 
 
 def test_a_handler_that_hangs_is_ended() -> None:
@@ -145,7 +148,7 @@ def test_a_handler_that_hangs_is_ended() -> None:
         await asyncio.Event().wait()
 
     (answer,) = served(hang, Command(10), answer_seconds_max=0.01)
-    assert (answer.code, answer.remark) == (1, "SEND_MESSAGE (10) was not done within 0.01 s")
+    assert (answer.code, answer.remark) == (1, "SEND_MESSAGE (10) was not completed within 0.01 s")
 
 
 def test_handlers_that_wait_are_bounded_and_cancelled_at_the_end() -> None:
@@ -159,11 +162,67 @@ def test_handlers_that_wait_are_bounded_and_cancelled_at_the_end() -> None:
         answers = Answers()
         dispatcher: Dispatcher[str] = Dispatcher({10: hang}, running_max=2)
         for opaque in range(3):
-            dispatcher.serve("peer", Command(10, opaque), answers.write)
+            dispatcher.serve(f"peer {opaque}", Command(10, opaque), answers.write)
         assert [(a.opaque, a.code) for a in answers.commands] == [(2, ResponseCode.SYSTEM_BUSY)]
         await until(lambda: started == [0, 1])
         await dispatcher.close(timeout=0.01)
         assert len(asyncio.all_tasks()) == 1
+
+    run(main())
+
+
+def test_one_peer_leaves_room_for_others() -> None:
+    """However many have much that waits, who has nothing yet is served."""
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def hang(peer: str, request: Command) -> Command:
+            await done.wait()
+            return Command(0)
+
+        answers = Answers()
+        dispatcher: Dispatcher[str] = Dispatcher({10: hang}, running_max=100)
+        for peer in ("greedy", "greedy, too", "the third"):
+            for opaque in range(100):
+                dispatcher.serve(peer, Command(10, opaque), answers.write)
+        refused = answers.commands
+        assert all(a.code == ResponseCode.SYSTEM_BUSY for a in refused)
+        assert "20 requests of this client are in progress" in (refused[0].remark or "")
+        running = 300 - len(refused)
+        assert 40 < running < 60
+        dispatcher.serve("modest", Command(10, 1000), answers.write)
+        done.set()
+        await until(lambda: len(answers.commands) == 301)
+        assert next(a.code for a in answers.commands if a.opaque == 1000) == 0
+        dispatcher.serve("greedy", Command(10, 1001), answers.write)
+        await until(lambda: answers.commands[-1].opaque == 1001)
+        assert answers.commands[-1].code == 0, "what has ended counts no more"
+
+    run(main())
+
+
+def test_work_in_slices_that_is_refused_ends() -> None:
+    async def main() -> None:
+        steps = 0
+
+        def work() -> Generator[None, None, Command]:
+            nonlocal steps
+            for _ in range(10):
+                steps += 1
+                yield
+            return Command(0)
+
+        slices, answers = Slices(turn_seconds=0.0), Answers()
+        dispatcher: Dispatcher[str] = Dispatcher(
+            {10: lambda peer, request: slices.finish(work())}, charge=lambda peer, size: size < 0
+        )
+        dispatcher.serve("peer", Command(10, 7), answers.write)
+        assert [(a.opaque, a.code) for a in answers.commands] == [(7, ResponseCode.SYSTEM_BUSY)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert steps <= 1
+        assert not len(slices)
 
     run(main())
 
@@ -223,3 +282,36 @@ class TestCommandHandler:
                 assert (await other.command()).code == 3
 
         run(main())
+
+
+def test_a_long_chunk_lets_others_have_their_turn() -> None:
+    """All of it is answered, and who asks for one thing in between does not wait for its end."""
+    seen: list[str] = []
+
+    def slow(conn: Connection, request: Command) -> Command:
+        seen.append("slow")
+        time.sleep(TURN_SECONDS / 2)
+        return Command(0, body=request.body)
+
+    def quick(conn: Connection, request: Command) -> Command:
+        seen.append("quick")
+        return Command(0)
+
+    async def main() -> None:
+        handler = CommandHandler({10: slow, 11: quick})
+        async with (
+            serving(handler) as server,
+            peer_of_server(server) as long,
+            peer_of_server(server) as other,
+        ):
+            await long.send(*(Command(10, opaque=number, body=b"x") for number in range(40)))
+            await long.command()
+            await other.send(Command(11))
+            await other.command()
+            assert seen.count("slow") < 40
+            answers = [(await long.command()).opaque for _ in range(39)]
+            assert answers == list(range(1, 40)), "in order, each once"
+            await long.send(Command(11, opaque=99))
+            assert (await long.command()).opaque == 99, "and it is read from again"
+
+    run(main())

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from sparrowmq.transport.occasional import OccasionalLog
+from sparrowmq.transport.occasional import KINDS_MAX, OccasionalLog
 
 LOGGER = logging.getLogger("test.occasional")
 
@@ -35,3 +35,18 @@ def test_the_error_is_logged_with_its_trace(caplog: pytest.LogCaptureFixture) ->
     OccasionalLog(LOGGER).write(logging.ERROR, "fault", "a fault", error=error)
     assert caplog.records[0].exc_info is not None
     assert caplog.records[0].exc_info[1] is error
+
+
+def test_kinds_with_names_of_strangers_neither_grow_nor_flood_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [0.0]
+    log = OccasionalLog(LOGGER, period=60.0, monotonic=lambda: now[0])
+    for period in range(3):
+        now[0] = 60.0 * period
+        caplog.clear()
+        for number in range(10_000):
+            log.write(logging.WARNING, f"producer {period} {number}", f"no producer {number}")
+        assert len(caplog.messages) == KINDS_MAX + 1
+        assert len(log._last) <= KINDS_MAX + 1
+        assert len(log._left_out) <= KINDS_MAX + 1

@@ -9,7 +9,7 @@ import socket
 import pytest
 from tests.support import until
 from tests.transport.conftest import Run
-from tests.transport.helpers import EchoHandler, peer_of_server, serving
+from tests.transport.helpers import EchoHandler, Peer, peer_of_server, serving
 
 from sparrowmq.core.errors import InvalidStateError, ListenError
 from sparrowmq.protocol.frame import Command
@@ -155,6 +155,54 @@ def test_one_connection_too_many_is_closed_and_the_others_stay(
 
     run(main())
     assert "1 connections are open, which is the limit" in caplog.text
+
+
+def test_silent_connections_keep_nobody_out(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with serving(handler, connections_max=5) as server:
+            silent = [await asyncio.open_connection(server.host, server.port) for _ in range(5)]
+            silent[0][1].write(b"\x00")  # a frame that never ends
+            await until(lambda: len(handler.made) == 5)
+            async with peer_of_server(server) as first, peer_of_server(server) as second:
+                for peer in (first, second, first, second):
+                    await peer.send(Command(10))
+                    assert (await peer.command()).code == 0
+                await until(lambda: len(server.connections) == 5)
+                assert len(server.places) == 5
+                assert await silent[0][0].read() == b"" and await silent[1][0].read() == b""
+            for _, writer in silent:
+                writer.transport.abort()
+            await until(lambda: not server.connections and not len(server.places))
+
+    run(main())
+    assert "closing the idle connection" in caplog.text
+
+
+def test_one_address_has_its_share(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        handler = EchoHandler()
+        async with serving(handler, connections_max=4, connections_per_address_max=2) as server:
+            peers = []
+            for source in ("127.0.0.2", "127.0.0.2", "127.0.0.3"):
+                streams = await asyncio.open_connection(server.host, server.port, local_addr=(source, 0))
+                peers.append(Peer(*streams))
+                await peers[-1].send(Command(10))
+                await peers[-1].command()
+            streams = await asyncio.open_connection(server.host, server.port, local_addr=("127.0.0.2", 0))
+            assert await Peer(*streams).closed_with() == b""
+            streams[1].close()
+            await peers[0].close()
+            await until(lambda: len(server.connections) == 2)
+            streams = await asyncio.open_connection(server.host, server.port, local_addr=("127.0.0.2", 0))
+            peers.append(Peer(*streams))
+            await peers[-1].send(Command(10))
+            assert (await peers[-1].command()).code == 0
+            for peer in peers[1:]:
+                await peer.close()
+
+    run(main())
+    assert "127.0.0.2 has 2 connections, which is the limit for one address" in caplog.text
 
 
 def test_a_silent_connection_is_closed_and_a_busy_one_is_not(run: Run) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.certificates import Authority, Pair, tls_properties
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.core.tls_settings import TlsSettings
+from sparrowmq.core.settings.tls import TlsSettings, parse_tls
 from sparrowmq.transport.tls import (
     ServerTls,
     client_context,
@@ -114,7 +114,7 @@ class TestContexts:
     def test_an_authority_that_is_none(self, tmp_path: Path) -> None:
         path = tmp_path / "ca.pem"
         for _ in range(2):
-            with pytest.raises(SettingsError, match=r"ca\.pem is no PEM file of certificates to trust"):
+            with pytest.raises(SettingsError, match=r"ca\.pem is not a PEM file of trusted certificates"):
                 client_context(ca=path)
             path.write_text("garbage")
 
@@ -122,7 +122,17 @@ class TestContexts:
     def test_servers_that_connect_check_only_when_told(self, authority: Authority) -> None:
         assert outgoing_context(TlsSettings()).verify_mode is ssl.CERT_NONE
         told = outgoing_context(TlsSettings(client_auth_server=True, client_trust_cert=authority.cert))
-        assert (told.verify_mode, told.check_hostname) == (ssl.CERT_REQUIRED, False)
+        assert (told.verify_mode, told.check_hostname) == (ssl.CERT_REQUIRED, True)
+        settings = parse_tls(
+            {
+                "tls.client.authServer": "true",
+                "tls.client.trustCertPath": str(authority.cert),
+                "tls.client.checkServerName": "false",
+            },
+            authority.directory,
+        )
+        as_java = outgoing_context(settings)
+        assert (as_java.verify_mode, as_java.check_hostname) == (ssl.CERT_REQUIRED, False)
 
     def test_servers_that_connect_follow_their_files(self, authority: Authority, tmp_path: Path) -> None:
         ca = tmp_path / "ca.pem"
@@ -130,7 +140,7 @@ class TestContexts:
         tls = outgoing_tls(TlsSettings(client_auth_server=True, client_trust_cert=ca))
         assert tls().verify_mode is ssl.CERT_REQUIRED
         assert str(ca) in repr(tls)
-        with pytest.raises(SettingsError, match="no PEM file"):
+        with pytest.raises(SettingsError, match="not a PEM file"):
             outgoing_tls(TlsSettings(client_auth_server=True, client_trust_cert=tmp_path / "none.pem"))
 
     def test_client_certificates(self, authority: Authority, pair: Pair) -> None:
@@ -200,7 +210,7 @@ class TestReload:
         self.renew(own, renewed, key=False)
         now[0] = 1.0
         assert tls.context() is first
-        assert "cannot be used; the old stay" in caplog.text
+        assert "cannot be loaded; the previous ones stay" in caplog.text
         shutil.copy(renewed.key, own.key)
         now[0] = 2.0
         assert tls.context() is not first

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import ssl
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.certificates import Authority, Pair
-from tests.support import until
+from tests.support import is_connected, until
 from tests.transport.conftest import Run
 from tests.transport.helpers import EchoHandler, Peer, peer_of_server, serving
 
 from sparrowmq.core.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
-from sparrowmq.core.tls_settings import TlsSettings
+from sparrowmq.core.settings.tls import TlsSettings
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.client import RemotingClient
+from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.tls import FollowedContext, ServerTls, client_context, outgoing_context
+from sparrowmq.transport.tls_stream import Handshakes
 
 SECONDS = 20.0
 
@@ -107,6 +115,52 @@ def test_a_handshake_that_comes_byte_by_byte(run: Run, authority: Authority, tls
     run(main())
 
 
+def test_handshakes_that_never_end_give_way_to_the_next(
+    run: Run, authority: Authority, tls: ServerTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes memory before anybody has said who it is."""
+    monkeypatch.setattr("sparrowmq.transport.server.Handshakes", partial(Handshakes, most=3))
+
+    async def main() -> None:
+        async with serving(EchoHandler(), tls=tls) as server:
+            begun = []
+            for _ in range(10):
+                begun.append(await asyncio.open_connection("127.0.0.1", server.port))
+                begun[-1][1].write(bytes.fromhex("16030100c8010000c40303"))
+                await until(lambda: len(server._handshakes) == min(len(begun), 3))
+            for reader, _ in begun[:7]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b"", "it gave way"
+            assert len(server.connections) == 3
+            assert await ask(server.address, client_context(ca=authority.cert)) == b"x"
+            for _, writer in begun:
+                writer.close()
+            await until(lambda: not len(server._handshakes))
+
+    run(main())
+
+
+def test_handshakes_of_the_address_with_most_of_them_give_way_first() -> None:
+    handshakes = Handshakes(OccasionalLog(logging.getLogger(__name__)), most=4)
+    gone: list[str] = []
+
+    class Begun(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    def begin(source: str, name: str) -> Any:
+        made: Any = Begun(source=source, give_way=lambda reason: gone.append(name))
+        handshakes.begin(made)
+        return made
+
+    honest = begin("10.0.0.1", "honest")
+    for number in range(6):
+        begin("10.0.0.2", f"slow-{number}")
+    assert gone == ["slow-0", "slow-1", "slow-2"] and len(handshakes) == 4
+    handshakes.end(honest)
+    handshakes.end(honest)
+    assert len(handshakes) == 3
+
+
 def test_plain_is_refused_where_tls_is_enforced(
     run: Run, authority: Authority, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,7 +172,7 @@ def test_plain_is_refused_where_tls_is_enforced(
                 await ask(server.address, None)
             assert handler.chunks == []
             assert await ask(server.address, client_context(ca=authority.cert)) == b"x"
-        assert "does not speak TLS, which is enforced" in caplog.text
+        assert "does not use TLS, which is required" in caplog.text
 
     run(main())
 
@@ -142,14 +196,32 @@ class TestRefusedCertificates:
         stranger = Authority(tmp_path, "stranger")
         said = run(self.refusal(client_context(ca=stranger.cert), pair))
         assert "unable to get local issuer certificate" in said
-        assert said.endswith("give the authority that signed it as tls_ca")
+        assert said.endswith("give the CA that signed it as tls_ca")
 
     def test_for_another_host(self, run: Run, authority: Authority) -> None:
         other = authority.sign("elsewhere", names=["DNS:broker.example"])
         said = run(self.refusal(client_context(ca=authority.cert), other))
-        assert "its certificate is not for 127.0.0.1" in said
+        assert "its certificate is not valid for 127.0.0.1" in said
 
-    def test_nobody_looks(self, run: Run, authority: Authority) -> None:
+    def test_of_a_name_server_for_another_host(self, run: Run, authority: Authority) -> None:
+        """A certificate of the same authority, for another machine, is not that of the name server."""
+        other = authority.sign("namesrv", names=["DNS:namesrv.example"])
+        checking = TlsSettings(client_auth_server=True, client_trust_cert=authority.cert)
+        said = run(self.refusal(outgoing_context(checking), other))
+        assert "its certificate is not valid for 127.0.0.1" in said
+        assert said.endswith("set tls.client.checkServerName=false")
+
+        async def as_java() -> None:
+            blind = replace(checking, client_check_server_name=False)
+            tls = ServerTls(TlsSettings(server_cert=other.cert, server_key=other.key))
+            async with serving(EchoHandler(), tls=tls) as server:
+                assert await ask(server.address, outgoing_context(blind)) == b"x"
+
+        run(as_java())
+
+    def test_an_expired_certificate_serves_clients_that_do_not_verify(
+        self, run: Run, authority: Authority
+    ) -> None:
         async def main() -> None:
             old = authority.sign("unseen", days=-1, names=["DNS:nowhere"])
             tls = ServerTls(TlsSettings(server_cert=old.cert, server_key=old.key))
@@ -224,7 +296,7 @@ def test_a_client_shows_its_renewed_certificate(
 def test_tls_towards_a_plain_server(run: Run) -> None:
     async def main() -> None:
         async with serving(EchoHandler()) as server:
-            with pytest.raises(ConnectError, match=r"in the TLS handshake|not speak TLS"):
+            with pytest.raises(ConnectError, match=r"during the TLS handshake|not use TLS"):
                 await ask(server.address, client_context(verify=False))
 
     run(main())
@@ -249,7 +321,7 @@ def test_renewed_certificates_serve_new_connections(
             shutil.copy(renewed.key, own.key)
             now[0] = 10.0
             assert await ask(server.address, new) == b"x"
-            with pytest.raises(ConnectError, match="give the authority"):
+            with pytest.raises(ConnectError, match="give the CA"):
                 await ask(server.address, old)
             assert (await held.call(server.address, Command(10, body=b"2"), SECONDS)).body == b"2"
             await held.close()
@@ -349,7 +421,7 @@ def test_the_servers_end_tells_clients(run: Run, authority: Authority, tls: Serv
         async with serving(EchoHandler(), tls=tls) as server:
             await client.call(server.address, Command(10), SECONDS)
             address = server.address
-        await until(lambda: not client.is_connected(address))
+        await until(lambda: not is_connected(client, address))
         await client.close()
 
     run(main())

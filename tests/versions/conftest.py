@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -43,10 +43,13 @@ def cluster() -> Iterator[LocalCluster]:
 
 def interpreter(version: str, *requirements: str) -> Path:
     """The Python of an environment with that Spark, made on first use; our code comes by `PYTHONPATH`."""
-    place = CACHE / version
-    python, stamp = place / "bin" / "python", place / ".complete"
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    wanted = [f"pyspark=={version}", *PINNED, *requirements, *needed]
+    return environment(CACHE / version, f"pyspark=={version}", *PINNED, *requirements, *needed)
+
+
+def environment(place: Path, *wanted: str) -> Path:
+    """The Python of an environment with these packages, made on first use."""
+    python, stamp = place / "bin" / "python", place / ".complete"
     if not (stamp.is_file() and stamp.read_text() == "\n".join(wanted)):
         subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True, timeout=INSTALL_SECONDS)
         command = [python, "-m", "pip", "install", "--quiet", *wanted]
@@ -55,16 +58,17 @@ def interpreter(version: str, *requirements: str) -> Path:
     return python
 
 
-def run(python: Path, *arguments: str, timeout: float = 600) -> str:
+def run(python: Path, *arguments: str, timeout: float = 600, environ: Mapping[str, str] | None = None) -> str:
     """What a program prints; fails with its errors when it fails.
 
     Tests that it runs are those of every day: long ones run with the Spark of this environment.
     """
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYSPARK_PYTHON": str(python)}
-    environment.pop("SPARK_HOME", None)
-    environment.pop("SPARROW_TEST_TIER", None)
+    if environ is None:
+        left_out = ("PYSPARK_PYTHON", "SPARK_HOME", "SPARROW_TEST_TIER")
+        others = {name: text for name, text in os.environ.items() if name not in left_out}
+        environ = {**others, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     done = subprocess.run(
-        [python, *arguments], capture_output=True, text=True, timeout=timeout, env=environment, cwd=ROOT
+        [python, *arguments], capture_output=True, text=True, timeout=timeout, env=environ, cwd=ROOT
     )
     assert done.returncode == 0, f"{arguments}:\n{done.stdout[-8000:]}\n{done.stderr[-8000:]}"
     return done.stdout

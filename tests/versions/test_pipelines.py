@@ -27,7 +27,6 @@ def test_each_run_goes_on_where_the_last_one_ended(version: str, tmp_path: Path)
         project.create_topics()
         environ = {
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-            "PYSPARK_PYTHON": str(python),
             "SPARK_CONF_DIR": str(project.directory / "conf"),
         }
         for run in (1, 2):

@@ -68,5 +68,5 @@ def test_the_source_and_the_sink_work(cluster: LocalCluster, version: str, tmp_p
 def test_all_tests_of_the_source_pass_on_4_2() -> None:
     """With the newest Spark of that line."""
     python = interpreter("4.2.1", *VERSIONS["4.2.1"])
-    ignored = ("--ignore=tests/spark/test_demo.py",)
+    ignored = ("--ignore=tests/spark/commands/test_demo.py",)
     run(python, "-m", "pytest", "-q", "tests/spark", *ignored, timeout=3000)

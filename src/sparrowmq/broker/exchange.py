@@ -1,6 +1,6 @@
-"""What clients and tools want of each other through the broker: transactions, locks, replies, calls.
+"""Services between clients through the broker: transactions, locks, replies, calls.
 
-It wires these parts to the store and runs their tasks.
+It connects these parts to the store and runs their tasks.
 """
 
 from __future__ import annotations
@@ -10,71 +10,74 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.broker.client_calls import ClientCalls
-from sparrowmq.broker.group_tools import GroupTools
-from sparrowmq.broker.locks import QueueLocks
-from sparrowmq.broker.periodic import repeat
-from sparrowmq.broker.replies import Replies
-from sparrowmq.broker.transactions import Transactions
+from sparrowmq.broker.admin.client_calls import ClientCalls
+from sparrowmq.broker.admin.group_tools import GroupTools
+from sparrowmq.broker.base.periodic import repeat
+from sparrowmq.broker.members.locks import LockTable
+from sparrowmq.broker.send.replies import Replies
+from sparrowmq.broker.transactions.check_back import CheckBack, anybody
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
-    from sparrowmq.broker.clients import ClientTable
-    from sparrowmq.broker.groups import GroupTable
-    from sparrowmq.broker.inner import InnerStore
-    from sparrowmq.broker.pulling import PullPath
-    from sparrowmq.broker.topics import TopicTable
-    from sparrowmq.core.clock import Clock
-    from sparrowmq.core.settings import BrokerSettings
+    from sparrowmq.broker.admin.progress import ConsumerProgress
+    from sparrowmq.broker.base.internal_store import InnerStore
+    from sparrowmq.broker.base.periodic import Background
+    from sparrowmq.broker.pull.pull_path import PullPath
+    from sparrowmq.broker.tables.shared_tables import SharedTables
+    from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.store.message_store import MessageStore
-    from sparrowmq.store.offsets import ConsumerOffsets
+    from sparrowmq.transport.connection import Connection
 
 log = logging.getLogger("sparrowmq.broker")
 LOCK_SWEEP_SECONDS: Final = 10.0
 GATHERED_SECONDS: Final = 15.0
-"""How long changes of groups are gathered when members are not told at once (broker:10.3)."""
+"""How long group changes are gathered when members are not notified at once (broker:10.3)."""
 
 
 class Exchange:
-    """These parts of one broker. `locks` is also asked who consumes in order."""
+    """The parts of one broker for these services.
+
+    `address` is that for clients. `locks` also knows which groups consume in order. `may_check` says whether
+    a producer may be asked about the half messages of a topic.
+    """
 
     def __init__(
         self,
         settings: BrokerSettings,
         store: MessageStore,
         inner: InnerStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientTable,
-        offsets: ConsumerOffsets,
+        tables: SharedTables,
         pulling: PullPath,
-        clock: Clock,
+        background: Background,
+        progress: ConsumerProgress,
         *,
-        store_host: bytes,
         address: str,
-        locks: QueueLocks,
+        locks: LockTable,
+        may_check: Callable[[Connection, str], bool] = anybody,
     ) -> None:
+        clock = background.clock
+        self._sleep = background.sleep
         self._settings = settings
         self._occasional = OccasionalLog(log)
         self.locks = locks
-        self.transactions = Transactions(
-            settings, store, inner, clients, offsets, clock, store_host=store_host
+        self.transactions = CheckBack(
+            settings, store, inner, tables.clients, tables.offsets, clock, may_check=may_check
         )
-        self._replies = Replies(settings, inner, topics, clients, clock, store_host=store_host)
-        self._calls = ClientCalls(settings, store, topics, groups, clients, offsets, wake=pulling.wake_reset)
-        self._tools = GroupTools(settings, store, topics, groups, clients, offsets, clock, address=address)
+        self.replies = Replies(settings, inner, tables, clock, store_host=store.store_host)
+        self.calls = ClientCalls(settings, store, tables, wake=pulling.wake_reset)
+        self.tools = GroupTools(settings, store, tables, progress, clock, address=address)
 
     def handlers(self) -> dict[int, Any]:
         """The request codes answered here."""
-        calls, tools = self._calls, self._tools
+        calls, tools = self.calls, self.tools
         return {
             Code.END_TRANSACTION: self.transactions.ends.handle,
             Code.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
             Code.LOCK_BATCH_MQ: self.locks.lock,
             Code.UNLOCK_BATCH_MQ: self.locks.unlock,
-            Code.SEND_REPLY_MESSAGE: self._replies.handle,
-            Code.SEND_REPLY_MESSAGE_V2: self._replies.handle,
+            Code.SEND_REPLY_MESSAGE: self.replies.handle,
+            Code.SEND_REPLY_MESSAGE_V2: self.replies.handle,
             Code.INVOKE_BROKER_TO_RESET_OFFSET: calls.reset,
             Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: calls.status,
             Code.GET_CONSUMER_RUNNING_INFO: calls.running_info,
@@ -90,12 +93,31 @@ class Exchange:
         }
 
     def start(self, tell_changes: Callable[[], None]) -> list[asyncio.Task[None]]:
-        """Begin checking transactions and clearing locks; call on the loop. The tasks are the caller's."""
+        """Begin checking transactions and clearing locks; call on the loop. The caller owns the tasks."""
         interval = self._settings.transaction_check_interval / 1000
         tasks = [
-            repeat(interval, self.transactions.check, "checking transactions", self._occasional),
-            repeat(LOCK_SWEEP_SECONDS, self.locks.drop_expired, "clearing queue locks", self._occasional),
+            repeat(
+                LOCK_SWEEP_SECONDS,
+                self.locks.drop_expired,
+                "clearing queue locks",
+                self._occasional,
+                sleep=self._sleep,
+            ),
         ]
+        if not self._settings.is_slave:
+            tasks.append(
+                repeat(
+                    interval,
+                    self.transactions.check,
+                    "checking transactions",
+                    self._occasional,
+                    sleep=self._sleep,
+                )
+            )
         if not self._settings.real_time_notify_consumer_change:
-            tasks.append(repeat(GATHERED_SECONDS, tell_changes, "telling of changes", self._occasional))
+            tasks.append(
+                repeat(
+                    GATHERED_SECONDS, tell_changes, "telling of changes", self._occasional, sleep=self._sleep
+                )
+            )
         return [asyncio.create_task(task) for task in tasks]

@@ -1,81 +1,88 @@
-"""A broker's upkeep, wired together: index, queries, cleaning, statistics, runtime info, settings."""
+"""Assembles a broker's housekeeping: index, queries, cleaning, statistics, runtime info, settings."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.broker.cleaning import Cleaner
-from sparrowmq.broker.holding import Holds
-from sparrowmq.broker.indexing import Indexer
-from sparrowmq.broker.maintenance import Maintenance, Settings
-from sparrowmq.broker.periodic import repeat
-from sparrowmq.broker.queries import Queries
-from sparrowmq.broker.runtime_info import RuntimeInfo
-from sparrowmq.broker.stats import BrokerStats
+from sparrowmq.broker.admin.maintenance import Maintenance, SettingsRequests
+from sparrowmq.broker.admin.queries import Queries
+from sparrowmq.broker.admin.runtime_info import RuntimeInfo
+from sparrowmq.broker.admin.stats import BrokerStats
+from sparrowmq.broker.base.periodic import repeat
+from sparrowmq.broker.housekeeping.cleaning import Cleaner
+from sparrowmq.broker.housekeeping.indexing import Indexer
+from sparrowmq.broker.housekeeping.retention_holds import Holds
 from sparrowmq.protocol.codes import RequestCode as Code
+from sparrowmq.store.tables.config_file import ConfigFile
+from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
-    from sparrowmq.broker.pulling import PullPath
-    from sparrowmq.broker.topics import TopicTable
-    from sparrowmq.core.clock import Clock
-    from sparrowmq.core.settings import BrokerSettings
-    from sparrowmq.store.config_file import ConfigFile
+    from sparrowmq.broker.admin.deletions import Deletions
+    from sparrowmq.broker.admin.producer_ends import ProducerEnds
+    from sparrowmq.broker.base.periodic import Background
+    from sparrowmq.broker.members.filters import ConsumerFilters
+    from sparrowmq.broker.pull.pull_path import PullPath
+    from sparrowmq.broker.tables.shared_tables import SharedTables
+    from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.store.message_store import MessageStore
-    from sparrowmq.store.offsets import ConsumerOffsets
-    from sparrowmq.transport.occasional import OccasionalLog
 
+log = logging.getLogger("sparrowmq.broker")
 FIRST_CLEANING_SECONDS: Final = 60.0
-"""How long a broker is up before it deletes anything (broker:2.7)."""
+"""How long a broker must be up before it deletes anything (broker:2.7)."""
 
 
 class Upkeep:
-    """What keeps a broker usable, and the handlers of those who look at it.
+    """Housekeeping of a broker, and the handlers for monitoring it.
 
-    `waiting` tells of delayed messages; `changed` is told the new settings when an operator changed some;
-    `holds` is where holds are kept.
+    `waiting` reports on delayed messages and the loop; `changed` is called with the new settings when an
+    operator changes some.
     """
 
     def __init__(
         self,
         settings: BrokerSettings,
         store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsets,
+        tables: SharedTables,
         pulling: PullPath,
+        deletions: Deletions,
+        producer_ends: ProducerEnds,
+        background: Background,
         *,
-        pool: Executor,
-        clock: Clock,
+        filters: ConsumerFilters,
         waiting: Callable[[], dict[str, str]],
         changed: Callable[[BrokerSettings], None],
-        occasional: OccasionalLog,
-        holds: ConfigFile,
     ) -> None:
+        clock, pool, sleep = background.clock, background.pool, background.sleep
+        topics, offsets = tables.topics, tables.offsets
+        self._sleep = sleep
         self._settings = settings
         self._store = store
         self._changed = changed
-        self._occasional = occasional
+        self._occasional = OccasionalLog(log)
         self._task: asyncio.Task[None] | None = None
-        self.indexer = Indexer(store)
-        self.holds = Holds(holds, store, topics, offsets, clock)
-        self.cleaner = Cleaner(settings, store, pool, clock, self.holds.held)
+        self.indexer = Indexer(store, sleep=sleep)
+        holds = ConfigFile(settings.store_path_root_dir / "config" / "retentionHolds.json")
+        self.holds = Holds(holds, store, topics, offsets, clock, pool)
+        self.cleaner = Cleaner(settings, store, pool, clock, self.holds.held, sleep=sleep)
         self.stats = BrokerStats(settings.broker_cluster_name, store, pulling, clock)
         self.info = RuntimeInfo(settings, store, self.stats, clock, waiting)
-        self._queries = Queries(settings, store, self.indexer)
-        self._live = Settings(settings, self._apply, clock)
+        self._ends = producer_ends
+        self._queries = Queries(settings, store, self.indexer, tables.clients, filters.get)
+        self._live = SettingsRequests(settings, self._apply, clock)
         self._maintenance = Maintenance(
-            store, topics, offsets, pulling, cleaner=self.cleaner, stats=self.stats, info=self.info
+            store, topics, offsets, deletions, cleaner=self.cleaner, stats=self.stats, info=self.info
         )
 
     def start(self) -> None:
-        """Begin to index and to clean; call on the loop."""
+        """Begin indexing and cleaning; call on the loop."""
         self.indexer.start()
         self._task = asyncio.create_task(self._clean())
 
     def tick(self) -> None:
-        """What is due each second."""
+        """Work that is due each second."""
         self.stats.tick()
 
     async def close(self) -> None:
@@ -87,17 +94,17 @@ class Upkeep:
 
     async def _clean(self) -> None:
         interval = self._settings.clean_resource_interval / 1000
-        await asyncio.sleep(min(FIRST_CLEANING_SECONDS, 6 * interval))
+        await self._sleep(min(FIRST_CLEANING_SECONDS, 6 * interval))
 
         async def work() -> None:
             await self.cleaner.clean()
 
-        await repeat(interval, work, "deleting expired files", self._occasional)
+        await repeat(interval, work, "deleting expired files", self._occasional, sleep=self._sleep)
 
     def _apply(self, settings: BrokerSettings) -> None:
-        self.cleaner.settings = settings
-        self._queries.settings = settings
-        self._store.index.enabled = settings.message_index_enable
+        self.cleaner.apply(settings)
+        self._queries.apply(settings)
+        self._store.index.switch(on=settings.message_index_enable)
         self._changed(settings)
 
     def handlers(self) -> dict[int, Any]:
@@ -117,4 +124,5 @@ class Upkeep:
             Code.PUT_RETENTION_HOLD: self.holds.put,
             Code.DELETE_RETENTION_HOLD: self.holds.delete,
             Code.GET_RETENTION_HOLDS: self.holds.list,
+            Code.END_PRODUCERS: self._ends.end,
         }

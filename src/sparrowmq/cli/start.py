@@ -1,7 +1,8 @@
-"""Where the command `sparrow` begins: Ctrl-C while its modules are imported ends it without a traceback.
+"""The start of the command `sparrow`: Ctrl-C while its modules are imported ends it without a traceback.
 
-Imports nothing but small modules of the interpreter, so that the handler is there before the third of a
-second in which typer and the commands are read. Nothing has been started by then that would need undoing.
+Imports only small modules of the standard library, so that the handler is installed before typer and the
+commands are imported, which takes a third of a second. Nothing is running by then that would need cleaning
+up.
 """
 
 import os
@@ -9,7 +10,7 @@ import signal
 from types import FrameType
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
+"""Exit status after Ctrl-C, as in shells: 128 and the number of the signal."""
 
 
 def main() -> None:
@@ -22,11 +23,11 @@ def main() -> None:
 
 
 def hand_over() -> None:
-    """From here on the command itself sees Ctrl-C, as `KeyboardInterrupt`."""
+    """From here on, the command itself handles Ctrl-C, as `KeyboardInterrupt`."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    # Not an exception: imports that are broken off anywhere would print theirs on the way.
+    # Not an exception: interrupted imports would print it.
     os._exit(INTERRUPTED)

@@ -1,7 +1,7 @@
-"""A chunk of stored records as an Arrow record batch, in vectors.
+"""Vectorised decoding of a chunk of stored records to an Arrow record batch.
 
 One chunk should hold 2,000 to 10,000 messages: the fixed cost of a call is about a third of a millisecond
-(spark:5). Small chunks go through `rows`. Both give the same columns.
+(spark:5). Small chunks are decoded by `rows`. Both return the same columns.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowmq.columnar.arrays import numbers, repeated, texts
 from sparrowmq.columnar.equal_properties import EqualProperties
 from sparrowmq.columnar.layout import Layout, layout, record_count
 from sparrowmq.columnar.properties import Properties, read_properties
 from sparrowmq.columnar.rows import MICROS_MAX, decode_rows
 from sparrowmq.columnar.schema import TIMESTAMP, arrow_schema
-from sparrowmq.columnar.slices import Slices, is_utf8
+from sparrowmq.columnar.slices import BufferSlices, is_utf8
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.ids import offset_message_id
 from sparrowmq.core.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
@@ -27,7 +28,7 @@ from sparrowmq.protocol.record import host_text
 from sparrowmq.protocol.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 
 ROWS_LOOP_MAX: Final = 64
-"""Up to so many records the loop is as fast as the vectors."""
+"""Up to this number of records the loop is as fast as the vectors."""
 
 DEFAULT_SCHEMA: Final = arrow_schema()
 
@@ -37,11 +38,11 @@ def decode(
 ) -> pa.RecordBatch:
     """The records of `buffer` as columns, in order; `schema` is `columnar.schema.arrow_schema(names)`.
 
-    `buffer` holds whole records back to back, as answers to pulls do. Records do not know their broker, so
-    `broker_name` fills that column. With `offsets`, records whose queue offset is outside of it or not above
-    that of all earlier records are left out: overlapping answers of one queue can simply be joined.
+    `buffer` holds whole records back to back, as in pull responses. Records do not contain their broker's
+    name, so `broker_name` fills that column. With `offsets`, only records in that range are kept whose queue
+    offset is above that of all earlier records: overlapping responses of one queue can simply be joined.
 
-    Raises `RecordError` with the position on bytes that are no record and on bodies that cannot be
+    Raises `RecordError` with the position on bytes that are not a record and on bodies that cannot be
     decompressed.
     """
     if record_count(buffer, ROWS_LOOP_MAX) < ROWS_LOOP_MAX:
@@ -52,7 +53,7 @@ def decode(
 def decode_vectors(
     buffer: bytes, schema: pa.Schema = DEFAULT_SCHEMA, *, broker_name: str = "", offsets: range | None = None
 ) -> pa.RecordBatch:
-    """What `decode` does for all but small chunks."""
+    """Like `decode`, for all but small chunks."""
     places = layout(buffer)
     if offsets is not None:
         places = _in_range(places, offsets)
@@ -62,7 +63,7 @@ def decode_vectors(
 def decode_layout(
     buffer: bytes, places: Layout, schema: pa.Schema = DEFAULT_SCHEMA, *, broker_name: str = ""
 ) -> pa.RecordBatch:
-    """The records of `buffer` that are in `places`, as columns. Raises as `decode`."""
+    """The records of `buffer` at `places`, as columns. Raises the errors of `decode`."""
     chunk = _Chunk(buffer, places, broker_name)
     return pa.RecordBatch.from_arrays([_COLUMNS[field.name](chunk) for field in schema], schema=schema)
 
@@ -78,7 +79,7 @@ def _in_range(places: Layout, offsets: range) -> Layout:
 
 
 class _Chunk:
-    """One chunk's records; properties are read once, when a column needs them."""
+    """The records of one chunk; properties are parsed once, when a column needs them."""
 
     def __init__(self, buffer: bytes, places: Layout, broker_name: str) -> None:
         self.buffer = buffer
@@ -90,32 +91,33 @@ class _Chunk:
     def properties(self) -> Properties | EqualProperties:
         if self._properties is None:
             places = self.places
-            strings = Slices(self.buffer, places.properties, places.properties_end, pa.binary()).all()
+            strings = BufferSlices(self.buffer, places.properties, places.properties_end, pa.binary()).all()
             self._properties = read_properties(strings)
         return self._properties
 
 
 def _topic(chunk: _Chunk) -> pa.Array:
-    topics = Slices(chunk.buffer, chunk.places.topic, chunk.places.topic_end, pa.string()).all()
+    topics = BufferSlices(chunk.buffer, chunk.places.topic, chunk.places.topic_end, pa.string()).all()
     if not is_utf8(topics):
         raise RecordError("a record's topic is not valid UTF-8")
     return topics
 
 
 def _broker(chunk: _Chunk) -> pa.Array:
-    return pa.repeat(chunk.broker_name, len(chunk.places))
+    return repeated(chunk.broker_name, len(chunk.places))
 
 
 def _message_id(chunk: _Chunk) -> pa.Array:
     ids = chunk.properties.column(PROPERTY_UNIQ_KEY)
     if not ids.null_count:
         return ids
-    texts = ids.to_pylist()
+    found = ids.to_pylist()
     hosts = _host_bytes(chunk, "store_host", STORE_HOST_V6)
     physical = chunk.places.heads["physical_offset"]
-    for row in np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)):
-        texts[row] = offset_message_id(hosts[row], int(physical[row]))  # spark:D-09
-    return pa.array(texts, pa.string())
+    for row in [row for row, text in enumerate(found) if text is None]:
+        # Messages without a unique key are identified by their offset message id.
+        found[row] = offset_message_id(hosts[row], int(physical[row]))
+    return texts(found, pa.string())
 
 
 def _map(chunk: _Chunk) -> pa.Array:
@@ -127,32 +129,32 @@ def _property(name: str) -> Callable[[_Chunk], pa.Array]:
 
 
 def _number(name: str, kind: type[np.signedinteger[Any]]) -> Callable[[_Chunk], pa.Array]:
-    return lambda chunk: pa.array(chunk.places.heads[name].astype(kind))
+    return lambda chunk: numbers(chunk.places.heads[name].astype(kind))
 
 
 def _time(name: str) -> Callable[[_Chunk], pa.Array]:
     def column(chunk: _Chunk) -> pa.Array:
         millis = np.clip(chunk.places.heads[name].astype(np.int64), -MICROS_MAX, MICROS_MAX)
-        return pa.array(millis * 1000).view(TIMESTAMP)
+        return numbers(millis * 1000).view(TIMESTAMP)
 
     return column
 
 
 def _sys_flag(chunk: _Chunk) -> pa.Array:
-    return pa.array(chunk.places.heads["sys_flag"].astype(np.int32) & ~np.int32(COMPRESSED))
+    return numbers(chunk.places.heads["sys_flag"].astype(np.int32) & ~np.int32(COMPRESSED))
 
 
 def _body(chunk: _Chunk) -> pa.Array:
     places = chunk.places
-    bodies = Slices(chunk.buffer, places.body, places.body_end, pa.binary()).all()
+    bodies = BufferSlices(chunk.buffer, places.body, places.body_end, pa.binary()).all()
     flags = places.heads["sys_flag"]
     packed = np.flatnonzero(flags & COMPRESSED)
     if not len(packed):
         return bodies
     values = bodies.to_pylist()
     for row in packed:
-        values[row] = decompress(values[row], int(flags[row]))  # spark:D-04
-    return pa.array(values, pa.binary())
+        values[row] = decompress(values[row], int(flags[row]))
+    return texts(values, pa.binary())
 
 
 def _host_bytes(chunk: _Chunk, name: str, wide_bit: int) -> list[bytes]:
@@ -164,9 +166,7 @@ def _host_bytes(chunk: _Chunk, name: str, wide_bit: int) -> list[bytes]:
 
 
 def _host(name: str, wide_bit: int) -> Callable[[_Chunk], pa.Array]:
-    return lambda chunk: pa.array(
-        [host_text(host) for host in _host_bytes(chunk, name, wide_bit)], pa.string()
-    )
+    return lambda chunk: texts([host_text(host) for host in _host_bytes(chunk, name, wide_bit)], pa.string())
 
 
 _COLUMNS: Final[dict[str, Callable[[_Chunk], pa.Array]]] = {

@@ -1,4 +1,4 @@
-"""Arrow columns as the bodies of batch sends (remoting:5.5), by Arrow's string kernels.
+"""Arrow columns as the bodies of batch sends (remoting:5.5), put together by the column.
 
 total size 4 | magic 4 (0) | CRC 4 (0) | flag 4 | body length 4 | body | properties length 2 | properties
 """
@@ -12,9 +12,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sparrowmq.columnar.arrays import numbers, numbers_of
+from sparrowmq.columnar.joining import Flags, RowPiece, first_with, join, missing, rows_of, sizes_of
 from sparrowmq.columnar.schema import PROPERTIES
+from sparrowmq.columnar.slices import offsets_of
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.core.message import (
     BODY_BYTES_MAX,
@@ -28,22 +30,27 @@ from sparrowmq.protocol.producer_mark import mark_head
 
 PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 FIXED_BYTES: Final = 22
-"""What a message of a batch takes besides body and properties."""
+"""Bytes of a message in a batch besides its body and properties."""
 
 _HEAD_BYTES: Final = 20
+_SPAN_BYTES: Final = 2 * 1024 * 1024
+_BATCHES_IN_SPAN: Final = 4
+"""Bodies processed at once: this many bytes, or those of this many batches. More of them would be copied into
+new pages of memory each time.
+"""
 _SPAN_BYTES_MAX: Final = 64 * 1024 * 1024
 _SPAN_ROWS_MAX: Final = 16384
-"""Bodies and messages worked on at once, so that Arrow's 32-bit offsets cannot overflow."""
-_SEPARATORS: Final = "[\x01\x02]"
+"""Maximum bodies or messages processed at once, so that Arrow's 32-bit offsets cannot overflow."""
+_SEPARATORS: Final = b"\x01\x02"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageColumns:
-    """Messages to encode, as arrays of equal length; only `body` is needed.
+    """Messages to encode, as arrays of equal length; only `body` is required.
 
     `body` is binary, `tags`, `keys`, `sharding_keys` and `ids` (the `UNIQ_KEY`) are strings, `properties` is
-    `map<string, string>`. Null or empty means: the message has none; properties with a null or empty value
-    are left out, as readers drop them. `marks` is what `mark_column` makes.
+    `map<string, string>`. Null or empty means that the message has none. Properties with a null or empty
+    value are left out, because readers drop them. `marks` is the result of `mark_column`.
     """
 
     body: pa.Array
@@ -58,12 +65,12 @@ class MessageColumns:
         return len(self.body)
 
     def slice(self, start: int, count: int) -> MessageColumns:
-        """The columns of `count` messages from `start` on; no copy."""
+        """The columns of `count` messages from `start` on, without a copy."""
         return self._each(lambda column: column.slice(start, count))
 
     def take(self, rows: npt.NDArray[np.int64]) -> MessageColumns:
         """The columns of the messages `rows`, in that order."""
-        return self._each(lambda column: column.take(pa.array(rows)))
+        return self._each(lambda column: column.take(numbers(rows)))
 
     def _each(self, change: Callable[[pa.Array], pa.Array]) -> MessageColumns:
         columns = (
@@ -80,7 +87,7 @@ class MessageColumns:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A batch body that holds `count` messages, the first of them row `start`."""
+    """A batch body with `count` messages; the first of them is row `start`."""
 
     body: bytes
     start: int
@@ -90,42 +97,55 @@ class EncodedBatch:
 def encode_batches(
     columns: MessageColumns, *, bytes_max: int, body_bytes_max: int = BODY_BYTES_MAX
 ) -> Iterator[EncodedBatch]:
-    """The messages as batch bodies in order, each of at most `bytes_max` bytes unless one message is longer.
+    """The messages as batch bodies in order, each of at most `bytes_max` bytes unless it has a single, longer
+    message.
 
-    Raises `InvalidMessageError` with the row: a body that is null, empty or over `body_bytes_max`, a reserved
-    property name, 0x01 or 0x02 in names or values, properties over 32,767 bytes.
+    Raises `InvalidMessageError` with the row for a body that is null, empty or over `body_bytes_max`, a
+    reserved property name, 0x01 or 0x02 in names or values, and properties over 32,767 bytes.
     """
-    sizes = _checked_sizes(columns.body, body_bytes_max)
-    for start, stop in _spans(sizes, _SPAN_BYTES_MAX, _SPAN_ROWS_MAX):
+    ends = np.cumsum(_checked_sizes(columns.body, body_bytes_max), dtype=np.int64)
+    at_once = min(_SPAN_BYTES_MAX, max(_SPAN_BYTES, _BATCHES_IN_SPAN * bytes_max))
+    start, total = 0, len(columns)
+    while start < total:  # each span yields at least one batch with at least one message
+        stop = _stop(ends, start, at_once, _SPAN_ROWS_MAX)
         encoded = encode_messages(columns.slice(start, stop - start), first_row=start)
-        bounds = np.frombuffer(encoded.buffers()[1], np.int32)[: stop - start + 1]
-        data = encoded.buffers()[2]
-        for low, high in _spans(np.diff(bounds), bytes_max, stop - start):
+        bounds, data = offsets_of(encoded), encoded.buffers()[2]
+        spans = list(_spans(bounds[1:], bytes_max))
+        if stop < total and len(spans) > 1:
+            spans.pop()  # more messages may fit in it: the next span begins with it
+        for low, high in spans:
             begin, end = int(bounds[low]), int(bounds[high])
             yield EncodedBatch(data.slice(begin, end - begin).to_pybytes(), start + low, high - low)
+        start += spans[-1][1]
 
 
-def _spans(sizes: npt.NDArray[np.int32], bytes_max: int, rows_max: int) -> Iterator[tuple[int, int]]:
-    """Consecutive spans of at least one row, each within both limits."""
-    ends = np.cumsum(sizes, dtype=np.int64)
-    start, total, done = 0, len(sizes), 0
+def _spans(ends: npt.NDArray[Any], bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Consecutive spans of at least one row, each within the limit; `ends` are the end offsets of
+    the rows.
+    """
+    start, total = 0, len(ends)
     while start < total:
-        stop = int(np.searchsorted(ends, done + bytes_max, side="right"))
-        stop = min(max(stop, start + 1), start + rows_max)
+        stop = _stop(ends, start, bytes_max, total)
         yield start, stop
-        done = int(ends[stop - 1])
         start = stop
+
+
+def _stop(ends: npt.NDArray[Any], start: int, bytes_max: int, rows_max: int) -> int:
+    """The end of a span that begins at row `start`."""
+    before = int(ends[start - 1]) if start else 0
+    stop = int(np.searchsorted(ends, before + bytes_max, side="right"))
+    return min(max(stop, start + 1), start + rows_max, len(ends))
 
 
 def _checked_sizes(body: pa.Array, body_bytes_max: int) -> npt.NDArray[np.int32]:
     if body.null_count:
-        row = pc.index(body.is_null(), True).as_py()
+        row = int(np.argmax(missing(body)))
         raise InvalidMessageError(f"row {row}: the body is null; a message needs a body")
-    sizes: npt.NDArray[np.int32] = pc.binary_length(body).to_numpy()
+    sizes = sizes_of(body)
     if len(sizes) and (sizes.min() < 1 or sizes.max() > body_bytes_max):
         row = int(np.flatnonzero((sizes < 1) | (sizes > body_bytes_max))[0])
         raise InvalidMessageError(
-            f"row {row}: the body has {sizes[row]} bytes, a message takes 1 to {body_bytes_max}"
+            f"row {row}: the body has {sizes[row]} bytes; a message needs 1 to {body_bytes_max}"
         )
     return sizes
 
@@ -136,33 +156,28 @@ def encode_messages(columns: MessageColumns, *, first_row: int = 0) -> pa.Array:
     Raises `InvalidMessageError` as `encode_batches` does, counting rows from `first_row`.
     """
     count = len(columns)
-    parts = [
-        columns.marks,
-        _property(PROPERTY_UNIQ_KEY, columns.ids, first_row),
-        _property(PROPERTY_KEYS, columns.keys, first_row),
-        _property(PROPERTY_TAGS, columns.tags, first_row),
-        _property(PROPERTY_SHARDING_KEY, columns.sharding_keys, first_row),
-        _user_properties(columns.properties, first_row),
+    properties = [
+        *_whole(columns.marks),
+        *_property(PROPERTY_UNIQ_KEY, columns.ids, first_row),
+        *_property(PROPERTY_KEYS, columns.keys, first_row),
+        *_property(PROPERTY_TAGS, columns.tags, first_row),
+        *_property(PROPERTY_SHARDING_KEY, columns.sharding_keys, first_row),
+        *_whole(_user_properties(columns.properties, first_row)),
     ]
-    texts = [part for part in parts if part is not None] or [pa.repeat("", count)]
-    properties = pc.binary_join_element_wise(*texts, "", null_handling="replace", null_replacement="")
-    property_sizes = pc.binary_length(properties).to_numpy()
+    property_sizes = _sizes(count, properties)
     if count and property_sizes.max() > PROPERTIES_BYTES_MAX:
         row = int(np.argmax(property_sizes > PROPERTIES_BYTES_MAX))
         raise InvalidMessageError(
             f"row {first_row + row}: the properties take {property_sizes[row]} bytes, the limit is "
-            f"{PROPERTIES_BYTES_MAX}; send less of them"
+            f"{PROPERTIES_BYTES_MAX}; send fewer"
         )
-    body_sizes = pc.binary_length(columns.body).to_numpy()
+    body_sizes = sizes_of(columns.body)
     head = np.zeros((count, 5), ">i4")
     head[:, 0] = FIXED_BYTES + body_sizes + property_sizes
     head[:, 4] = body_sizes
-    return pc.binary_join_element_wise(
-        _fixed(head, _HEAD_BYTES),
-        columns.body.cast(pa.binary()),
-        _fixed(property_sizes.astype(">i2"), 2),
-        properties.cast(pa.binary()),
-        b"",
+    tail = rows_of(property_sizes.astype(">i2"), 2)
+    return join(
+        count, [RowPiece(rows_of(head, _HEAD_BYTES)), RowPiece(columns.body), RowPiece(tail), *properties]
     )
 
 
@@ -171,61 +186,85 @@ def mark_column(
 ) -> pa.Array:
     """The properties of an idempotent producer for messages to one queue (`protocol.producer_mark`).
 
-    Raises ValueError for an id that is none.
+    Raises ValueError for an invalid id.
     """
-    head = mark_head(producer, epoch, topic, queue_id).decode()
-    return pc.binary_join_element_wise(head, pa.array(sequences).cast(pa.string()), "\x02", "")
+    head = mark_head(producer, epoch, topic, queue_id)
+    digits = numbers(sequences.astype(np.int64)).cast(pa.string())
+    return join(len(sequences), [RowPiece(head), RowPiece(digits), RowPiece(b"\x02")]).view(pa.string())
 
 
-def _fixed(values: npt.NDArray[Any], width: int) -> pa.Array:
-    """Rows of `width` bytes as a binary array."""
-    bounds = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
-    data = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(bounds), data])
+def _sizes(count: int, pieces: list[RowPiece]) -> npt.NDArray[np.int32]:
+    """The total bytes of each row's pieces."""
+    total = np.zeros(count, np.int32)
+    for value, present in pieces:
+        sizes = len(value) if isinstance(value, bytes) else sizes_of(value)
+        total += np.where(present, sizes, 0).astype(np.int32) if present is not None else np.int32(sizes)
+    return total
 
 
-def _property(name: str, values: pa.Array | None, first_row: int) -> pa.Array | None:
-    """`name 0x01 value 0x02` per row; null where there is no value."""
+def _present(values: pa.Array) -> Flags | None:
+    """The rows whose value is neither null nor empty; None: all."""
+    found: Flags = sizes_of(values) > 0
+    return None if found.all() else found
+
+
+def _whole(values: pa.Array | None) -> list[RowPiece]:
+    """Values that include their separators."""
+    return [] if values is None else [RowPiece(values, _present(values))]
+
+
+def _property(name: str, values: pa.Array | None, first_row: int) -> list[RowPiece]:
+    """`name 0x01 value 0x02` for each row with a value."""
     if values is None or values.null_count == len(values):
-        return None
-    _refuse_separators(values, f"property {name}", first_row)
-    filled = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
-    return pc.binary_join_element_wise(f"{name}\x01", filled, "\x02", "")
-
-
-def _refuse_separators(values: pa.Array, what: str, first_row: int) -> None:
-    found = pc.match_substring_regex(values, _SEPARATORS)
-    if pc.any(found).as_py():
-        row = first_row + pc.index(found, True).as_py()
-        raise InvalidMessageError(f"row {row}: {what} holds the character 0x01 or 0x02")
+        return []
+    row = first_with(values, _SEPARATORS)
+    if row is not None:
+        raise InvalidMessageError(
+            f"row {first_row + row}: property {name} contains the character 0x01 or 0x02"
+        )
+    present = _present(values)
+    return [
+        RowPiece(f"{name}\x01".encode(), present),
+        RowPiece(values, present),
+        RowPiece(b"\x02", present),
+    ]
 
 
 def _user_properties(values: pa.Array | None, first_row: int) -> pa.Array | None:
-    """The property string of each row's map; null where the map is."""
+    """The property string of each row's map, empty if the map is null; None if no row has a map."""
     if values is None or values.null_count == len(values):
         return None
     values = values.cast(PROPERTIES)
-    bounds = values.offsets
-    low, high = bounds[0].as_py(), bounds[len(values)].as_py()
+    bounds = numbers_of(values.offsets)
+    low, high = int(bounds[0]), int(bounds[-1])
     names, texts = values.keys.slice(low, high - low), values.items.slice(low, high - low)
-    starts = pc.subtract(bounds, low)
-    for name in pc.unique(names).to_pylist():
-        if name in SYSTEM_PROPERTIES:
-            row = first_row + _row_of(starts, pc.index(names, name).as_py())
+    starts = bounds - low
+    counts = np.diff(starts)
+    wanted = np.repeat(~missing(values), counts)
+    known = names.dictionary_encode()
+    for code, name in enumerate(known.dictionary.to_pylist()):
+        if name not in SYSTEM_PROPERTIES:
+            continue
+        entries = np.flatnonzero((numbers_of(known.indices) == code) & wanted)
+        if len(entries):
             raise InvalidMessageError(
-                f"row {row}: the property name {name!r} belongs to RocketMQ; tags, keys and sharding "
-                "key have columns of their own"
+                f"row {first_row + _row_of(starts, int(entries[0]))}: the property name {name!r} is reserved "
+                "by RocketMQ; tags, keys and sharding key have their own columns"
             )
     for column, what in ((names, "a property name"), (texts, "a property value")):
-        found = pc.match_substring_regex(column, _SEPARATORS)
-        if pc.any(found).as_py():
-            row = first_row + _row_of(starts, pc.index(found, True).as_py())
-            raise InvalidMessageError(f"row {row}: {what} holds the character 0x01 or 0x02")
-    pieces = pc.binary_join_element_wise(names, "\x01", texts, "\x02", "")
-    left_out = pc.or_(pc.equal(names, ""), pc.fill_null(pc.equal(texts, ""), True))
-    pieces = pc.if_else(left_out, "", pieces)
-    return pc.binary_join(pa.ListArray.from_arrays(starts, pieces, mask=values.is_null()), "")
+        entry = first_with(column, _SEPARATORS)
+        if entry is not None:
+            row = first_row + _row_of(starts, entry)
+            raise InvalidMessageError(f"row {row}: {what} contains the character 0x01 or 0x02")
+    present = wanted & (sizes_of(names) > 0) & (sizes_of(texts) > 0)
+    pieces = [
+        RowPiece(names, present),
+        RowPiece(b"\x01", present),
+        RowPiece(texts, present),
+        RowPiece(b"\x02", present),
+    ]
+    return join(len(names), pieces, per_row=counts.tolist())
 
 
-def _row_of(starts: pa.Array, entry: int) -> int:
-    return int(np.searchsorted(starts.to_numpy(), entry, side="right")) - 1
+def _row_of(starts: npt.NDArray[np.int32], entry: int) -> int:
+    return int(np.searchsorted(starts, entry, side="right")) - 1

@@ -1,7 +1,7 @@
-"""Property strings of rows that differ in the bytes of their values and in nothing else.
+"""Property strings of rows that differ only in the bytes of their values.
 
-Machines write such rows: the same names in the same order, values of the same lengths. One comparison of
-every row with the first shows it, and then every name, value and separator stands in the same columns of a
+Programs write such rows: the same names in the same order, and values of the same lengths. One comparison of
+every row with the first one detects this; then every name, value and separator is in the same columns of a
 matrix.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowmq.columnar.arrays import numbers
 from sparrowmq.columnar.slices import Int32s, is_ascii, offsets_of
 
 Matrix = npt.NDArray[np.uint8]
@@ -24,7 +25,7 @@ _SEPARATORS_BELOW: Final = 3
 
 
 class EqualProperties:
-    """The properties of every row of `rows`, in which `values` gives the columns of each name's value."""
+    """The properties of all `rows`; `values` are the columns of each name's value."""
 
     def __init__(self, rows: Matrix, names: tuple[str, ...], values: list[tuple[int, int]]) -> None:
         self._rows = rows
@@ -38,10 +39,10 @@ class EqualProperties:
         bounds = _bounds(count, tuple(end - start for start, end in self._values))
         texts = pa.Array.from_buffers(pa.string(), count * pairs, [None, bounds, pa.py_buffer(values)])
         rows = np.arange(0, (count + 1) * pairs, pairs, dtype=np.int32)
-        return pa.MapArray.from_arrays(pa.array(rows), _names(self._names, count), texts)
+        return pa.MapArray.from_arrays(numbers(rows), _names(self._names, count), texts)
 
     def column(self, name: str) -> pa.Array:
-        """The values of one property as strings; nulls when the rows do not have it."""
+        """The values of one property as strings; null if the rows do not have it."""
         count = len(self._rows)
         if name not in self._names:
             return pa.nulls(count, pa.string())
@@ -53,7 +54,7 @@ class EqualProperties:
 
 @lru_cache(maxsize=32)
 def _bounds(count: int, widths: tuple[int, ...]) -> pa.Buffer:
-    """Bounds of `count` rows of values with these widths, back to back."""
+    """The bounds of values with these widths in `count` rows, back to back."""
     ends = np.cumsum((0, *widths))
     found = np.empty(count * len(widths) + 1, np.int32)
     found[:-1] = (np.arange(count)[:, None] * ends[-1] + ends[:-1]).reshape(-1)
@@ -71,9 +72,10 @@ def _names(names: tuple[str, ...], count: int) -> pa.Array:
 
 
 def read_equal_properties(strings: pa.Array) -> EqualProperties | None:
-    """The properties in `strings`, a binary array without nulls; None unless its rows are such rows.
+    """The properties in `strings`, a binary array without nulls; None unless its rows have this form.
 
-    None as well for what needs a closer look: anything but ASCII, empty or doubled names, empty values.
+    Also None for rows that must be compared one by one: non-ASCII text, empty or duplicate names, empty
+    values.
     """
     ends = offsets_of(strings)
     buffer = strings.buffers()[2]
@@ -98,10 +100,10 @@ def read_equal_properties(strings: pa.Array) -> EqualProperties | None:
 
 
 def _places(row: npt.NDArray[Any]) -> tuple[tuple[str, ...], list[tuple[int, int]], int] | None:
-    """Names, places of their values and the number of separators of one row; None when it is not plain."""
+    """Names, positions of their values and the number of separators of one row; None if it is not plain."""
     marks: Int32s = np.flatnonzero(row < _SEPARATORS_BELOW).astype(np.int32)
     kinds, ends = row[marks].tolist(), marks.tolist()
-    if row[-1] != _VALUE_END:  # spark:D-05
+    if row[-1] != _VALUE_END:  # writers may omit the last separator
         kinds.append(_VALUE_END)
         ends.append(len(row))
     pairs = len(ends) // 2

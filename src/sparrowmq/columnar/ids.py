@@ -1,4 +1,4 @@
-"""Unique message ids by the column, in the form of `core.ids.UniqueIds` (remoting:5.4)."""
+"""Columns of unique message ids, in the form of `core.ids.UniqueIds` (remoting:5.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparrowmq.core.ids import UniqueIds
 from sparrowmq.protocol.crc import crc32
 
 IDS_MAX: Final = 65536
-"""Ids in one call: the counter has two bytes."""
+"""Maximum ids per call: the counter has two bytes."""
 
 _COUNTER_CHARS: Final = 4
 _DIGITS: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -29,15 +29,15 @@ def hex_column(rows: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def body_checksums(bodies: pa.Array) -> npt.NDArray[np.uint32]:
-    """The CRC-32 of each value of a binary array; of null that of nothing."""
+    """The CRC-32 of each value of a binary array; of null that of no bytes."""
     values = (value or b"" for value in bodies.to_pylist()) if bodies.null_count else bodies.to_pylist()
     return np.fromiter(map(crc32, values), np.uint32, len(bodies))
 
 
 class UniqueIdColumns:
-    """Makes columns of `UNIQ_KEY`s that no other call, process or machine makes. Not thread safe.
+    """Makes columns of `UNIQ_KEY`s that are unique across calls, processes and machines. Not thread-safe.
 
-    Each call uses a millisecond of its own, so ids run ahead of the clock by a millisecond per call at most.
+    Each call uses a different millisecond, so ids are ahead of the clock by at most one millisecond per call.
     """
 
     def __init__(self, host: str) -> None:
@@ -48,7 +48,7 @@ class UniqueIdColumns:
         self._counters = np.stack([digits[values >> shift & 15] for shift in (12, 8, 4, 0)], axis=1)
 
     def next(self, count: int, now_ms: int | None = None) -> pa.Array:
-        """`count` ids (at most `IDS_MAX`) as a string array; `now_ms` is the clock by default."""
+        """`count` ids (at most `IDS_MAX`) as a string array; `now_ms` defaults to the clock."""
         if not 0 <= count <= IDS_MAX:
             raise ValueError(f"{count} ids in one call; the limit is {IDS_MAX}")
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms

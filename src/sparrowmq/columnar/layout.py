@@ -1,7 +1,8 @@
-"""Where the fields of stored records lie in a chunk: the walk along the sizes and vectors of positions.
+"""The positions of the fields of stored records in a chunk: a scan over the record sizes, then vectors of
+positions.
 
-Knows the record layout (remoting:5.1) in all its shapes: V1 and V2 (a topic length of two bytes), and born
-and store host in IPv4 or IPv6, mixed as they come. Every length is checked before it is used.
+Supports all variants of the record layout (remoting:5.1): V1 and V2 (a topic length of two bytes), and born
+and store host in IPv4 or IPv6, in any mix. Every length is checked before it is used.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from sparrowmq.protocol.record import (
 from sparrowmq.protocol.sysflag import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 
 CHUNK_BYTES_MAX: Final = 1 << 30
-"""A longer chunk is refused: Arrow's 32-bit offsets end at 2 GiB (spark:D-08)."""
+"""Longer chunks are refused: Arrow's 32-bit offsets end at 2 GiB (spark:D-08)."""
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _SIZE = struct.Struct(">i")
 _HEAD_BYTES: Final = 88
+"""Bytes from a record's size to the length of its body, with both hosts in IPv4."""
 _SHORT_MAX: Final = 32767
+"""Largest length that a signed field of two bytes can have."""
 _HOST_V4_BYTES: Final = 8
 _HOST_V6_BYTES: Final = 20
 
@@ -72,8 +75,8 @@ _NUMBERS: Final = tuple(
 class Layout:
     """Vectors with one element per record: head fields, and start and end of body, topic and properties.
 
-    `heads` holds the numbers by field name and, as fixed-size bytes, the two hosts; in a chunk that mixes
-    address families a host has 20 bytes of which IPv4 uses the first 8.
+    `heads` has the numbers by field name and, as fixed-size bytes, the two hosts. In a chunk that mixes
+    address families a host has 20 bytes, of which IPv4 uses the first 8.
     """
 
     heads: dict[str, npt.NDArray[Any]]
@@ -105,17 +108,17 @@ class Layout:
 def walk(buffer: bytes) -> Ints:
     """The positions of all records of a chunk.
 
-    Raises `RecordError` with the position on a size that no record can have or that leaves the chunk
-    (spark:D-01). Magic numbers are looked at by `layout`.
+    Raises `RecordError` with the position on a size that is impossible or exceeds the chunk (spark:D-01).
+    `layout` checks the magic numbers.
     """
     found = _equal_records(buffer)
     return np.array(_walk(buffer), np.int64) if found is None else found
 
 
 def _equal_records(buffer: bytes) -> Ints | None:
-    """The positions when all records have the size of the first, as those of machines often have; else None.
+    """The positions if all records have the size of the first, as generated ones often have; otherwise None.
 
-    One look at all sizes, where they must be, takes the place of following them from record to record.
+    One comparison of all sizes, at their expected positions, replaces the walk from record to record.
     """
     if len(buffer) < RECORD_FIXED_BYTES:
         return None
@@ -132,7 +135,7 @@ def _walk(buffer: bytes) -> list[int]:
     positions: list[int] = []
     append, size_at, end, position = positions.append, _SIZE.unpack_from, len(buffer), 0
     last = end - RECORD_FIXED_BYTES
-    while position <= last:  # moves on by at least RECORD_FIXED_BYTES
+    while position <= last:  # advances by at least RECORD_FIXED_BYTES
         size = size_at(buffer, position)[0]
         if size < RECORD_FIXED_BYTES:
             break
@@ -141,12 +144,14 @@ def _walk(buffer: bytes) -> list[int]:
     if position != end:
         at = positions[-1] if position > end else position
         size = int.from_bytes(buffer[at : at + 4], "big", signed=True)
-        raise RecordError(f"the record at byte {at} names a size of {size} bytes, {end - at} are there")
+        raise RecordError(
+            f"the record at byte {at} has a size of {size} bytes, but only {end - at} are available"
+        )
     return positions
 
 
 def record_count(buffer: bytes, limit: int) -> int:
-    """How many records `buffer` starts with, counted up to `limit` and to the first wrong size."""
+    """The number of records at the start of `buffer`, up to `limit` and to the first wrong size."""
     count, position, end = 0, 0, len(buffer)
     while count < limit and position <= end - RECORD_FIXED_BYTES:
         size = _SIZE.unpack_from(buffer, position)[0]
@@ -185,13 +190,13 @@ def layout(buffer: bytes) -> Layout:
 
 
 def _gather(data: Bytes, at: Ints, width: int) -> Bytes:
-    """Rows of `width` bytes at the positions `at`, one after the other."""
+    """Rows of `width` bytes at the positions `at`, in order."""
     rows: Bytes = np.lib.stride_tricks.sliding_window_view(data, width)[at]
     return rows.reshape(-1)
 
 
 def _heads(data: Bytes, start: Ints, stop: Ints) -> tuple[dict[str, npt.NDArray[Any]], Ints]:
-    """The head fields, and where the bodies start."""
+    """The head fields, and the starts of the bodies."""
     kinds = data[start + 39] & HOST_V6_MASK
     if not kinds.any():
         rows = _gather(data, start, _HEAD_BYTES).view(_HEAD_TYPES[0])
@@ -207,7 +212,7 @@ def _heads(data: Bytes, start: Ints, stop: Ints) -> tuple[dict[str, npt.NDArray[
         chosen = np.flatnonzero(kinds == kind)
         short = chosen[stop[chosen] - start[chosen] < head.itemsize + 3]
         if len(short):
-            raise RecordError(f"the record at byte {start[short[0]]} is shorter than its head")
+            raise RecordError(f"the record at byte {start[short[0]]} is shorter than its header")
         rows = _gather(data, start[chosen], head.itemsize).view(head)
         body[chosen] = start[chosen] + head.itemsize
         for name in _NUMBERS:
@@ -228,9 +233,9 @@ def _places(
     body: Ints,
     wide: npt.NDArray[np.bool_],
 ) -> Layout:
-    """Adds the places of body, topic and properties, after checking that they fill each record exactly.
+    """Adds the positions of body, topic and properties, after checking that they fill each record exactly.
 
-    `wide` marks the records whose topic length takes two bytes.
+    `wide` marks the records whose topic length has two bytes.
     """
     body_size = heads["body_size"].astype(np.int64)
     body_end = body + body_size

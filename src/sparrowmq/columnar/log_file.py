@@ -1,9 +1,8 @@
-"""The records in one file of a commit log, as checked chunks; what is damaged in between is told.
+"""The records in one file of a commit log as checked chunks; damage between them is reported.
 
-A file ends with a blank record, or where the log ends (broker:1.1). Like a broker's recovery, a reader goes
-on after damage at the next record that proves itself: right magic, its own position, lengths that add up, its
-CRC. What follows the last such record of the last file is no damage: a write that was cut short, or nothing
-yet.
+A file ends with a blank record, or at the end of the log (broker:1.1). Like a broker's recovery, a reader
+continues after damage at the next valid record: correct magic, own position, consistent lengths, correct CRC.
+Bytes after the last valid record of the last file are not damage, but an incomplete write or unused space.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparrowmq.columnar.layout import Layout, layout
-from sparrowmq.columnar.slices import Slices, is_utf8
+from sparrowmq.columnar.slices import BufferSlices, is_utf8
 from sparrowmq.core.errors import RecordError
 from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.record import (
@@ -31,7 +30,7 @@ from sparrowmq.protocol.record import (
 
 Bytes = bytes | mmap.mmap
 Damaged = Callable[[int, int, str], None]
-"""Told of bytes that hold no record: physical offsets of the first and after the last, and why."""
+"""Called for bytes without a record: physical offsets of their start and end, and the reason."""
 
 _PREFIX: Final = struct.Struct(">iI")
 _PHYSICAL: Final = struct.Struct(">q")
@@ -52,7 +51,7 @@ class LogBytes:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Whole records, back to back, and where their fields are."""
+    """Whole records, back to back, and the positions of their fields."""
 
     buffer: bytes
     places: Layout
@@ -61,13 +60,13 @@ class LogChunk:
 def chunks(
     file: LogBytes, *, rows_max: int, bytes_max: int, check_crc: bool, damaged: Damaged
 ) -> Iterator[LogChunk]:
-    """The records of a file in order, at most `rows_max` and about `bytes_max` bytes of them at a time.
+    """The records of a file in order, in chunks of at most `rows_max` records and about `bytes_max` bytes.
 
-    `damaged` may raise to end the reading. Without `check_crc` bodies are taken as they are.
+    `damaged` may raise to end the reading. Without `check_crc`, bodies are not checked.
     """
     view = memoryview(file.data)
     at, end = 0, len(view)
-    while at < end:  # each turn goes on by a record at least, or returns
+    while at < end:  # each turn advances by at least one record, or returns
         stop = _walk(view, at, rows_max, bytes_max)
         chunk = _checked(view, file.base, at, stop, check_crc)
         if chunk is None:
@@ -89,7 +88,7 @@ def chunks(
 
 
 def first_records(file: LogBytes, most: int) -> tuple[int, int]:
-    """How many bytes the first records take, and how many those are: `most`, or fewer when the file ends."""
+    """The bytes and the number of the first records: `most`, or fewer at the end of the file."""
     view = memoryview(file.data)
     unpack, at, count = _PREFIX.unpack_from, 0, 0
     stop = _walk(view, 0, most, len(view))
@@ -100,14 +99,14 @@ def first_records(file: LogBytes, most: int) -> tuple[int, int]:
 
 
 def first_timestamp(file: LogBytes) -> int | None:
-    """When the first record was stored, epoch ms; None when the file does not begin with a good one."""
+    """Store time of the first record in epoch ms; None if the file does not begin with a valid one."""
     view = memoryview(file.data)
     chunk = _checked(view, file.base, 0, _walk(view, 0, 1, len(view)), True)
     return None if chunk is None else int(chunk.places.heads["store_timestamp"][0])
 
 
 def _walk(view: memoryview, at: int, rows_max: int, bytes_max: int) -> int:
-    """Where the last of some records ends, by their sizes and magic numbers alone."""
+    """The end of the last of some records, according to their sizes and magic numbers."""
     begin, end, rows = at, len(view), 0
     unpack = _PREFIX.unpack_from
     last = end - RECORD_FIXED_BYTES
@@ -123,7 +122,7 @@ def _walk(view: memoryview, at: int, rows_max: int, bytes_max: int) -> int:
 
 
 def _checked(view: memoryview, base: int, at: int, stop: int, check_crc: bool) -> LogChunk | None:
-    """The records between, or None when there are none or any of them is wrong."""
+    """The records between two positions; None if there are none or any of them is invalid."""
     if stop <= at:
         return None
     buffer = bytes(view[at:stop])
@@ -135,7 +134,7 @@ def _checked(view: memoryview, base: int, at: int, stop: int, check_crc: bool) -
         return None
     if check_crc and not _crcs_match(buffer, places):
         return None
-    if not is_utf8(Slices(buffer, places.topic, places.topic_end, pa.string()).all()):
+    if not is_utf8(BufferSlices(buffer, places.topic, places.topic_end, pa.string()).all()):
         return None
     return LogChunk(buffer, places)
 
@@ -148,7 +147,7 @@ def _crcs_match(buffer: bytes, places: Layout) -> bool:
 
 
 def _proves_itself(view: memoryview, base: int, at: int) -> int:
-    """The size of the record at `at`; 0 when there is none."""
+    """The size of the record at `at`; 0 if there is none."""
     try:
         size = check_record(view, at, len(view))
     except RecordError:
@@ -174,11 +173,11 @@ def _why(view: memoryview, at: int) -> str:
         check_record(view, at, len(view))
     except RecordError as error:
         return str(error)
-    return f"record at byte {at}: its physical offset is another one"
+    return f"record at byte {at}: its physical offset is wrong"
 
 
 def _next_record(file: LogBytes, view: memoryview, low: int) -> int | None:
-    """Where the first record from `low` on begins that proves itself; None without any."""
+    """The position of the first verifiable record from `low` on, or None."""
     data = file.data
     finds = {magic: data.find(magic, low + _MAGIC_AT) for magic in _MAGICS}
     while any(place >= 0 for place in finds.values()):

@@ -1,9 +1,9 @@
 """Property strings of many records at once: names and values as Arrow arrays (remoting:5.3).
 
-The vector path finds all separators of a chunk together. It needs names and values that are not empty, valid
-UTF-8, no doubled names, and separators that alternate; a missing last separator is fine. A chunk with
-anything else goes through `protocol.properties.decode`, row by row, so both give the same. Rows that differ
-in the bytes of their values alone have a shorter way still, `equal_properties`.
+The vector path finds all separators of a chunk at once. It requires names and values that are not empty,
+valid UTF-8, no duplicate names, and alternating separators; the last separator may be missing. Other chunks
+are decoded row by row with `protocol.properties.decode`, so the results are the same. Rows that differ only
+in the bytes of their values have an even shorter path, `equal_properties`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowmq.columnar.arrays import numbers, numbers_of, texts
 from sparrowmq.columnar.equal_properties import EqualProperties, read_equal_properties
-from sparrowmq.columnar.slices import Int32s, Slices, is_ascii, is_utf8, offsets_of
+from sparrowmq.columnar.slices import BufferSlices, Int32s, is_ascii, is_utf8, offsets_of
 from sparrowmq.protocol.properties import decode as decode_properties
 
 
 class Properties:
     """The properties of every row: a map column, and single properties by name."""
 
-    def __init__(self, bounds: Int32s, names: pa.Array, values: Slices | pa.Array) -> None:
+    def __init__(self, bounds: Int32s, names: pa.Array, values: BufferSlices | pa.Array) -> None:
         self._bounds = bounds
         self._names = names
         self._values = values
@@ -31,8 +32,8 @@ class Properties:
 
     def map(self) -> pa.Array:
         """All properties as `map<string, string>`."""
-        values = self._values.all() if isinstance(self._values, Slices) else self._values
-        return pa.MapArray.from_arrays(pa.array(self._bounds), self._names, values)
+        values = self._values.all() if isinstance(self._values, BufferSlices) else self._values
+        return pa.MapArray.from_arrays(numbers(self._bounds), self._names, values)
 
     def column(self, name: str) -> pa.Array:
         """The values of one property as strings, null where a row has none."""
@@ -59,14 +60,14 @@ class Properties:
         return len(np.unique(marks)) < len(marks)
 
     def _take(self, which: Int32s, missing: npt.NDArray[np.bool_] | None) -> pa.Array:
-        if isinstance(self._values, Slices):
+        if isinstance(self._values, BufferSlices):
             return self._values.take(which, missing)
-        return self._values.take(pa.array(which, mask=missing))
+        return self._values.take(numbers(which, missing))
 
     def _codes(self) -> tuple[npt.NDArray[Any], list[str]]:
         if self._coded is None:
             coded = self._names.dictionary_encode()
-            self._coded = (coded.indices.to_numpy(), coded.dictionary.to_pylist())
+            self._coded = (numbers_of(coded.indices), coded.dictionary.to_pylist())
         return self._coded
 
 
@@ -105,8 +106,8 @@ def _by_rows(strings: pa.Array) -> Properties:
     rows = [decode_properties(text) for text in strings.to_pylist()]
     bounds = np.zeros(len(rows) + 1, np.int32)
     np.cumsum([len(row) for row in rows], out=bounds[1:])
-    names = pa.array([name for row in rows for name in row], pa.string())
-    values = pa.array([value for row in rows for value in row.values()], pa.string())
+    names = texts([name for row in rows for name in row], pa.string())
+    values = texts([value for row in rows for value in row.values()], pa.string())
     return Properties(bounds, names, values)
 
 
@@ -117,7 +118,7 @@ def _by_vectors(strings: pa.Array) -> Properties | None:
     buffer = strings.buffers()[2]
     if buffer is None or last == first:
         return Properties(
-            np.zeros(len(strings) + 1, np.int32), pa.array([], pa.string()), pa.array([], pa.string())
+            np.zeros(len(strings) + 1, np.int32), pa.nulls(0, pa.string()), pa.nulls(0, pa.string())
         )
     data = np.frombuffer(buffer, np.uint8)[:last]
     marks = np.flatnonzero(data[first:] < 3).astype(np.int32) + np.int32(first)
@@ -128,8 +129,8 @@ def _by_vectors(strings: pa.Array) -> Properties | None:
     starts, marks, kinds, added = _with_last_separators(data, ends, marks, kinds)
     if len(marks) & 1 or (kinds[0::2] != 1).any() or (kinds[1::2] != 2).any() or (marks == starts).any():
         return None
-    names = Slices(buffer, starts[0::2], marks[0::2], pa.string()).all()
-    values = Slices(buffer, starts[1::2], marks[1::2], pa.string())
+    names = BufferSlices(buffer, starts[0::2], marks[0::2], pa.string()).all()
+    values = BufferSlices(buffer, starts[1::2], marks[1::2], pa.string())
     if not is_ascii(buffer, first, last) and not (is_utf8(names) and is_utf8(values.all())):
         return None
     if added is not None:
@@ -142,10 +143,10 @@ def _by_vectors(strings: pa.Array) -> Properties | None:
 def _with_last_separators(
     data: npt.NDArray[np.uint8], ends: Int32s, marks: Int32s, kinds: npt.NDArray[np.uint8]
 ) -> tuple[Int32s, Int32s, npt.NDArray[np.uint8], npt.NDArray[np.int64] | None]:
-    """Starts of all names and values and the separators after them, with those that writers left out added.
+    """Starts of all names and values and the separators after them, including omitted ones.
 
-    A row's last separator may be missing (spark:D-05): the row's end then stands for it. The last element
-    names the rows that got one.
+    A row's last separator may be missing (spark:D-05); the row's end replaces it. The last element is the
+    list of these rows.
     """
     starts = np.empty(len(marks), np.int32)
     filled = np.flatnonzero(ends[1:] > ends[:-1])

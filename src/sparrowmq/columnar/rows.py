@@ -1,6 +1,8 @@
-"""The reference: stored records to columns one message at a time, by `protocol.record` and plain lists.
+"""The reference implementation: decodes stored records to columns one message at a time, with
+`protocol.record` and plain lists.
 
-`decode` uses it for chunks too small for vectors to pay off; tests hold it against the vectors.
+`decode` uses it for chunks that are too small for vectors to pay off; tests compare it with the vectorised
+path.
 """
 
 from __future__ import annotations
@@ -8,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from sparrowmq.columnar.schema import TYPES
+from sparrowmq.columnar.arrays import numbers, texts
+from sparrowmq.columnar.schema import PROPERTIES, TIMESTAMP, TYPES
 from sparrowmq.core.message import PROPERTY_KEYS, ReceivedMessage
 from sparrowmq.protocol.record import decode_records, to_message
 
 MICROS_MAX: Final = 2**63 // 1000 - 1
-"""Largest millisecond time whose microseconds fit 64 bits; times beyond it are cut to it."""
+"""Largest millisecond time whose microseconds fit 64 bits; later times are reduced to it."""
 
 _VALUES: Final[dict[str, Callable[[ReceivedMessage], Any]]] = {
     "topic": lambda message: message.topic,
@@ -46,7 +50,7 @@ def _micros(millis: int) -> int:
 def decode_rows(
     buffer: bytes, schema: pa.Schema, *, broker_name: str = "", offsets: range | None = None
 ) -> pa.RecordBatch:
-    """Does what `decode.decode` does, slowly."""
+    """Same result as `decode.decode`, but slower."""
     records = decode_records(buffer)
     if offsets is not None:
         last, kept = offsets.start - 1, []
@@ -58,7 +62,20 @@ def decode_rows(
         records = kept
     messages = [to_message(record, broker_name) for record in records]
     columns = [
-        pa.array([_VALUES[field.name](message) for message in messages], TYPES[field.name])
-        for field in schema
+        _column([_VALUES[field.name](message) for message in messages], TYPES[field.name]) for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if kind in (pa.string(), pa.binary()):
+        return texts(values, kind)
+    if kind != PROPERTIES:
+        whole = np.array(values, np.int32 if kind == pa.int32() else np.int64)
+        return numbers(whole).view(TIMESTAMP) if kind == TIMESTAMP else numbers(whole)
+    bounds = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(pairs) for pairs in values], out=bounds[1:])
+    names = texts([name for pairs in values for name, _ in pairs], pa.string())
+    return pa.MapArray.from_arrays(
+        numbers(bounds), names, texts([text for pairs in values for _, text in pairs], pa.string())
+    )

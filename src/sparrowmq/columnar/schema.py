@@ -1,4 +1,4 @@
-"""The columns a stored record has in Arrow: names, types, order, and which belong to the default set."""
+"""The Arrow columns of a stored record: names, types, order, and which belong to the default set."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
 """Every column. Times are microseconds in UTC; `sys_flag` is as stored, `body` is decompressed."""
 
 DEFAULT_COLUMNS: Final = tuple(TYPES)[:12]
-"""`topic` to `body`: what a reader gets when it names no columns."""
+"""`topic` to `body`: the columns of a reader that names none."""
 
 
 @lru_cache(maxsize=64)

@@ -9,64 +9,70 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from sparrowmq.coordinator.alarms.outbox import Channels
 from sparrowmq.coordinator.alarms.senders import Smtp, check_address, senders
 from sparrowmq.coordinator.api.app import make_app
-from sparrowmq.coordinator.api.serving import ApiServer
 from sparrowmq.coordinator.api.shared import Context
-from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.cluster.bodies.body_schemas import BodySchemas
+from sparrowmq.coordinator.cluster.clients import ClusterClients
+from sparrowmq.coordinator.cluster.explorer import Explorer
+from sparrowmq.coordinator.cluster.flow import Flow, FlowView
+from sparrowmq.coordinator.cluster.offsets import GroupOffsets
 from sparrowmq.coordinator.cluster.survey import Survey, SurveyView
-from sparrowmq.coordinator.cluster.view import Cluster, ClusterView
+from sparrowmq.coordinator.cluster.view import ClusterView, ObservedCluster
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.groups.members import Port
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
-from sparrowmq.coordinator.services import (
-    board,
-    brokers,
-    capacity,
-    cleanup,
-    consistency,
-    governance,
-    handlers,
-    inactive,
-    lag,
-    plans,
-    rebalance,
-    retention,
-    unassigned,
-)
-from sparrowmq.coordinator.services.frame import Service, ServiceRunner
-from sparrowmq.coordinator.services.notices import Notices
+from sparrowmq.coordinator.records.audit import Actor
+from sparrowmq.coordinator.replicas.group_watch import GroupBrokers
+from sparrowmq.coordinator.replicas.remote_brokers import RemoteBrokers
+from sparrowmq.coordinator.services.base import board
+from sparrowmq.coordinator.services.base.runner import Service, ServiceRunner
+from sparrowmq.coordinator.services.brokers import broker_check, capacity, replica_election, retention
+from sparrowmq.coordinator.services.groups import handlers, inactive, lag, plans, rebalance, unassigned
+from sparrowmq.coordinator.services.housekeeping import cleanup, consistency, governance, recorder
+from sparrowmq.coordinator.services.housekeeping.notices import Notices
 from sparrowmq.coordinator.users import passwords, people
-from sparrowmq.coordinator.users.people import Change
-from sparrowmq.core.clock import Clock, SystemClock
+from sparrowmq.coordinator.users.people import PersonUpdate
+from sparrowmq.core.clock import Clock, Sleep, SystemClock
 from sparrowmq.core.errors import DatabaseVersionError, ListenError, RefusedError
-from sparrowmq.core.settings import CoordinatorSettings, split_addresses
+from sparrowmq.core.settings.servers import CoordinatorSettings, split_addresses
+from sparrowmq.core.stalls import StallBook
+from sparrowmq.httpd.serving import HttpServer, first_request
 from sparrowmq.transport.address import parse_address
+from sparrowmq.transport.stall_watch import LoopWatch, watch_of
 from sparrowmq.transport.tls import server_tls
 
 STOP_SECONDS: Final = 5.0
+THREADS: Final = 10
+"""Requests processed concurrently: each may hold the interpreter for 5 ms before the loop runs."""
 VERSION_SECONDS: Final = 5.0
-"""How often it is looked whether another release has migrated the database under this one."""
+"""How often to check whether another release has migrated the database in the meantime."""
+Front = Callable[[FastAPI], ASGIApp]
+"""Wraps the API's application; the wrapper may pass requests on to it."""
 _log = logging.getLogger("sparrowmq.coordinator")
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Where the API is. `first_password` is that of the person `admin` when it was made just now."""
+    """Address of the API. `first_password` is that of the person `admin` if it was just created."""
 
     url: str
     first_password: str | None
 
 
 class Coordinator:
-    """A coordinator. `cluster` and `survey` are what its services look at; by default what `namesrvAddr`
-    names.
+    """A coordinator. `cluster`, `survey` and `flow` are queried by its services, `brokers` get orders; by
+    default they use the cluster of `namesrvAddr`.
     """
 
     def __init__(
@@ -76,25 +82,42 @@ class Coordinator:
         clock: Clock | None = None,
         cluster: ClusterView | None = None,
         survey: SurveyView | None = None,
+        explorer: Explorer | None = None,
+        flow: FlowView | None = None,
+        brokers: GroupBrokers | None = None,
+        front: Front | None = None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Raises `SettingsError` for an address or lease times that cannot be."""
+        """`front` puts something in front of the API: pages for people, on the same port.
+
+        Raises `SettingsError` for an address or lease times that cannot be.
+        """
         self.settings = settings
         self.times = LeaseTimes(settings.lease_time, settings.lease_renew_interval, settings.lease_margin)
         self.owner = Owner(secrets.token_hex(16), f"{socket.gethostname()}:{os.getpid()}")
         self._clock = clock or SystemClock()
         self._channels, self._smtp = _channels(settings)
-        self._cluster = cluster or Cluster(settings.namesrv_addr)
+        self._offsets = GroupOffsets(ClusterClients(settings.namesrv_addr), self._clock)
+        self._cluster = cluster or ObservedCluster(self._offsets)
         self._port = _members_port(settings)
-        self._survey = survey or Survey(settings.namesrv_addr, self._clock)
+        self._survey = survey or Survey(self._offsets.clients, self._clock)
+        asks = (self._cluster, self._survey, self._clock, BodySchemas.read(settings.body_schemas))
+        self._explorer = explorer or Explorer(self._offsets, *asks)
+        self._flow = flow or Flow(self._offsets)
+        self._brokers = brokers or RemoteBrokers(settings.namesrv_addr)
+        self._front = front
+        self._sleep = sleep
+        self._context: Context | None = None
         self._database: Database | None = None
         self._notices: Notices | None = None
         self._runners: list[ServiceRunner] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: ApiServer | None = None
+        self._server: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._listening: socket.socket | None = None
+        self._watch: LoopWatch | None = None
         self.failed: asyncio.Future[None] | None = None
-        """Set once the coordinator cannot go on, with the error; made by `start`."""
+        """Set when the coordinator has failed, with the error; created by `start`."""
 
     def __repr__(self) -> str:
         return f"<Coordinator {self.owner.label}>"
@@ -104,7 +127,8 @@ class Coordinator:
 
         Raises the `DatabaseError` family and `ListenError`; what was started is stopped again.
         """
-        self.failed = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.failed = loop.create_future()
         self._database = database = Database(self.settings.database_url)
         try:
             await database.run(lambda: migrate.upgrade(database))
@@ -112,7 +136,14 @@ class Coordinator:
             listening = _listen(self.settings.bind_address, self.settings.listen_port)
             self._listening = listening
             await self._start_services(database)
-            self._serve(database, listening)
+            watch = watch_of(loop)
+            app = self._make_app(database, watch.book)
+            await first_request(app)
+            await asyncio.to_thread(app.openapi)  # created once, which takes long
+            served = app if self._front is None else await asyncio.to_thread(self._front, app)
+            self._watch = watch
+            self._watch.hold()
+            self._serve(served, listening)
         except BaseException:
             await self.close()
             raise
@@ -120,7 +151,12 @@ class Coordinator:
         return Started(f"http://{host}:{port}", password)
 
     async def close(self) -> None:
-        """Stop the API, give the leases back, let go of everything. Idempotent."""
+        """Stop the API, release the leases, close everything. Idempotent."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.release()
+        if self._context is not None:
+            self._context.stopping.set()
         serving, self._serving = self._serving, None
         if serving is not None and self._server is not None:
             self._server.should_exit = True
@@ -135,8 +171,13 @@ class Coordinator:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
         if self._notices is not None:
             self._notices.close()
+        await self._explorer.close()
+        await self._flow.close()
         await self._cluster.close()
         await self._survey.close()
+        await self._offsets.close()
+        await self._offsets.clients.close()
+        await self._brokers.close()
         database, self._database = self._database, None
         if database is not None:
             await asyncio.to_thread(database.close)
@@ -152,11 +193,13 @@ class Coordinator:
             handlers.HandlerAlarm(self._cluster, self._channels),
             plans.PlanCheck(self._cluster, self._channels),
             inactive.InactiveSweep(self._cluster, self._channels),
-            brokers.BrokerCheck(self._cluster, self._channels),
+            broker_check.BrokerCheck(self._cluster, self._channels),
             capacity.Capacity(self._survey, self._channels),
             retention.Retention(self._survey, self._channels),
+            replica_election.ReplicaElection(self._brokers, self._channels, self._clock),
             consistency.Consistency(self._survey, self._channels),
             governance.Governance(self._survey, self._channels),
+            recorder.Recorder(self._flow),
             self._notices,
         )
         names = (*(service.kind.name for service in services), cleanup.KIND.name)
@@ -172,9 +215,9 @@ class Coordinator:
         self._tasks.append(asyncio.create_task(self._watch_version(database), name="sparrow-version"))
 
     async def _watch_version(self, database: Database) -> None:
-        """Stop when another release has migrated the database: its tables are not those this one writes."""
+        """Stop when another release has migrated the database: this release must not write other tables."""
         while True:
-            await asyncio.sleep(VERSION_SECONDS)
+            await self._sleep(VERSION_SECONDS)
             try:
                 await database.run(lambda: migrate.check(database))
             except DatabaseVersionError as error:
@@ -185,14 +228,14 @@ class Coordinator:
             except Exception as error:
                 _log.warning("%s", error)
 
-    def _serve(self, database: Database, listening: socket.socket) -> None:
-        """Serve on a socket that listens: requests that come before the server is there wait in its queue."""
+    def _make_app(self, database: Database, stalls: StallBook) -> FastAPI:
+        """The API of this coordinator; `stalls` are recorded for its loop."""
         loop, runners = asyncio.get_running_loop(), {one.service.kind.name: one for one in self._runners}
 
         def wake(name: str) -> None:
             loop.call_soon_threadsafe(runners[name].wake)
 
-        context = Context(
+        self._context = context = Context(
             database=database,
             kinds={name: runner.service.kind for name, runner in runners.items()},
             channels=self._channels,
@@ -200,14 +243,27 @@ class Coordinator:
             times=self.times,
             clock=self._clock,
             survey=self._survey,
+            explorer=self._explorer,
+            stalls=stalls,
             wake=wake,
+            streams_max=self.settings.connections_max // 2,
         )
-        self._server = ApiServer(make_app(context), stop_seconds=STOP_SECONDS)
+        return make_app(context)
+
+    def _serve(self, app: ASGIApp, listening: socket.socket) -> None:
+        """Serve on a listening socket: requests that arrive before the server is ready wait in its queue."""
+        current_default_thread_limiter().total_tokens = THREADS
+        self._server = HttpServer(
+            app,
+            stop_seconds=STOP_SECONDS,
+            connections_max=self.settings.connections_max,
+            connections_per_address_max=self.settings.connections_per_address_max,
+        )
         self._serving = asyncio.create_task(self._server.serve([listening]), name="sparrow-api")
 
 
 def _first_person(database: Database) -> str | None:
-    """Make the person `admin` in a database without people; gives the random password, shown this once."""
+    """Create the person `admin` in a database without people; returns the random password, shown only now."""
     with database.write() as connection:
         if people.everyone(connection):
             return None
@@ -216,7 +272,7 @@ def _first_person(database: Database) -> str | None:
     with database.write() as connection:
         try:
             actor = Actor("coordinator", "the first person")
-            people.add(connection, people.FIRST, hash_, Change(role="admin"), actor)
+            people.add(connection, people.FIRST, hash_, PersonUpdate(role="admin"), actor)
         except RefusedError:
             return None  # another coordinator was faster
     return password
@@ -232,7 +288,7 @@ def _listen(address: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise ListenError(
-            f"the coordinator cannot listen on {address}:{port}: {error.strerror}; give another port",
+            f"the coordinator cannot listen on {address}:{port}: {error.strerror}; choose another port",
             address=f"{address}:{port}",
         ) from error
     listening.setblocking(False)
@@ -240,7 +296,7 @@ def _listen(address: str, port: int) -> socket.socket:
 
 
 def _members_port(settings: CoordinatorSettings) -> Port:
-    """Where members are listened to. Raises `SettingsError` for TLS files that cannot be used."""
+    """Where to listen for members. Raises `SettingsError` for unusable TLS files."""
     told = settings.members_address
     if not told and settings.bind_address in ("0.0.0.0", "::"):
         told = _own_address(settings.namesrv_addr)
@@ -249,7 +305,7 @@ def _members_port(settings: CoordinatorSettings) -> Port:
 
 
 def _own_address(namesrv: str) -> str:
-    """This machine's address on the way to the name server; nothing is sent to find out."""
+    """The address of this machine from which it reaches the name server; nothing is sent to find it."""
     host, port = parse_address(split_addresses(namesrv)[0])
     try:
         family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

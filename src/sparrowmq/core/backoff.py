@@ -1,4 +1,4 @@
-"""Delays between tries: growing, jittered, bounded."""
+"""Delays between retries: growing, jittered, bounded."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays in seconds that start at `first`, grow by `factor` up to `most`, each spread by ±`jitter`.
+    """Delays in seconds that start at `first`, grow by `factor` up to `most`, each varied by ±`jitter`.
 
-    Raises `ValueError` on delays that could not grow or would be negative.
+    Raises `ValueError` on delays that cannot grow or would be negative.
     """
 
     first: float = 0.1
@@ -24,9 +24,9 @@ class Backoff:
             raise ValueError(f"not a back-off: {self!r}")
 
     def delays(self, rng: random.Random | None = None) -> Iterator[float]:
-        """Endless delays in seconds; the caller's budget ends them."""
+        """Endless delays in seconds; the caller decides when to stop."""
         rng = rng or random.Random()
         base = self.first
-        while True:  # endless by contract: the caller stops asking
+        while True:  # endless: the caller stops asking
             yield base * (1 + self.jitter * (2 * rng.random() - 1))
             base = min(self.most, base * self.factor)

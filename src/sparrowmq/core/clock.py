@@ -1,9 +1,17 @@
-"""Time as an argument: what reads the clock takes a `Clock`."""
+"""Time as an argument: code that reads the clock takes a `Clock`, code that waits takes a `Sleep`."""
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+SLACK_MS: Final = 60_000
+"""How far a clock may jump ahead between two readings without being doubted."""
+
+
+Sleep = Callable[[float], Awaitable[object]]
+"""Waits a number of seconds, as `asyncio.sleep` does."""
 
 
 class Clock(Protocol):
@@ -16,6 +24,13 @@ class Clock(Protocol):
         """Seconds that never go back."""
 
 
+def uptime() -> float:
+    """Seconds that never go back and go on while the process is frozen or the machine sleeps."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
 class SystemClock:
     """The machine's clocks."""
 
@@ -26,3 +41,25 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds that never go back."""
         return time.monotonic()
+
+
+class CautiousClock:
+    """Wall time of a clock that may jump ahead: a jump is accepted once it has lasted for `patience_ms`.
+
+    Until then time continues from its previous value. For data that must not expire because a clock was set
+    wrong.
+    """
+
+    def __init__(self, clock: Clock, *, patience_ms: int) -> None:
+        self._clock = clock
+        self._patience_ms = patience_ms
+        self._base_ms, self._base_seconds = clock.now_ms(), clock.monotonic()
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds, without a jump ahead that is not confirmed yet."""
+        wall, seconds = self._clock.now_ms(), self._clock.monotonic()
+        passed = int((seconds - self._base_seconds) * 1000)
+        if wall <= self._base_ms + passed + SLACK_MS or passed >= self._patience_ms:
+            self._base_ms, self._base_seconds = wall, seconds
+            return wall
+        return self._base_ms + passed

@@ -25,7 +25,7 @@ class DelayLevels:
     def parse(cls, text: str) -> DelayLevels:
         """The levels of a setting such as `1s 5s 2h`: whole numbers with s, m, h or d, one blank between.
 
-        Raises ValueError naming the level that cannot be read, is longer than 366 days, or is one too many.
+        Raises ValueError naming a level that is invalid, longer than 366 days, or one too many.
         """
         delays = []
         for word in text.split():
@@ -44,7 +44,7 @@ class DelayLevels:
         return len(self.delays)
 
     def cut(self, level: int) -> int:
-        """The level a message asks for, or the last one when it asks for more."""
+        """The requested level, or the last one if it is lower."""
         return min(level, len(self.delays))
 
     def delay_ms(self, level: int) -> int:
@@ -68,7 +68,7 @@ def delay_ms(level: int) -> int:
 
 
 def level_after(seconds: float) -> int:
-    """The first level that waits at least so many seconds; the last one when none does.
+    """The first level with a delay of at least `seconds`; the last one when there is none.
 
     >>> level_after(0), level_after(11), level_after(1e9)
     (1, 4, 18)

@@ -1,7 +1,8 @@
 """Every error SparrowMQ raises.
 
 SparrowError
-├── ClientError           the caller or the local client is at fault, or gave up waiting
+├── InvariantError        an invariant is violated; nothing was changed
+├── ClientError           the caller or the local client is at fault, or timed out
 │   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError,
 │   │   GroupTakenError
 │   ├── NoRouteError, NoNameServerError, NoFencesError, AllocationError
@@ -9,16 +10,18 @@ SparrowError
 ├── TransportError        bytes could not be exchanged; `retryable`
 │   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
 ├── BrokerError           a broker or name server answered with an error code
-│   └── SequenceTooOldError
-├── ProtocolError         bytes that cannot be understood
+│   └── SequenceTooOldError, ProducerFencedError
+├── ProtocolError         bytes that cannot be decoded
 │   └── FrameError, HeaderError, RecordError (CompressedBodyError), JavaJsonError, BodyError
 ├── StoreError            the store cannot be opened, read or written
-│   └── StoreLockedError, StoreCorruptError, StoreFullError, StoreBusyError
-├── CoordinatorError      the coordinator or its database cannot do it
+│   └── NoStoreError, StoreLockedError, StoreCorruptError, StoreFullError, StoreBusyError,
+│       StoreFencedError, StoreBrokenError
+├── CoordinatorError      the coordinator or its database cannot serve a request
 │   ├── LeaseLostError, EpochBehindError, RefusedError
 │   └── DatabaseError
 │       └── DatabaseVersionError, DatabaseBusyError, DatabaseFullError, DatabaseGoneError,
 │           DatabaseValueError
+├── ProxyRefusal          the gRPC proxy refuses a call; `code` is the API's
 └── SettingsError         a setting is unknown, out of range or inconsistent
 """
 
@@ -31,8 +34,15 @@ class SparrowError(Exception):
     retryable = False
 
 
+class InvariantError(SparrowError):
+    """An impossible condition: a defect of SparrowMQ or of a peer. Nothing was changed.
+
+    It is raised where the check is cheap, even with `python -O`.
+    """
+
+
 class ClientError(SparrowError):
-    """The call could not be done by this client; `code` is RocketMQ's client-side error code or -1."""
+    """This client could not execute the call; `code` is RocketMQ's client-side error code or -1."""
 
     def __init__(self, message: str, *, code: int = -1) -> None:
         super().__init__(message)
@@ -40,7 +50,9 @@ class ClientError(SparrowError):
 
 
 class NoFencesError(ClientError):
-    """A broker that is not SparrowMQ's keeps no policies of groups: it cannot refuse who lost a queue."""
+    """The broker is not a SparrowMQ broker and has no group policies, so it cannot refuse a member that lost
+    a queue.
+    """
 
 
 class InvalidMessageError(ClientError):
@@ -57,8 +69,8 @@ class InvalidNameError(ClientError):
 class InvalidExpressionError(ClientError):
     """A subscription expression cannot be parsed.
 
-    `position` is where, in characters from 0, and `token` what stands there (empty at the end); both None
-    when the expression as a whole is wrong.
+    `position` is the index of the error, in characters from 0, and `token` the text there (empty at the end);
+    both are None when the expression as a whole is wrong.
     """
 
     def __init__(self, message: str, *, position: int | None = None, token: str | None = None) -> None:
@@ -68,7 +80,7 @@ class InvalidExpressionError(ClientError):
 
 
 class AllocationError(ClientError):
-    """An allocation strategy has nothing to divide, or nobody to divide it among (client:C-16)."""
+    """An allocation strategy got no queues or no members (client:C-16)."""
 
 
 class InvalidStateError(ClientError):
@@ -76,7 +88,7 @@ class InvalidStateError(ClientError):
 
 
 class GroupTakenError(ClientError):
-    """The client has a producer or consumer of this group already; choose another name (client:A-31)."""
+    """The client already has a producer or consumer of this group; choose another name (client:A-31)."""
 
 
 class NoNameServerError(ClientError):
@@ -96,13 +108,13 @@ class NoRouteError(ClientError):
 
 
 class TooManyRequestsError(ClientError):
-    """A bound on requests in flight or the time budget of a call was used up before it could be sent."""
+    """The limit of requests in flight or the timeout of a call was reached before it could be sent."""
 
     retryable = True
 
 
 class ReplyTimeoutError(ClientError):
-    """A request was sent, but no reply message came in time (client code 10006)."""
+    """A request was sent, but no reply message arrived in time (client code 10006)."""
 
     retryable = True
 
@@ -126,11 +138,11 @@ class ConnectError(TransportError):
 
 
 class ConnectionLostError(TransportError):
-    """The connection closed while an answer was outstanding; the request may or may not have been done."""
+    """The connection closed before the response; the request may or may not have been executed."""
 
 
 class RequestTimeoutError(TransportError):
-    """No answer came in time; the request may or may not have been done."""
+    """No response arrived in time; the request may or may not have been executed."""
 
     code = 10002
 
@@ -154,44 +166,66 @@ class BrokerError(SparrowError):
 
 
 class SequenceTooOldError(BrokerError):
-    """A repeated message of an idempotent producer is stored, but where is no longer known (code 90002).
+    """A repeated message of an idempotent producer is stored, but its offset is no longer known (code 90002).
 
-    `known_from` is the first sequence whose place is known: all before it are stored.
+    `known_from` is the first sequence whose offset is known; all before it are stored. `begins_at` is the
+    queue offset of the epoch's first message; None when unknown.
     """
 
     def __init__(
-        self, code: int, remark: str, *, address: str = "", request: str = "", known_from: int = 0
+        self,
+        code: int,
+        remark: str,
+        *,
+        address: str = "",
+        request: str = "",
+        known_from: int = 0,
+        begins_at: int | None = None,
     ) -> None:
         super().__init__(code, remark, address=address, request=request)
         self.known_from = known_from
+        self.begins_at = begins_at
+
+
+class ProducerFencedError(BrokerError):
+    """A later epoch of an idempotent producer has begun in the queue (code 90004).
+
+    `current` is the queue's epoch; None when the response does not include it.
+    """
+
+    def __init__(
+        self, code: int, remark: str, *, address: str = "", request: str = "", current: int | None = None
+    ) -> None:
+        super().__init__(code, remark, address=address, request=request)
+        self.current = current
 
 
 class ProtocolError(SparrowError):
-    """Bytes that break the wire or file format."""
+    """Bytes that violate the wire or file format."""
 
 
 class FrameError(ProtocolError):
-    """A frame that cannot be understood; the connection it came on must be closed."""
+    """A frame that cannot be decoded; its connection must be closed."""
 
 
 class HeaderError(ProtocolError):
-    """A header field that is missing or has a value that cannot be read; the frame around it was fine."""
+    """A header field that is missing or has an invalid value; the frame itself was valid."""
 
 
 class RecordError(ProtocolError):
-    """A stored record, batch body or property string that cannot be understood."""
+    """A stored record, batch body or property string that cannot be decoded."""
 
 
 class CompressedBodyError(RecordError):
-    """A body that says it is compressed and cannot be opened; the record around it may be whole."""
+    """A body that is marked as compressed but cannot be decompressed; its record may be intact."""
 
 
 class JavaJsonError(ProtocolError):
-    """Text that is neither JSON nor the dialect Java peers write."""
+    """Text that is neither JSON nor the JSON dialect of Java peers."""
 
 
 class BodyError(ProtocolError):
-    """Well-formed JSON whose members are not what the request or answer needs."""
+    """Well-formed JSON without the members that the request or response needs."""
 
 
 class StoreError(SparrowError):
@@ -206,6 +240,10 @@ class StoreCorruptError(StoreError):
     """A store directory whose files cannot belong to a valid store."""
 
 
+class NoStoreError(StoreError):
+    """A directory holds no store, or not one that can be read."""
+
+
 class StoreFullError(StoreError):
     """No space is left on the device, or its use is above the configured limit."""
 
@@ -213,25 +251,46 @@ class StoreFullError(StoreError):
 
 
 class StoreBusyError(StoreError):
-    """The system has no open file or memory left for the store now; nothing was lost."""
+    """The system has no free file descriptors or memory for the store now; nothing was lost."""
 
     retryable = True
 
 
+class StoreFencedError(StoreError):
+    """This broker is no longer the master of its group, or cannot be sure that it is: another one may be."""
+
+    retryable = True
+
+
+class StoreBrokenError(StoreError):
+    """An invariant of the store is violated: an internal error.
+
+    Nothing more is stored until the store is reopened, which rebuilds the queues from the log.
+    """
+
+
 class SettingsError(SparrowError):
-    """A setting is unknown, has the wrong type or is out of range; the text names it and the next step."""
+    """A setting is unknown, has the wrong type or is out of range; the message names it and the next step."""
+
+
+class ProxyRefusal(SparrowError):
+    """The gRPC proxy refuses a call; `code` is a number of the API's enumeration `Code`."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class CoordinatorError(SparrowError):
-    """The coordinator cannot do it."""
+    """The coordinator cannot serve a request."""
 
 
 class LeaseLostError(CoordinatorError):
-    """Another coordinator leads the service, or nobody does any more: nothing of the change was kept."""
+    """Another coordinator leads the service, or none does; nothing was changed."""
 
 
 class EpochBehindError(CoordinatorError):
-    """Brokers know a later leader than this one should be; `epoch` is theirs."""
+    """Brokers know a later leader than this one; `epoch` is that leader's."""
 
     def __init__(self, message: str, *, epoch: int) -> None:
         super().__init__(message)
@@ -239,15 +298,16 @@ class EpochBehindError(CoordinatorError):
 
 
 class RefusedError(CoordinatorError):
-    """A request to the coordinator that is not carried out; `status` is the HTTP status that says why.
+    """A request that the coordinator refuses; `status` is the HTTP status with the reason.
 
-    401 not known who asks, 403 not allowed, 404 no such thing, 409 not in this state, 422 a value out of its
-    range, 429 too many tries.
+    401 not authenticated, 403 not allowed, 404 not found, 409 not in this state, 422 a value out of range,
+    429 too many attempts, 503 temporarily unavailable. `retry_seconds`, unless it is 0, is when to try again.
     """
 
-    def __init__(self, message: str, *, status: int = 403) -> None:
+    def __init__(self, message: str, *, status: int = 403, retry_seconds: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_seconds = retry_seconds
 
 
 class DatabaseError(CoordinatorError):
@@ -255,23 +315,25 @@ class DatabaseError(CoordinatorError):
 
 
 class DatabaseVersionError(DatabaseError):
-    """The database's tables are those of another release; the text says which, and what to type."""
+    """The database has the tables of another release; the message says which, and what to type."""
 
 
 class DatabaseBusyError(DatabaseError):
-    """The database is locked by somebody else, or all its connections are in use."""
+    """Another process has locked the database, or all its connections are in use."""
 
     retryable = True
 
 
 class DatabaseFullError(DatabaseError):
-    """There is no space left for the database."""
+    """The database has no space left."""
 
     retryable = True
 
 
 class DatabaseValueError(DatabaseError):
-    """A value cannot be kept or compared: a number or text is too long, or has characters no text has."""
+    """A value cannot be stored or compared: a number or text is too long, or a text has invalid
+    characters.
+    """
 
 
 class DatabaseGoneError(DatabaseError):

@@ -1,15 +1,15 @@
-"""A member's side of a managed group: which queues it may read, until when, and what it owes (pmq:3.14).
+"""A member's side of a managed group: which queues it may read, until when, and which it has to release
+(pmq:3.14).
 
-Pure: requests and answers come in as values with the member's own monotonic time. The lease that an answer
-gives counts from the moment its request was sent, so it has always run out here before the coordinator, which
-counts from the moment it heard, can think so.
+Pure: requests and answers come in as values with the member's own monotonic time. A lease starts when its
+request was sent. The coordinator starts it when the request arrives, so the lease always expires here first.
 
-A queue that is not among an answer's grants under the generation the member has is *leaving*: no handler
-starts on it any more. When those at work have ended and their progress is committed, the queue is *released*,
-which the next requests say until an answer no longer asks for it.
+A queue is *leaving* if an answer does not grant it under the generation that the member has: no further
+handler starts on it. When the running handlers have ended and their offsets are committed, the queue is
+*released*. The next requests report this until an answer no longer asks for it.
 
-When the lease is over nothing is given up: handlers rest. If the next answer still grants a queue under the
-same generation, nobody else had it, and they go on with what is in hand.
+When the lease expires, no queue is given up, but handlers pause. If the next answer still grants a queue
+under the same generation, no other member had it, and the handlers continue with their unfinished messages.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
+from typing import Final
 
 from sparrowmq.core.errors import InvalidStateError
 from sparrowmq.core.message import MessageQueue
 
+RELEASED_MAX: Final = 1000
+"""Maximum released queues per request, because the coordinator limits the size of requests."""
+
 
 class Holding(Enum):
-    """What a member has of a queue."""
+    """A member's state of a queue."""
 
     HELD = "held"
     LEAVING = "leaving"
@@ -33,7 +38,7 @@ class Holding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a coordinator answers to a member.
+    """A coordinator's answer to a member.
 
     `granted` queues may be read under their generation; `revoked` ones, with the generation the member had,
     are to be released. `lease` is in seconds.
@@ -47,9 +52,9 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a member asks a coordinator with: the orders it knows, and the queues it has released.
+    """A member's request to a coordinator: the orders it knows, and the queues it has released.
 
-    `number` counts the member's requests: one that was overtaken on its way counts for nothing.
+    `number` counts the member's requests; a request that arrives after a later one is ignored.
     """
 
     number: int
@@ -59,7 +64,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an answer changes: queues to begin with, and queues to stop and drain."""
+    """The changes in an answer: queues to start, and queues to stop and drain."""
 
     begin: Mapping[MessageQueue, int] = field(default_factory=dict)
     stop: tuple[MessageQueue, ...] = ()
@@ -83,17 +88,17 @@ class Grants:
         return self._lease_end
 
     def generation(self, queue: MessageQueue) -> int | None:
-        """The generation requests about a queue carry; also while it is leaving, for the last commit."""
+        """The generation for requests about a queue; also while it is leaving, for the last commit."""
         found = self._queues.get(queue)
         return None if found is None or found[1] is Holding.RELEASED else found[0]
 
     def held(self) -> list[MessageQueue]:
-        """Queues whose messages are to be handled, sorted."""
+        """Queues whose messages may be handled, sorted."""
         return sorted(queue for queue, (_, state) in self._queues.items() if state is Holding.HELD)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has to do with no queue, not even to release one."""
+        """Whether the member has no queue, not even one to release."""
         return not self._queues
 
     def may_start(self, queue: MessageQueue, generation: int, now: float) -> bool:
@@ -101,15 +106,18 @@ class Grants:
         return now < self._lease_end and self._queues.get(queue) == (generation, Holding.HELD)
 
     def report(self) -> Report:
-        """What the next request says."""
+        """The next request. It reports the first released queues; the others follow when these are
+        confirmed.
+        """
         self._reports += 1
-        released = {q: number for q, (number, state) in self._queues.items() if state is Holding.RELEASED}
-        return Report(self._reports, self._revision, released)
+        done = ((q, number) for q, (number, state) in self._queues.items() if state is Holding.RELEASED)
+        return Report(self._reports, self._revision, dict(islice(done, RELEASED_MAX)))
 
     def obey(self, orders: Orders, sent: float) -> Changes:
-        """Take over the answer to a request that was sent at `sent`. Answers that come out of order are old.
+        """Apply the answer to a request that was sent at `sent`. Answers that arrive out of order are
+        ignored.
 
-        A queue whose new grant comes while the old one is still leaving begins when that is released.
+        A queue that is granted again while it is leaving starts after it is released.
         """
         if orders.revision < self._revision:
             return Changes()
@@ -123,14 +131,14 @@ class Grants:
             elif state is Holding.RELEASED and orders.revoked.get(queue) != number:
                 del self._queues[queue]
         for queue, number in orders.revoked.items():
-            if queue not in self._queues:  # granted and taken back before this member heard of it
+            if queue not in self._queues:  # granted and revoked before this member knew it
                 self._queues[queue] = (number, Holding.RELEASED)
         begin = {queue: number for queue, number in orders.granted.items() if queue not in self._queues}
         self._queues.update((queue, (number, Holding.HELD)) for queue, number in begin.items())
         return Changes(begin, tuple(sorted(stop)))
 
     def released(self, queue: MessageQueue) -> None:
-        """The handlers of a leaving queue have ended and what they did is committed, or refused.
+        """The handlers of a leaving queue have ended and their results are committed or refused.
 
         Raises `InvalidStateError` for a queue that is not leaving.
         """
@@ -140,7 +148,7 @@ class Grants:
         self._queues[queue] = (number, Holding.RELEASED)
 
     def give_up(self) -> tuple[MessageQueue, ...]:
-        """Stop all queues that are held: the member goes, or the coordinator counts it out."""
+        """Stop all held queues: the member leaves, or the coordinator has removed it."""
         held = [queue for queue, (_, state) in self._queues.items() if state is Holding.HELD]
         for queue in held:
             self._queues[queue] = (self._queues[queue][0], Holding.LEAVING)

@@ -20,5 +20,5 @@ def java_hash(text: str) -> int:
 
 
 def tags_code(tags: str | None) -> int:
-    """The code a consume queue stores for a message's tags; 0 without tags (broker:3.1)."""
+    """The tag code that a consume queue stores for a message; 0 without tags (broker:3.1)."""
     return java_hash(tags) if tags else 0

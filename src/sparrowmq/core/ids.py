@@ -1,4 +1,6 @@
-"""Message ids: the producer's unique key and the id made of store host and physical offset (remoting:5.4)."""
+"""Message ids: the producer's unique key, and the offset id of store host and physical offset
+(remoting:5.4).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _MONTH_BACKSTEP_MS: Final = 1000 * 1000
 
 
 def pack_host(host: str, port: int) -> bytes:
-    """Address and port as records hold them: 4 or 16 address bytes and a 4-byte port."""
+    """Address and port as in records: 4 or 16 address bytes and a 4-byte port."""
     return ipaddress.ip_address(host).packed + port.to_bytes(4, "big")
 
 
@@ -32,21 +34,22 @@ def offset_message_id(packed_host: bytes, physical_offset: int) -> str:
 
 
 def parse_offset_message_id(text: str) -> tuple[str, int, int]:
-    """Host, port and physical offset of an offset message id; raises `RecordError` on anything else."""
+    """Host, port and physical offset of an offset message id. Raises `RecordError` for other text."""
     try:
         data = bytes.fromhex(text)
     except ValueError:
         data = b""
     if len(data) not in (16, 28):
-        raise RecordError(f"{text!r} is not an offset message id: it takes 32 or 56 hex digits")
+        raise RecordError(f"{text!r} is not an offset message id: must be 32 or 56 hex digits")
     host, port = unpack_host(data[:-8])
     return host, port, int.from_bytes(data[-8:], "big", signed=True)
 
 
 class UniqueIds:
-    """Makes `UNIQ_KEY`s: address, process id, a constant of the process, time in the month, counter.
+    """Makes `UNIQ_KEY`s of address, process id, a constant of the process, time within the month, and a
+    counter.
 
-    One per process and client; not thread safe (client:B-84 to B-87).
+    One per process and client; not thread-safe (client:B-84 to B-87).
     """
 
     def __init__(self, host: str) -> None:

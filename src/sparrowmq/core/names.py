@@ -15,6 +15,9 @@ GROUP_CHARS_MAX: Final = 120
 TEMPLATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+PRODUCER_ENDS_TOPIC: Final = "rmq_sys_SPARROW_PRODUCER_ENDS"
+"""Where our brokers record which idempotent producers have ended."""
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -38,6 +41,7 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
         TIMER_TOPIC,
+        PRODUCER_ENDS_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
         GIVEN_UP_TOPIC,
@@ -45,8 +49,11 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
-INNER_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, GIVEN_UP_TOPIC})
-"""Where brokers keep messages of any topic until they are due, ended or looked after."""
+INNER_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC, GIVEN_UP_TOPIC, PRODUCER_ENDS_TOPIC}
+)
+"""Internal topics of brokers, for delayed, timed and half messages, for messages given up, and for ends of
+idempotent producers."""
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -64,19 +71,24 @@ _DEFAULT_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
 
 def retry_topic(group: str) -> str:
-    """The topic a group's failed messages come back on."""
+    """The topic for retries of a group's failed messages."""
     return RETRY_PREFIX + group
 
 
+def reply_topic(cluster: str) -> str:
+    """The topic that stores replies to requests."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def dlq_topic(group: str) -> str:
-    """The topic a group's dead letters go to."""
+    """The topic for a group's dead letters."""
     return DLQ_PREFIX + group
 
 
 def with_namespace(namespace: str | None, name: str) -> str:
-    """The topic or group as brokers know it: `<namespace>%<name>`, prefixes of retry and DLQ in front.
+    """The topic or group as brokers know it: `<namespace>%<name>`, with retry and DLQ prefixes in front.
 
-    Left as they are: every name without a name space, names that have it already, and RocketMQ's own topics
+    Unchanged: all names if there is no namespace, names that already have it, and RocketMQ's system topics
     and groups (client:B-121, B-122).
     """
     if not namespace or not name:
@@ -88,7 +100,7 @@ def with_namespace(namespace: str | None, name: str) -> str:
 
 
 def without_namespace(namespace: str | None, name: str) -> str:
-    """The name as users of the name space write it; one of another name space stays (client:B-123)."""
+    """The name without the namespace; a name of another namespace is unchanged (client:B-123)."""
     if not namespace:
         return name
     prefix, rest = _split_prefix(name)
@@ -98,7 +110,7 @@ def without_namespace(namespace: str | None, name: str) -> str:
 
 
 def namespace_of(name: str) -> str | None:
-    """The name space a topic or group is in: what stands before the first `%` after the prefix."""
+    """The namespace of a topic or group: the text before the first `%` after the prefix."""
     if is_system_topic(name):
         return None
     space, separator, _ = _split_prefix(name)[1].partition(NAMESPACE_SEPARATOR)
@@ -112,7 +124,7 @@ def namespace_of_endpoint(namesrv: str) -> str | None:
 
 
 def check_namespace(namespace: str) -> None:
-    """Raise `InvalidNameError` unless the name space has legal characters and no `%`."""
+    """Raise `InvalidNameError` unless the namespace has legal characters and no `%`."""
     _check_type("namespace", namespace)
     _check("namespace", namespace, TOPIC_CHARS_MAX)
     if NAMESPACE_SEPARATOR in namespace:

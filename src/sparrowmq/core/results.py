@@ -1,4 +1,4 @@
-"""What sends and pulls give back."""
+"""Results of sends and pulls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _RECORD_BYTES_MIN: Final = 91
 
 
 class SendStatus(IntEnum):
-    """Whether a stored message was also flushed and replicated in time (client:B-42). All mean: stored."""
+    """Whether a stored message was also flushed and replicated in time (client:B-42). All of them mean that
+    it is stored.
+    """
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -28,9 +30,9 @@ class SendStatus(IntEnum):
 class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored. For a batch the ids are comma-joined and the offset is the first one's.
 
-    `recall_handle` came with a message that is delivered at a set time: `Producer.recall` takes it back.
-    `region` and `trace_on` are the broker's (client:B-44). `idempotent` says that the broker judged the send
-    of an idempotent producer: had it been stored before, this would be the first one's place.
+    `recall_handle` belongs to a message with a delivery time; `Producer.recall` cancels it. `region` and
+    `trace_on` are the broker's (client:B-44). `idempotent`: the broker checked the send of an idempotent
+    producer; for a repeated send, this is the offset of the first one.
     """
 
     status: SendStatus
@@ -46,7 +48,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 ReadFrom = Literal["master", "slave"]
-"""Which broker of a name gives messages."""
+"""Which replica of a broker to read from."""
 
 
 class PullStatus(Enum):
@@ -60,7 +62,7 @@ class PullStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """Decoded messages of one pull and where to go on; offsets are queue offsets."""
+    """Decoded messages of one pull and the next offset; offsets are queue offsets."""
 
     status: PullStatus
     messages: list[ReceivedMessage]
@@ -71,10 +73,10 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """Stored records back to back, as the broker sent them, and where to go on.
+    """A sequence of stored records, as the broker sent them, and the next offset.
 
-    `buffer` holds whole records (remoting:5.1); `next_offset` is the queue offset after the last one the
-    broker examined, so with a filter it may be further than the records say.
+    `buffer` has complete records (remoting:5.1). `next_offset` is the queue offset after the last record that
+    the broker examined, so with a filter it may be beyond the returned records.
     """
 
     status: PullStatus
@@ -85,7 +87,7 @@ class RawBatch:
 
     @property
     def count(self) -> int:
-        """How many records there are: counted when asked, bulk readers do without.
+        """The number of records, counted on each access because bulk readers do not need it.
 
         Raises `ProtocolError` when the sizes, each in a record's first four bytes, do not add up.
         """

@@ -14,7 +14,7 @@ MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """How many queues of a topic one broker name has, and what they permit."""
+    """How many queues of a topic one broker name has, and their permissions."""
 
     broker_name: str
     read_queue_nums: int
@@ -39,7 +39,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """The name server's answer for one topic."""
+    """The name server's response for one topic."""
 
     queues: tuple[QueueData, ...]
     brokers: tuple[BrokerData, ...]
@@ -60,6 +60,11 @@ class TopicRoute:
             if data.perm & PERM_WRITE and broker is not None and broker.master is not None:
                 found += [MessageQueue(topic, data.broker_name, i) for i in range(data.write_queue_nums)]
         return found
+
+    @property
+    def readable(self) -> int:
+        """How many queues a consumer reads."""
+        return sum(data.read_queue_nums for data in self.queues if data.perm & PERM_READ)
 
     def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Queues a consumer reads: every readable one, sorted (client:A-50)."""

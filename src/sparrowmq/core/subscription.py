@@ -1,4 +1,4 @@
-"""Subscription data: what a consumer wants of one topic."""
+"""Subscription data: which messages of a topic a consumer receives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SUBSCRIBE_ALL: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A SQL92 filter over the properties of messages, in place of a tag expression.
+    """A SQL92 filter over message properties, instead of a tag expression.
 
         consumer.subscribe("orders", mq.Sql("amount >= 100 AND region IN ('eu', 'us')"))
 
-    The grammar and the rules of types are RocketMQ's; the client guide shows them. It is checked where it is
-    used; the broker must have property filters on (`enablePropertyFilter`).
+    The grammar and type rules are RocketMQ's; the client guide shows them. It is checked when it is used; the
+    broker must have property filters enabled (`enablePropertyFilter`).
     """
 
     expression: str
@@ -34,7 +34,7 @@ Expression = str | Sql
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
-    """One topic with an expression; `version` is epoch milliseconds of its making (client:D-03)."""
+    """One topic with an expression; `version` is its creation time in epoch milliseconds (client:D-03)."""
 
     topic: str
     expression: str = SUBSCRIBE_ALL
@@ -48,5 +48,5 @@ class SubscriptionData:
         return frozenset(java_hash(tag) for tag in self.tags)
 
     def matches(self, tags: str | None) -> bool:
-        """Whether a message with `tags` is wanted, by the tag's text (the broker compares only codes)."""
+        """Whether a message with `tags` matches, by the tag's text (the broker compares only codes)."""
         return not self.tags or tags in self.tags

@@ -1,4 +1,4 @@
-"""The name server: which brokers are alive, and which of them serve a topic.
+"""The name server: knows which brokers are alive, and which of them serve a topic.
 
 `registry` decides, `kv` keeps the key-value tables, `handlers` speak the protocol, `server` listens and
 watches.

@@ -1,23 +1,27 @@
-"""Requests to the name server: headers and bodies in, decisions of the registry out (remoting:2.2)."""
+"""Request handlers of the name server: they decode headers and bodies, and answer with the registry's
+decisions (remoting:2.2).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
 from sparrowmq.core.clock import Clock
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.outside import one_line
+from sparrowmq.core.settings.text import request_text
 from sparrowmq.nameserver.kv import ORDER_TOPIC_CONFIG, KeyValues
 from sparrowmq.nameserver.options import BLACK_LIST, Options, names_in
 from sparrowmq.nameserver.registry import FLAG_UNIT, FLAG_UNIT_SUB, Registry
 from sparrowmq.protocol.bodies import (
     DataVersion,
     KVTable,
+    PackedRegistration,
     TopicList,
-    decode_register_body,
     member_group_to_json,
-    route_from_json,
+    route_from_request,
     route_to_json,
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -49,9 +53,18 @@ from sparrowmq.protocol.headers import (
 )
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import Handler, refusal
+from sparrowmq.transport.occasional import OccasionalLog
+from sparrowmq.transport.slices import finished, shared
 
 STRICT_JSON_VERSION: Final = 401
 """Clients since 4.9.4 read routes as strict JSON; older ones expect bare integer keys (remoting:1.5)."""
+SMALL_BYTES: Final = 16 * 1024
+"""The longest plain registration that is processed at once: about a hundred topics."""
+IGNORED_SHOWN: Final = 10
+"""Maximum number of meaningless setting names listed in a log line."""
+TOPIC_CHARS_SHOWN: Final = 255
+NAME_CHARS_SHOWN: Final = 127
+"""Maximum length of a broker's name and address in the log."""
 ZONE_NAME: Final = "__ZONE_NAME"
 ZONE_MODE: Final = "__ZONE_MODE"
 
@@ -64,7 +77,9 @@ def success(body: bytes = b"", ext: dict[str, str] | None = None) -> Command:
 
 
 class Handlers:
-    """One method per request. `settings` gives the values of code 319 that cannot be switched."""
+    """One method per request. `settings` returns the values of code 319 that cannot be changed, `runtime` the
+    table of code 28, which for name servers is specific to SparrowMQ.
+    """
 
     def __init__(
         self,
@@ -74,12 +89,16 @@ class Handlers:
         clock: Clock,
         *,
         settings: Callable[[], dict[str, object]],
+        runtime: Callable[[], dict[str, str]],
     ) -> None:
         self._registry = registry
         self._values = values
         self._options = options
         self._clock = clock
         self._settings = settings
+        self._runtime = runtime
+        self._occasional = OccasionalLog(logger)
+        self._large = asyncio.Lock()
 
     def table(self) -> dict[int, Handler[Connection]]:
         """Handlers by request code."""
@@ -107,18 +126,42 @@ class Handlers:
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_options,
             RequestCode.GET_NAMESRV_CONFIG: self._get_options,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
         }
 
     # Brokers
 
-    def _register(self, conn: Connection, request: Command) -> Command:
+    def _register(self, conn: Connection, request: Command) -> Command | Awaitable[Command | None]:
         header = from_ext(RegisterBrokerRequest, request.ext)
-        crc = crc32(request.body) & CRC_MASK
-        if header.body_crc32 not in (0, crc):
+        if header.compressed or len(request.body) > SMALL_BYTES:
+            return self._register_large(conn, request, header)
+        if not _is_whole(header, request.body):
             return refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = decode_register_body(request.body, header.compressed, request.version)
+        packed = PackedRegistration.opened(request.body, compressed=False)
+        return finished(self._registering(conn, request, header, packed))
+
+    async def _register_large(
+        self, conn: Connection, request: Command, header: RegisterBrokerRequest
+    ) -> Command | None:
+        """Decompress in a thread, then parse and register in slices, one after the other."""
+        async with self._large:
+            if conn.closed:
+                return None
+            if not await asyncio.to_thread(_is_whole, header, request.body):
+                return refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+            packed = await asyncio.to_thread(
+                PackedRegistration.opened, request.body, compressed=header.compressed
+            )
+            return await shared().result(self._registering(conn, request, header, packed))
+
+    def _registering(
+        self, conn: Connection, request: Command, header: RegisterBrokerRequest, packed: PackedRegistration
+    ) -> Generator[None, None, Command]:
+        body = yield from packed.reading(request.version)
+        if conn.closed:
+            return refusal(ResponseCode.SYSTEM_ERROR, "the connection closed")  # the answer is not read
         known = self._registry.data_version(header.cluster_name, header.broker_addr)
-        registered = self._registry.register(
+        registered = yield from self._registry.registering(
             header,
             body.topic_config_serialize_wrapper,
             connection=conn.id,
@@ -127,8 +170,17 @@ class Handlers:
         )
         if registered is None:
             return refusal(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if registered.left_out:
+            text = f"{registered.left_out} topics of a broker were not registered: there are too many topics"
+            self._occasional.write(logging.WARNING, "left out", text)
+        if registered.displaced:
+            text = (
+                f"broker {header.broker_name} with id {header.broker_id} was at {registered.displaced} and "
+                f"is now at {header.broker_addr}; if both run, one needs another brokerName or brokerId"
+            )
+            self._occasional.write(logging.WARNING, "displaced", one_line(text))
         if known is None:
-            logger.info("broker %s (%s) registered", header.broker_name, header.broker_addr)
+            self._tell(header.broker_name, header.broker_addr, "registered")
         table: dict[str, str] = {}
         if self._options.return_order_topic_config_to_broker:
             table = self._values.namespace(ORDER_TOPIC_CONFIG)
@@ -140,12 +192,19 @@ class Handlers:
     def _unregister(self, conn: Connection, request: Command) -> Command:
         header = from_ext(UnregisterBrokerRequest, request.ext)
         self._registry.unregister(header.cluster_name, header.broker_name, header.broker_addr)
-        logger.info("broker %s (%s) said goodbye", header.broker_name, header.broker_addr)
+        self._tell(header.broker_name, header.broker_addr, "unregistered")
         return success()
+
+    def _tell(self, name: str, address: str, what: str) -> None:
+        """Log that a broker registered or disappeared; limited, as any client may claim this under any
+        name."""
+        kind, shown = f"{what} {name[:NAME_CHARS_SHOWN]}", one_line(f"{name[:NAME_CHARS_SHOWN]}")
+        where = one_line(address[:NAME_CHARS_SHOWN])
+        self._occasional.write(logging.INFO, kind, f"broker {shown} ({where}) {what}")
 
     def _query_data_version(self, conn: Connection, request: Command) -> Command:
         header = from_ext(QueryDataVersionRequest, request.ext)
-        sent = DataVersion.decode(request.body) if request.body else DataVersion()
+        sent = DataVersion.decode_request(request.body) if request.body else DataVersion()
         known = self._registry.data_version(header.cluster_name, header.broker_addr)
         self._registry.heard(header.cluster_name, header.broker_addr, self._clock.monotonic())
         ext = to_ext(QueryDataVersionResponse(changed=known != sent))
@@ -158,9 +217,13 @@ class Handlers:
 
     def _register_topic(self, conn: Connection, request: Command) -> Command:
         header = from_ext(RegisterTopicRequest, request.ext)
-        route = route_from_json(request.body)
+        route = route_from_request(request.body)
         if not self._registry.register_topic(header.topic, route.queues):
-            logger.warning("topic %s was not registered: it names a broker that is not", header.topic)
+            text = (
+                f"topic {header.topic[:TOPIC_CHARS_SHOWN]} was not registered: it names an "
+                "unregistered broker"
+            )
+            self._occasional.write(logging.WARNING, "topic", one_line(text))
         return success()
 
     # Routes
@@ -218,20 +281,25 @@ class Handlers:
     def _wipe_write_perm(self, conn: Connection, request: Command) -> Command:
         header = from_ext(WipeWritePermRequest, request.ext)
         count = self._registry.wipe_write_perm(header.broker_name)
-        logger.info("%d topics of broker %s are read-only", count, header.broker_name)
+        self._done("read-only", header.broker_name, f": {count} topics are read-only")
         return success(ext=to_ext(WipeWritePermResponse(wipe_topic_count=count)))
 
     def _add_write_perm(self, conn: Connection, request: Command) -> Command:
         header = from_ext(AddWritePermRequest, request.ext)
         count = self._registry.add_write_perm(header.broker_name)
-        logger.info("%d topics of broker %s can be written", count, header.broker_name)
+        self._done("writable", header.broker_name, f": {count} topics can be written")
         return success(ext=to_ext(AddWritePermResponse(add_topic_count=count)))
 
     def _delete_topic(self, conn: Connection, request: Command) -> Command:
         header = from_ext(DeleteTopicFromNamesrvRequest, request.ext)
         self._registry.delete_topic(header.topic, header.cluster_name or None)
-        logger.info("topic %s was deleted", header.topic)
+        self._done("deleted", header.topic, " was deleted")
         return success()
+
+    def _done(self, kind: str, name: str, what: str) -> None:
+        """Log a change of a broker or topic; limited like `_tell`."""
+        shown = one_line(name[:TOPIC_CHARS_SHOWN])
+        self._occasional.write(logging.INFO, f"{kind} {shown}", f"{shown}{what}")
 
     # Keys and values
 
@@ -264,19 +332,26 @@ class Handlers:
     # Settings
 
     def _update_options(self, conn: Connection, request: Command) -> Command:
-        try:
-            text = request.body.decode()
-        except UnicodeDecodeError:
-            raise SettingsError("the settings are not UTF-8 text; send name=value lines") from None
+        text = request_text(request.body)
         if BLACK_LIST & names_in(text):
             return refusal(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         ignored = self._options.update(text)
         if ignored:
-            logger.warning("settings that mean nothing here were ignored: %s", ", ".join(ignored))
+            names = ", ".join(name[:TOPIC_CHARS_SHOWN] for name in ignored[:IGNORED_SHOWN])
+            text = f"settings unknown to a name server were ignored: {names}"
+            self._occasional.write(logging.WARNING, "ignored", one_line(text))
         return success()
 
     def _get_options(self, conn: Connection, request: Command) -> Command:
         return success(self._options.properties(self._settings()).encode())
+
+    def _runtime_info(self, conn: Connection, request: Command) -> Command:
+        return success(KVTable(self._runtime()).encode())
+
+
+def _is_whole(header: RegisterBrokerRequest, body: bytes) -> bool:
+    """Whether the body matches the checksum in the header, if there is one."""
+    return header.body_crc32 == 0 or header.body_crc32 == crc32(body) & CRC_MASK
 
 
 def _names(topics: list[str]) -> Command:

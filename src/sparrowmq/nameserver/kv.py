@@ -1,20 +1,25 @@
-"""The key-value tables: all that a name server keeps on disk, as RocketMQ's `kvConfig.json` (broker:1.4)."""
+"""The key-value tables, the only data that a name server saves: RocketMQ's `kvConfig.json` (broker:1.4)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sparrowmq.core.errors import JavaJsonError, StoreCorruptError, StoreError
+from sparrowmq.core.errors import JavaJsonError, StoreCorruptError, StoreError, TooManyRequestsError
+from sparrowmq.files import disk
 from sparrowmq.protocol.java_json import dumps, loads
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The name space whose values say how many queues an ordered topic has on which broker."""
+"""The name space whose values give the number of queues of an ordered topic on each broker."""
+
+KEYS_MAX: Final = 10_000
+"""Maximum number of keys of all name spaces together."""
+CHARS_MAX: Final = 8 * 1024 * 1024
+"""Maximum total length of all name spaces, keys and values."""
 
 Table = dict[str, dict[str, str]]
 
@@ -22,9 +27,10 @@ logger = logging.getLogger("sparrowmq.nameserver")
 
 
 class KeyValues:
-    """Values by name space and key. A change is on disk before it is in force.
+    """Values by name space and key. A change is on disk before it takes effect.
 
-    Without a path nothing is kept. `load` raises `StoreError`, changes do when the file cannot be written.
+    Without a path nothing is saved. `load` raises `StoreError`, and so do changes when the file cannot be
+    written.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -36,7 +42,7 @@ class KeyValues:
         return f"<KeyValues {self.path or 'in memory'}, {len(self._table)} name spaces>"
 
     def load(self) -> None:
-        """Read the file; when it is damaged, the one before it. A missing file is an empty table."""
+        """Read the file, or the backup if it is damaged. A missing file is an empty table."""
         if self.path is None:
             return
         faults = []
@@ -65,12 +71,23 @@ class KeyValues:
         return dict(self._table.get(name, {}))
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value."""
+        """Set a value. Raises `TooManyRequestsError` when the limit of values or characters is exceeded."""
         async with self._changing:
-            await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+            table = {**self._table, namespace: {**self._table.get(namespace, {}), key: value}}
+            keys = sum(map(len, table.values()))
+            chars = sum(
+                len(name) + sum(map(len, values)) + sum(map(len, values.values()))
+                for name, values in table.items()
+            )
+            if keys > KEYS_MAX or chars > CHARS_MAX:
+                raise TooManyRequestsError(
+                    f"the key-value tables would have {keys} keys and {chars} characters, and the limits are "
+                    f"{KEYS_MAX} and {CHARS_MAX}: delete some keys first"
+                )
+            await self._replace(table)
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Take a key out; a missing one is no fault."""
+        """Delete a key; a missing one is not an error."""
         async with self._changing:
             if key not in self._table.get(namespace, {}):
                 return
@@ -95,7 +112,7 @@ def _backup(path: Path) -> Path:
 
 
 def _read(path: Path) -> Table:
-    data: Any = loads(path.read_bytes())
+    data: Any = loads(disk.read(path).removeprefix(BOM_UTF8))
     table = data.get("configTable") if isinstance(data, Mapping) else None
     if not isinstance(table, Mapping) or not all(isinstance(part, Mapping) for part in table.values()):
         raise ValueError('it has no "configTable" of name spaces')
@@ -103,13 +120,6 @@ def _read(path: Path) -> Table:
 
 
 def _write(path: Path, table: Table) -> None:
-    """Write beside, keep the old file as `.bak`, move over: at every moment one whole file is there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("wb") as file:
-        file.write(dumps({"configTable": table}))
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        shutil.copyfile(path, _backup(path))
-    beside.replace(path)
+    """Replace the file; the previous version becomes `.bak`: at every moment one of the two is intact."""
+    disk.make_directory(path.parent)
+    disk.replace(path, dumps({"configTable": table}), _backup(path))

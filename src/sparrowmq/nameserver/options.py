@@ -1,4 +1,4 @@
-"""The few settings of a name server, by RocketMQ's names (broker:15.4), and their properties text."""
+"""The settings of a name server with RocketMQ's names (broker:15.4), and their properties text."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final
 from sparrowmq.core.errors import SettingsError
 
 BLACK_LIST: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""Names that may not be changed from outside."""
+"""Names that may not be changed remotely."""
 
 
 @dataclass(slots=True)
 class Options:
-    """What may be switched while the name server runs; a restart brings the given values back."""
+    """Settings that can be changed while the name server runs; a restart restores the configured values."""
 
     order_message_enable: bool = False
-    """Routes of ordered topics say so, with the queues of the key-value table."""
+    """Whether routes of ordered topics include the queues of the key-value table."""
     return_order_topic_config_to_broker: bool = True
-    """Brokers get that table when they register."""
+    """Whether brokers receive that table when they register."""
 
     def update(self, text: str) -> list[str]:
-        """Take `name=value` lines; gives the names that mean nothing here.
+        """Apply `name=value` lines; returns the names that have no meaning here.
 
-        Raises `SettingsError` on a line or value that is wrong, and has changed nothing then.
+        Raises `SettingsError` on an invalid line or value, and then changes nothing.
         """
         found, ignored = {}, []
         names = {_java_name(item.name): item.name for item in fields(self)}
@@ -36,7 +36,7 @@ class Options:
             if name not in names:
                 ignored.append(name)
             elif value.lower() not in ("true", "false"):
-                raise SettingsError(f"{name} is {value!r}; it can be true or false")
+                raise SettingsError(f"{name} is {value!r}; it must be true or false")
             else:
                 found[names[name]] = value.lower() == "true"
         for name, switch in found.items():
@@ -44,13 +44,13 @@ class Options:
         return ignored
 
     def properties(self, others: dict[str, object]) -> str:
-        """All settings as properties text; `others` are those that cannot be switched."""
+        """All settings as properties text; `others` are those that cannot be changed."""
         own = {_java_name(item.name): str(getattr(self, item.name)).lower() for item in fields(self)}
         return "".join(f"{name}={value}\n" for name, value in sorted({**others, **own}.items()))
 
 
 def names_in(text: str) -> set[str]:
-    """The names that properties text sets."""
+    """The names that a properties text sets."""
     return {line.partition("=")[0].strip() for line in text.splitlines()}
 
 

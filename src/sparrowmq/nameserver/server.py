@@ -1,35 +1,43 @@
-"""The name server process: a socket, a registry, and the watch over silent brokers."""
+"""The name server process: a socket, a registry, and the check for brokers without heartbeats."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from sparrowmq.core.clock import Clock, SystemClock
+from sparrowmq.core.figures.exposition import Operated, Starting
+from sparrowmq.core.outside import one_line
 from sparrowmq.nameserver.handlers import Handlers
 from sparrowmq.nameserver.kv import KeyValues
+from sparrowmq.nameserver.operated import OperatedNameServer
 from sparrowmq.nameserver.options import Options
-from sparrowmq.nameserver.registry import Registry
+from sparrowmq.nameserver.registry import LiveBroker, Registry
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import CommandHandler
-from sparrowmq.transport.server import Server
+from sparrowmq.transport.occasional import OccasionalLog
+from sparrowmq.transport.server import CONNECTIONS_MAX, Server
+from sparrowmq.transport.slices import shared
 from sparrowmq.transport.tls import ServerTls
 
 PORT: Final = 9876
+MEMORY_MAX: Final = 64 * 1024 * 1024
+"""Maximum number of bytes buffered for all connections together, see `MemoryAccount`."""
 SCAN_SECONDS: Final = 5.0
-"""How often silent brokers are looked for."""
+"""Interval of the check for silent brokers."""
 
 logger = logging.getLogger("sparrowmq.nameserver")
 
 
 class NameServer:
-    """A name server for RocketMQ's brokers and clients, and for ours.
+    """A name server for brokers and clients of RocketMQ and SparrowMQ.
 
-    All state is in memory and comes back with the brokers' next registrations; only the key-value tables are
-    kept, in `kv_path` when one is given. `order_messages` puts them into the routes of ordered topics. Port 0
-    takes a free port.
+    All state is in memory and is restored by the brokers' next registrations; only the key-value tables are
+    saved, in `kv_path` if it is given. `order_messages` adds them to the routes of ordered topics. Port 0
+    selects a free port.
     """
 
     def __init__(
@@ -40,30 +48,56 @@ class NameServer:
         clock: Clock | None = None,
         kv_path: Path | None = None,
         order_messages: bool = False,
+        memory_max: int = MEMORY_MAX,
         tls: ServerTls | None = None,
+        connections_max: int = CONNECTIONS_MAX,
+        connections_per_address_max: int = 0,
+        metrics_label: str = "",
     ) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
+        self._began = self._clock.monotonic()
         self._registry = Registry()
         self._values = KeyValues(kv_path)
         self._options = Options(order_message_enable=order_messages)
         handlers = Handlers(
-            self._registry, self._values, self._options, self._clock, settings=self._fixed_settings
+            self._registry,
+            self._values,
+            self._options,
+            self._clock,
+            settings=self._fixed_settings,
+            runtime=self._runtime,
         )
         self._handler = CommandHandler(
             handlers.table(),
             on_connection_made=self._connection_made,
             on_connection_lost=self._connection_lost,
         )
-        self._server = Server(self._handler, host=host, port=port, tls=tls)
+        self._server = Server(
+            self._handler,
+            host=host,
+            port=port,
+            memory_max=memory_max,
+            tls=tls,
+            connections_max=connections_max,
+            connections_per_address_max=connections_per_address_max,
+        )
+        self._metrics_label = metrics_label
+        self._operated: OperatedNameServer | None = None
         self._connections: dict[int, Connection] = {}
         self._scan_timer: asyncio.TimerHandle | None = None
+        self._occasional = OccasionalLog(logger)
 
     def __repr__(self) -> str:
         return f"<NameServer {self.address} {self._registry!r}>"
 
     @property
+    def operated(self) -> Operated:
+        """What operators see of the name server, also while it starts."""
+        return self._operated or Starting(f"nameserver {self.address}")
+
+    @property
     def port(self) -> int:
-        """The port; once started the real one."""
+        """The port; after the start, the actual one."""
         return self._server.port
 
     @property
@@ -75,11 +109,14 @@ class NameServer:
         """Read the key-value tables and listen. Raises `StoreError`, `ListenError`."""
         await asyncio.to_thread(self._values.load)
         await self._server.start()
+        self._server.begin_watch()
         self._plan_scan()
+        self._operated = OperatedNameServer(self._registry, self._server, self._metrics_label)
         logger.info("name server listening on %s", self.address)
 
     async def close(self) -> None:
-        """Stop: answers that are written still leave. Idempotent."""
+        """Stop the server; answers already written are still sent. Idempotent."""
+        self._operated = None
         if self._scan_timer is not None:
             self._scan_timer.cancel()
             self._scan_timer = None
@@ -87,17 +124,21 @@ class NameServer:
         await self._server.close()
 
     def scan(self) -> None:
-        """Drop brokers that were not heard in time, and close their connections."""
-        for member in self._registry.expire(self._clock.monotonic()):
-            logger.warning(
-                "broker %s (%s) was not heard for %.0f s and is dropped",
-                member.broker_name,
-                member.address,
-                member.timeout,
+        """Drop brokers without a recent heartbeat, and close their connections."""
+        shared().run(self._expiring(self._clock.monotonic()))
+
+    def _expiring(self, now: float) -> Iterator[None]:
+        for member in self._registry.expire(now):
+            self._tell(
+                logging.WARNING,
+                "silent",
+                member,
+                f"sent no heartbeat for {member.timeout:.0f} s and was removed",
             )
             conn = self._connections.get(member.connection)
             if conn is not None:
-                conn.close("its broker was not heard in time")
+                conn.close("its broker sent no heartbeat in time")
+            yield
 
     # Inside
 
@@ -113,8 +154,22 @@ class NameServer:
 
     def _connection_lost(self, conn: Connection) -> None:
         self._connections.pop(conn.id, None)
+        shared().run(self._leaving(conn))
+
+    def _leaving(self, conn: Connection) -> Iterator[None]:
         for member in self._registry.connection_lost(conn.id):
-            logger.info("broker %s (%s) is gone", member.broker_name, member.address)
+            self._tell(logging.INFO, "disconnected", member, "disconnected")
+            yield
+
+    def _tell(self, level: int, kind: str, member: LiveBroker, what: str) -> None:
+        """Log what became of a broker; limited, as any client may register brokers under any name."""
+        text = f"broker {member.broker_name} ({member.address}) {what}"
+        self._occasional.write(level, f"{kind} {member.broker_name}", one_line(text))
+
+    def _runtime(self) -> dict[str, str]:
+        """Runtime information: uptime and stalls of the loop."""
+        up_ms = int((self._clock.monotonic() - self._began) * 1000)
+        return {"uptimeMillis": str(up_ms), **self._server.watch.book.table()}
 
     def _fixed_settings(self) -> dict[str, object]:
         return {

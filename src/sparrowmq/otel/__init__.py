@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans of sends, ends of transactions and consumption, tied together across clients.
+"""OpenTelemetry: spans of sends, ends of transactions and consumption, linked across clients.
 
     from sparrowmq.otel import OpenTelemetryHook
 
@@ -8,7 +8,7 @@ Needs OpenTelemetry's API: `pip install 'sparrowmq[otel]'`; nothing outside this
 """
 
 try:
-    import opentelemetry.trace  # noqa: F401 - `hook` uses it; here it is only looked for
+    import opentelemetry.trace  # noqa: F401 - `hook` uses it; only checks whether it is installed
 except ImportError as error:
     raise ImportError("sparrowmq.otel needs OpenTelemetry's API: pip install 'sparrowmq[otel]'") from error
 

@@ -1,7 +1,7 @@
 """Attributes of spans: those of RocketMQ's OpenTracing hooks, under their names, and OpenTelemetry's own.
 
-RocketMQ's are spelt as there (`rocketmq.mgs_id`), so that one dashboard serves clients in Java and Python
-(client:B-120). OpenTelemetry's are of its conventions for messaging.
+RocketMQ's attributes have the original spelling (`rocketmq.mgs_id`), so that one dashboard works for clients
+in Java and Python (client:B-120). OpenTelemetry's attributes follow its conventions for messaging.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TYPES: Final = {
 
 
 def send_attributes(context: SendContext) -> dict[str, Value]:
-    """What is known of a try when it begins."""
+    """Attributes known when an attempt begins."""
     found = _common(context.message, context.message.keys_text, "send")
     found |= {
         "rocketmq.store_host": context.address,
@@ -47,7 +47,7 @@ def send_attributes(context: SendContext) -> dict[str, Value]:
 
 
 def result_attributes(result: SendResult) -> dict[str, Value]:
-    """What the answer to a send says."""
+    """Attributes from the answer to a send."""
     return {
         "rocketmq.success": result.status is SendStatus.SEND_OK,
         "rocketmq.mgs_id": result.message_id,
@@ -72,7 +72,7 @@ def end_attributes(context: EndTransactionContext) -> dict[str, Value]:
 
 
 def consume_attributes(context: ConsumeContext, message: ReceivedMessage) -> dict[str, Value]:
-    """One message that a consumer got."""
+    """One message that a consumer received."""
     properties = message.properties
     found = _common(message, properties.get("KEYS", ""), "process") | {
         "rocketmq.mgs_id": message.message_id,

@@ -1,7 +1,7 @@
 """The hook that makes spans: `To_<topic>`, `EndTransaction`, `From_<topic>` (client:B-120).
 
-A message carries the context of the span it was sent in among its properties, in the form of the propagator
-(`traceparent` by default); who consumes it goes on from there, in whatever language.
+The properties of a message contain the context of its send span, in the propagator's format (`traceparent` by
+default); a consumer in any language continues from there.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from sparrowmq import (
 from sparrowmq.otel.attributes import consume_attributes, end_attributes, result_attributes, send_attributes
 
 HALVES_MAX: Final = 10_000
-"""Half messages whose end is waited for; of more, the ends of the oldest have no parent."""
+"""Maximum number of half messages that wait for their end; beyond it, the ends of the oldest have no
+parent.
+"""
 
 
 class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
-    """Makes a span of each try of a send, each end of a transaction and each message that is consumed.
+    """Creates a span for each attempt of a send, each end of a transaction and each consumed message.
 
-    Give one to the `hooks` of producers and consumers; it may be shared. A send's span is a child of the one
+    Add one to the `hooks` of producers and consumers; it may be shared. A send's span is a child of the one
     in the message's properties, if there is one, else of the caller's current one. A batch has one span,
     which all its members carry.
     """
@@ -57,7 +59,7 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
         return propagator.extract(dict(message.properties), context=Context())
 
     def before_send(self, context: SendContext) -> None:
-        """Begin a span, and have its context travel with the message."""
+        """Begin a span, and add its context to the message."""
         message = context.message
         span = self._tracer.start_span(
             f"To_{message.topic}",
@@ -72,7 +74,7 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
         context.properties.update({name: value for name, value in carrier.items() if value})
 
     def after_send(self, context: SendContext) -> None:
-        """End it with the outcome."""
+        """End the span with the outcome."""
         span: Span | None = _kept(context, self)
         if span is None:
             return
@@ -97,7 +99,7 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
         ).end()
 
     def before_consume(self, context: ConsumeContext) -> None:
-        """Begin a span for each message, a child of the one it was sent in."""
+        """Begin a span for each message, as a child of its send span."""
         spans = [
             self._tracer.start_span(
                 f"From_{message.topic}",
@@ -110,7 +112,7 @@ class OpenTelemetryHook(SendHook, EndTransactionHook, ConsumeHook):
         _keep(context, self, spans)
 
     def after_consume(self, context: ConsumeContext) -> None:
-        """End them with the outcome, which is one for all."""
+        """End the spans with the outcome, which is the same for all."""
         spans: list[Span] = _kept(context, self) or []
         for span in spans:
             span.set_attribute("rocketmq.success", context.success)
@@ -132,7 +134,7 @@ def _version() -> str | None:
 
 
 def _keep(context: SendContext | ConsumeContext, owner: OpenTelemetryHook, value: object) -> None:
-    """Keep a value for the call after; other hooks have entries of their own."""
+    """Store a value for the matching later call; other hooks have their own entries."""
     if not isinstance(context.data, dict):
         context.data = {}
     context.data[owner] = value

@@ -1,1 +1,1 @@
-"""Pages and charts for people: HTML and SVG as text, without scripts and without anything fetched. Pure."""
+"""Pages and charts for people: HTML and SVG as text, without scripts and external resources. Pure."""

@@ -16,14 +16,14 @@ TOP: Final = 40
 BOTTOM: Final = 44
 TICKS: Final = 5
 BAR_NAMES_MAX: Final = 14
-"""Of more bars only every so many have their name below."""
+"""With more bars, only some have labels."""
 DOTS_MAX: Final = 60
 """Lines with more points than this are drawn without dots; their tooltips would overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart; `style` is the CSS class that gives its colour."""
+    """One line of a chart; `style` is the CSS class of its colour."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: what stands below it, how high it is, and its CSS class; `tip` is its tooltip."""
+    """One bar: its label, its height and its CSS class; `tip` is its tooltip."""
 
     name: str
     value: float
@@ -42,7 +42,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis: its title and how its numbers are written."""
+    """An axis: its title and the format of its numbers."""
 
     title: str
     text: Callable[[float], str]
@@ -68,7 +68,7 @@ def _ticks(low: float, high: float, step: float) -> list[float]:
 
 
 def line_chart(title: str, lines: Sequence[Line], x_axis: Axis, y_axis: Axis) -> str:
-    """An SVG element; an empty text when there is nothing to draw."""
+    """An SVG element; empty text if there are no points."""
     points = [point for line in lines for point in line.points]
     if not points:
         return ""
@@ -98,7 +98,7 @@ def line_chart(title: str, lines: Sequence[Line], x_axis: Axis, y_axis: Axis) ->
 
 
 def bar_chart(title: str, bars: Sequence[Bar], x_title: str, y_axis: Axis) -> str:
-    """An SVG element with a bar for each value of 0 or more; an empty text when there is none."""
+    """An SVG element with a bar for each value of 0 or more; empty text if there are none."""
     if not bars:
         return ""
     y_low, y_high, y_step = _bounds([bar.value for bar in bars])

@@ -1,4 +1,4 @@
-"""Pages that need nothing else: the style sheet, tables, and the frame around them."""
+"""Self-contained pages: the style sheet, tables, and the page frame."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ svg line.grid { stroke-width: 1; } circle { stroke: none; }
 
 
 def page(title: str, lead: str, *parts: str) -> str:
-    """A whole HTML page; `parts` are HTML, the rest is text."""
+    """A whole HTML page. `parts` are HTML, the other arguments are text."""
     body = "\n".join(parts)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -54,7 +54,7 @@ def page(title: str, lead: str, *parts: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; columns whose name ends with `#` hold numbers, aligned to the right."""
+    """A table; columns whose name ends with `#` hold numbers and are aligned to the right."""
     head = "".join(
         f'<th class="{"n" if name.endswith("#") else ""}">{escape(name.rstrip("#"))}</th>' for name in columns
     )

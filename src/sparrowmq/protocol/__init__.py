@@ -1,1 +1,3 @@
-"""Bytes to values and back: frames, headers, bodies, stored records. No sockets, loops, files or clocks."""
+"""Conversion between bytes and values: frames, headers, bodies, stored records. No sockets, loops, files or
+clocks.
+"""

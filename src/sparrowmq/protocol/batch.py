@@ -1,4 +1,4 @@
-"""The body of a batch send: small records back to back, without a count (remoting:5.5).
+"""The body of a batch send: a sequence of small records, without a count (remoting:5.5).
 
 total size 4 | magic 4 (0) | CRC 4 (0) | flag 4 | body length 4 | body | properties length 2 | properties
 """
@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from sparrowmq.core.errors import RecordError
 
 _HEAD = struct.Struct(">iiiii")
+_SIZE: Final = struct.Struct(">i")
 _PROPERTIES_SIZE = struct.Struct(">h")
 _READ_HEAD: Final = struct.Struct(">i8xii")
-"""Total size, flag, body length; magic and CRC are not looked at."""
+"""Total size, flag, body length; magic and CRC are ignored."""
 
 BATCH_FIXED_BYTES: Final = _HEAD.size + _PROPERTIES_SIZE.size
 _HEAD_BYTES: Final = _HEAD.size
@@ -26,7 +27,7 @@ BatchItem = tuple[int, bytes, bytes]
 
 
 class AlikeBatch(NamedTuple):
-    """The messages of a batch that differ in the bytes of bodies and properties, but not in their lengths."""
+    """A batch whose messages have bodies and properties of the same lengths."""
 
     flag: int
     bodies: tuple[bytes, ...]
@@ -84,6 +85,20 @@ def decode_batch(body: bytes) -> list[BatchItem]:
     return items
 
 
+def has_more(body: bytes, count: int) -> bool:
+    """Whether a batch has more than `count` messages, by their lengths, without decoding it."""
+    position, end = 0, len(body) - 4
+    unpack = _SIZE.unpack_from
+    for _ in range(count):
+        if position > end:
+            return False
+        (size,) = unpack(body, position)
+        if size < BATCH_FIXED_BYTES:
+            return False  # it is invalid, which decoding will report
+        position += size
+    return position <= end
+
+
 @lru_cache(maxsize=256)
 def _alike_form(body_bytes: int, properties_bytes: int) -> struct.Struct:
     """Head, body, length of properties and properties of one message."""
@@ -91,9 +106,10 @@ def _alike_form(body_bytes: int, properties_bytes: int) -> struct.Struct:
 
 
 def decode_alike(body: bytes) -> AlikeBatch | None:
-    """The messages of a batch body whose heads and lengths are all the same, as machines send them.
+    """The messages of a batch body whose heads and lengths are all equal, as programs often send them.
 
-    A fifth of the work of `decode_batch`, which takes every batch. None for any other, and for what is none.
+    Five times as fast as `decode_batch`, which accepts every batch. None for other batches and invalid
+    bodies.
     """
     if len(body) < BATCH_FIXED_BYTES:
         return None

@@ -1,7 +1,7 @@
-"""The bloom filter of the reference's consumer filter data (broker:14.2).
+"""The bloom filter of RocketMQ's consumer filter data (broker:14.2).
 
-Only its bit positions are kept, in `consumerFilter.json`: a broker that writes bit maps beside its queues
-sets them for the groups that want a message.
+Only its bit positions are stored, in `consumerFilter.json`. A broker that writes bit maps beside its queues
+uses them to mark the groups that want a message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 ERROR_PERCENT: Final = 20
 EXPECTED_GROUPS: Final = 32
-"""The reference's defaults (`maxErrorRateOfBloomFilter`, `expectConsumerNumUseFilter`)."""
+"""RocketMQ's defaults (`maxErrorRateOfBloomFilter`, `expectConsumerNumUseFilter`)."""
 
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 _C1: Final = 0x87C37B91114253D5

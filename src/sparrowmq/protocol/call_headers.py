@@ -1,4 +1,4 @@
-"""Headers of transactions, of calls between brokers and clients, of questions about clients (remoting:2.6).
+"""Headers of transactions, of requests from brokers to clients, and of queries about clients (remoting:2.6).
 
 As in `headers`: fields are strings on the wire, names are Java's class names without "Header".
 """
@@ -80,8 +80,8 @@ class ReplyMessageRequest(Header, kw_only=True):
 class ResetOffsetRequest(Header, kw_only=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222) and, to clients, RESET_CONSUMER_CLIENT_OFFSET (220).
 
-    `timestamp` is epoch milliseconds, -1 for the end. With `queue_id` 0 or more one queue is meant, and
-    `offset` (not -1) where it goes. Without `is_force` offsets only go back.
+    `timestamp` is epoch milliseconds, -1 for the end. With `queue_id` 0 or more only one queue moves, to
+    `offset` unless that is -1. Without `is_force` offsets only move back.
     """
 
     topic: str
@@ -104,12 +104,24 @@ class GetConsumerStatusRequest(Header, kw_only=True):
 
 
 class RetentionHoldRequest(Header, kw_only=True):
-    """PUT_RETENTION_HOLD (90101) and, with the topic alone, DELETE_RETENTION_HOLD (90102); ours only."""
+    """PUT_RETENTION_HOLD (90101) and, with the topic alone, DELETE_RETENTION_HOLD (90102); only SparrowMQ."""
 
     topic: str
     group: str = ""
     hours: int = 0
     size_max: int = 0
+
+
+class EndProducersRequest(Header, kw_only=True):
+    """END_PRODUCERS (90301), only SparrowMQ: end the epochs before `epoch` of a producer family.
+
+    With `epoch` 0 nothing changes. `note` is stored for later queries.
+    """
+
+    topic: str
+    family: str
+    epoch: int = 0
+    note: str = ""
 
 
 class CloneGroupOffsetRequest(Header, kw_only=True):
@@ -137,6 +149,24 @@ class QueryConsumeTimeSpanRequest(Header, kw_only=True):
 
 
 # --- Groups and clients ----------------------------------------------------------------------------------
+
+
+class ProxiedClientRequest(Header, kw_only=True):
+    """REGISTER_PROXIED_CLIENT (90501), with a heartbeat as its body, and UNREGISTER_PROXIED_CLIENT (90502);
+    only SparrowMQ. Address (`host:port`), language and version are those of the proxy's client.
+    """
+
+    client_id: str = field(default="", name="clientID")
+    consumer_group: str = ""
+    client_address: str = ""
+    language: str = ""
+    client_version: Int32 = 0
+
+
+class CheckTopicRightRequest(Header, kw_only=True):
+    """CHECK_TOPIC_RIGHT (90503), only SparrowMQ: whether the caller may use a topic in any way."""
+
+    topic: str
 
 
 class GetConsumerRunningInfoRequest(Header, kw_only=True):
@@ -167,7 +197,7 @@ class QuerySubscriptionByConsumerRequest(Header, kw_only=True):
 
 
 class UpdateGroupForbiddenRequest(Header, kw_only=True):
-    """UPDATE_AND_GET_GROUP_FORBIDDEN (353); without `readable` it only asks."""
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353); without `readable` it is only a query."""
 
     group: str
     topic: str

@@ -1,4 +1,4 @@
-"""Request, response and language codes: the one table of numbers on the wire (remoting:2.1, 3)."""
+"""Request, response and language codes: the only table of numbers on the wire (remoting:2.1, 3)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import IntEnum
 from typing import Final
 
 VERSION: Final = 475
-"""The release we present ourselves as, 5.3.1: strict route JSON, SQL92, no GO_AWAY (remoting:1.5)."""
+"""The version that SparrowMQ reports, 5.3.1: strict route JSON, SQL92, no GO_AWAY (remoting:1.5)."""
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Request codes."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -39,6 +39,8 @@ class RequestCode(IntEnum):
     UNLOCK_BATCH_MQ = 42
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ALL_DELAY_OFFSET = 45
+    GET_TIMER_CHECK_POINT = 60
+    GET_TIMER_METRICS = 61
     CHECK_CLIENT_CONFIG = 46
     UPDATE_AND_CREATE_ACL_CONFIG = 50
     DELETE_ACL_CONFIG = 51
@@ -107,9 +109,12 @@ class RequestCode(IntEnum):
     RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
+    GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
     NOTIFY_MIN_BROKER_ID_CHANGE = 905
+    GET_BROKER_HA_STATUS = 907
+    GET_BROKER_EPOCH_CACHE = 1007
     AUTH_CREATE_USER = 3001
     AUTH_UPDATE_USER = 3002
     AUTH_DELETE_USER = 3003
@@ -129,10 +134,24 @@ class RequestCode(IntEnum):
     JOIN_MANAGED_GROUP = 90211
     REPORT_MANAGED_MEMBER = 90212
     LEAVE_MANAGED_GROUP = 90213
+    END_PRODUCERS = 90301
+    GET_REPLICA_STATE = 90401
+    SET_REPLICA_ROLE = 90402
+    FOLLOW_MASTER = 90403
+    REGISTER_PROXIED_CLIENT = 90501
+    UNREGISTER_PROXIED_CLIENT = 90502
+    CHECK_TOPIC_RIGHT = 90503
+    POP_MESSAGE = 200050
+    ACK_MESSAGE = 200051
+    PEEK_MESSAGE = 200052
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    NOTIFICATION = 200054
+    POLLING_INFO = 200055
+    BATCH_ACK_MESSAGE = 200151
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """Response codes."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -165,7 +184,9 @@ class ResponseCode(IntEnum):
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
+    POLLING_FULL = 209
     DELETE_ACL_CONFIG_FAILED = 210
+    POLLING_TIMEOUT = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
@@ -179,6 +200,9 @@ class ResponseCode(IntEnum):
     GENERATION_FENCED = 90011
     POLICY_OUTDATED = 90012
     MEMBER_UNKNOWN = 90013
+    EPOCH_OUTDATED = 90021
+    LEASE_OUTDATED = 90022
+    LOG_DAMAGED = 90023
 
 
 LANGUAGES: Final = (
@@ -197,11 +221,25 @@ LANGUAGES: Final = (
     "RUST",
     "NODE_JS",
 )
-"""Language names by the number the compact header carries."""
+"""Language names by their number in the compact header."""
+
+
+_REQUEST_WORDS: Final = {code.value: code.name.lower() for code in RequestCode}
+_RESPONSE_WORDS: Final = {code.value: code.name.lower() for code in ResponseCode}
+
+
+def request_word(code: int) -> str:
+    """The name of a request code for programs: `send_message_v2`, or `310` for an unknown one."""
+    return _REQUEST_WORDS.get(code) or str(code)
+
+
+def response_word(code: int) -> str:
+    """The name of a response code for programs: `success`, or its number for an unknown one."""
+    return _RESPONSE_WORDS.get(code) or str(code)
 
 
 def request_name(code: int) -> str:
-    """The name of a request code for messages to people: `SEND_MESSAGE_V2 (310)` or `310`."""
+    """The name of a request code for users: `SEND_MESSAGE_V2 (310)` or `310`."""
     try:
         return f"{RequestCode(code).name} ({code})"
     except ValueError:

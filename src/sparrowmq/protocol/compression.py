@@ -12,14 +12,14 @@ from sparrowmq.core.errors import CompressedBodyError
 from sparrowmq.protocol.sysflag import COMPRESSED, COMPRESSION_MASK, CompressionType
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A body may grow to this: 16 times the largest message by default, a stop for hostile ones."""
+"""Maximum decompressed size: 16 times the default maximum message size, against hostile bodies."""
 
 _ZSTD_FEED_BYTES: Final = 256
-"""Input given at once: a block of 4 bytes makes at most 128 KiB, so at most 8 MiB overshoot the bound."""
+"""Input per call: 4 bytes make at most 128 KiB, so the output exceeds the bound by at most 8 MiB."""
 
 
 def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: int = 5) -> bytes:
-    """`body` compressed; `level` is the codec's own (Java producers use 5)."""
+    """`body` compressed; `level` is the codec's (Java producers use 5)."""
     if kind is CompressionType.ZLIB:
         return zlib.compress(body, level)
     if kind is CompressionType.LZ4:
@@ -29,10 +29,10 @@ def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: i
 
 
 def decompress(body: bytes, sys_flag: int, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The body as the producer gave it; unchanged when `sys_flag` does not say compressed.
+    """The body as the producer passed it; unchanged if `sys_flag` does not mark it as compressed.
 
-    Without type bits it is zlib, as older senders mean it. Raises `CompressedBodyError` on damaged, truncated
-    or trailing data, on an unknown type and on more than `bytes_max` bytes of output.
+    Without type bits it is zlib, as from older producers. Raises `CompressedBodyError` on damaged, truncated
+    or trailing data, on an unknown type, and on output larger than `bytes_max` bytes.
     """
     if not sys_flag & COMPRESSED:
         return body

@@ -1,7 +1,7 @@
-"""CRC-32 of bodies: ISA-L's where it is installed, else zlib's; both give the same number.
+"""CRC-32 of bodies: ISA-L's function if installed, otherwise zlib's; both return the same number.
 
-One of the few costs that every message pays at the broker and again at the consumer. For 100 bytes ISA-L
-takes a quarter of zlib's time, for 10,000 a tenth. Records keep the lower 31 bits (broker:2.1).
+The broker computes it for every message, and so does the consumer. For 100 bytes ISA-L takes a quarter of
+zlib's time, for 10,000 a tenth. Records store the lower 31 bits (broker:2.1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 
 
 def fastest() -> Callable[[Buffer], int]:
-    """The function to use: `isal_zlib.crc32`, or `zlib.crc32` where there is no ISA-L."""
+    """The function to use: `isal_zlib.crc32`, or `zlib.crc32` without ISA-L."""
     try:
         from isal.isal_zlib import crc32
     except ImportError:

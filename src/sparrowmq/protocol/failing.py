@@ -1,5 +1,5 @@
-"""Queues in which a member's handlers fail, as its running info (307) tells them beside what Java's members
-tell: those know topics only.
+"""Queues in which a member's handlers fail, as listed in its running info (307). Java's members report only
+topics.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import msgspec
 from sparrowmq.core.message import MessageQueue
 
 FAILING_PROPERTY: Final = "failingQueues"
-"""In the running info's properties; a member that does not have it cannot tell."""
+"""The property in the running info; members without it do not report failing queues."""
 TOLD_MAX: Final = 200
-"""Queues that a member tells of at most, those that fail longest."""
+"""Maximum number of reported queues: those that have failed longest."""
 
 
 class FailingQueue(NamedTuple):
-    """A queue without a success since its first failure `seconds` ago, and how many messages failed since."""
+    """A queue without success since its first failure `seconds` ago, and the number of failed
+    messages since.
+    """
 
     queue: MessageQueue
     failed: int
@@ -26,7 +28,7 @@ class FailingQueue(NamedTuple):
 
 
 def failing_text(queues: Iterable[FailingQueue]) -> str:
-    """The property's value."""
+    """The value of the property."""
     longest = sorted(queues, key=lambda one: (-one.seconds, one.queue))[:TOLD_MAX]
     return msgspec.json.encode(
         [
@@ -37,7 +39,7 @@ def failing_text(queues: Iterable[FailingQueue]) -> str:
 
 
 def failing_of(text: str) -> list[FailingQueue]:
-    """What that value says; nothing for a text that is none."""
+    """The queues in that value; empty for invalid text."""
     try:
         found = msgspec.json.decode(text, type=list[tuple[str, str, int, int, int]])
     except msgspec.DecodeError:

@@ -1,17 +1,16 @@
-"""Expressions into subscription data: tags (`TagA || TagB`) and SQL92 (broker:14, client:D-04)."""
+"""Subscription data from expressions: tags (`TagA || TagB`) and SQL92 (broker:14, client:D-04)."""
 
 from __future__ import annotations
 
 from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.core.subscription import SQL92, SUBSCRIBE_ALL, Expression, Sql, SubscriptionData
-from sparrowmq.protocol.sql92 import parse
 
 
 def parse_tags(topic: str, expression: str | None, version: int) -> SubscriptionData:
-    """Subscription data of a tag expression; nothing, blanks or `*` means every message.
+    """Subscription data of a tag expression; empty text, blanks or `*` match every message.
 
-    `version` is epoch milliseconds of the subscription's making. Raises `InvalidExpressionError` for an
-    expression of separators only.
+    `version` is the subscription's creation time in epoch milliseconds. Raises `InvalidExpressionError` for
+    an expression of separators only.
     """
     if expression is None or expression.strip() in ("", SUBSCRIBE_ALL):
         return SubscriptionData(topic=topic, version=version)
@@ -24,17 +23,19 @@ def parse_tags(topic: str, expression: str | None, version: int) -> Subscription
 
 
 def parse_expression(topic: str, expression: Expression, version: int) -> SubscriptionData:
-    """Subscription data of what a user subscribes to; `version` as in `parse_tags`.
+    """Subscription data of a user's subscription; `version` as in `parse_tags`.
 
-    Stricter than a broker: a SQL92 filter must be one whole expression. Raises `InvalidExpressionError`, for
-    SQL92 with the position and the token.
+    Stricter than a broker: a SQL92 filter must be one complete expression. Raises `InvalidExpressionError`,
+    for SQL92 with the position and the token.
     """
     if isinstance(expression, Sql):
+        from sparrowmq.protocol.sql92 import parse  # a parser and its tables: most readers never need it
+
         parse(expression.expression, whole=True)
         return SubscriptionData(topic, expression.expression, version=version, expression_type=SQL92)
     if not isinstance(expression, str):
         raise InvalidExpressionError(
             f"topic {topic!r} cannot be subscribed with a {type(expression).__name__}; give tags as text or "
-            "a SQL92 filter as Sql(text); filters by class do not exist any more"
+            "a SQL92 filter as Sql(text); filters by class are no longer supported"
         )
     return parse_tags(topic, expression, version)

@@ -1,4 +1,4 @@
-"""Frames of the remoting protocol: cutting a byte stream into frames, and headers to values and back.
+"""Frames of the remoting protocol: splitting a byte stream into frames, and decoding and encoding headers.
 
 A frame is `length | header type and header length | header | body` (remoting:1.1), everything big-endian:
 
@@ -6,8 +6,8 @@ A frame is `length | header type and header length | header | body` (remoting:1.
     | length | type | header length | header (UTF-8) | body (raw bytes)   |
 
 Type 0 is a JSON header, type 1 the compact binary one. Both are read; JSON is written, which every peer
-reads. `FrameReader` does the cutting and nothing else, so a server can choose how much of a header it
-decodes; `decode` turns a header into a `Command`.
+reads. `FrameReader` only splits, so a server can choose how much of a header it decodes; `decode` turns a
+header into a `Command`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 """A longer frame closes the connection, as with Java peers."""
 
 LARGE_FRAME_BYTES: Final = 256 * 1024
-"""From this size on a frame that came in parts is put together with care for copies."""
+"""From this size on, a frame received in parts is joined with as few copies as possible."""
+
+SMALL_PART_BYTES: Final = 4096
+"""Parts shorter than this are joined, so that a frame in many pieces needs little more memory than its bytes.
+"""
 
 JSON_HEADER: Final = 0
 COMPACT_HEADER: Final = 1
@@ -69,7 +73,7 @@ class Command(msgspec.Struct, gc=False):
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the sender wants no answer."""
+        """Whether the sender expects no response."""
         return bool(self.flag & FLAG_ONEWAY)
 
 
@@ -84,7 +88,7 @@ class _JsonHeader(msgspec.Struct, gc=False):
 
 
 class _PlainHeader(msgspec.Struct, gc=False):
-    """A header as nearly every peer writes it: all fields are text."""
+    """A header as nearly all peers write it: all fields are text."""
 
     code: int
     opaque: int
@@ -136,8 +140,14 @@ def encode(command: Command) -> bytes:
     )
 
 
+def encode_head(command: Command, body_bytes: int) -> bytes:
+    """The command without its body, for a frame whose `body_bytes` follow separately."""
+    data = encode(command)
+    return (int.from_bytes(data[:4], "big") + body_bytes).to_bytes(4, "big") + data[4:]
+
+
 def decode(kind: int, header: bytes, body: bytes) -> Command:
-    """The command of one raw frame. Raises `FrameError` on a header that cannot be read."""
+    """The command of one raw frame. Raises `FrameError` on an invalid header."""
     if kind == JSON_HEADER:
         return _from_json(header, body)
     if kind == COMPACT_HEADER:
@@ -176,7 +186,7 @@ def _from_json(header: bytes, body: bytes) -> Command:
 
 
 def _from_odd_json(header: bytes, body: bytes) -> Command:
-    """A header with numbers, booleans or nulls for texts, or without some of its members."""
+    """A header with numbers, booleans or nulls instead of texts, or with missing members."""
     try:
         head = _decode_json(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -218,7 +228,7 @@ def _compact_text(header: bytes, position: int, width: int) -> tuple[str, int]:
 
 
 class LargeFrame(NamedTuple):
-    """A large frame whose header is there: of its body, `size` bytes long, `start` has come."""
+    """A large frame with a complete header: of its body of `size` bytes, `start` has arrived."""
 
     kind: int
     header: bytes
@@ -229,12 +239,13 @@ class LargeFrame(NamedTuple):
 class FrameReader:
     """Cuts a byte stream into raw frames.
 
-    `feed` takes what arrived and gives the frames that are complete; the rest waits. It raises `FrameError`
-    on bytes that cannot be a frame (another protocol, a negative or oversized length, a header longer than
-    its frame); the stream cannot be resynchronised then, so every later `feed` raises the same error.
+    `feed` takes received bytes and returns the complete frames; the remaining `buffered` bytes are kept. It
+    raises `FrameError` on bytes that cannot be a frame (another protocol, a negative or oversized length, a
+    header longer than its frame); the stream cannot be resynchronised after that, so every later `feed`
+    raises the same error.
 
-    With `hands_over`, a large frame that has begun is put into `large`: who feeds takes it from there, sees
-    to the rest of its body, and feeds what follows it.
+    With `hands_over`, a large partial frame is put into `large`: the caller takes it with `hand_over`, reads
+    the rest of its body, and feeds what follows it.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, hands_over: bool = False) -> None:
@@ -242,15 +253,10 @@ class FrameReader:
         self._hands_over = hands_over
         self._frame_bytes_max = frame_bytes_max
         self._parts: list[bytes] = []
-        self._held = 0
+        self.buffered = 0
         self._needed = 0
         self._body_at = 0
         self._error: FrameError | None = None
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of an incomplete frame that wait for the rest."""
-        return self._held
 
     def feed(self, data: bytes) -> list[RawFrame]:
         """Frames completed by `data`, in order."""
@@ -258,34 +264,36 @@ class FrameReader:
             raise self._error
         frames: list[RawFrame] = []
         if self._parts:
-            self._parts.append(data)
-            self._held += len(data)
-            if self._held < self._needed:
+            if len(data) < SMALL_PART_BYTES and len(self._parts[-1]) < SMALL_PART_BYTES:
+                self._parts[-1] += data
+            else:
+                self._parts.append(data)
+            self.buffered += len(data)
+            if self.buffered < self._needed:
                 return []
-            if self._needed >= LARGE_FRAME_BYTES and self._body_at <= len(self._parts[0]):
+            if self._needed >= LARGE_FRAME_BYTES and self._body_at <= len(self._parts[0]) < self.buffered:
                 large, data = self._take_large()
                 frames.append(large)
             else:
                 data = b"".join(self._parts)
             self._parts = []
-            self._held = 0
-        position, end, limit = 0, len(data), self._frame_bytes_max
+            self.buffered = 0
+        position, end, length_max = 0, len(data), self._frame_bytes_max - 4
         unpack = _PREFIX.unpack_from
         while end - position >= 8:
             length, word = unpack(data, position)
             header_length = word & 0xFFFFFF
-            if not 4 + header_length <= length <= limit - 4:
+            body_at, stop = position + 8 + header_length, position + 4 + length
+            if body_at > stop or length > length_max:
                 self._error = self._refusal(data[position : position + 8], length, header_length)
                 raise self._error
-            stop = position + 4 + length
             if stop > end:
                 self._needed = 4 + length
                 self._body_at = 8 + header_length
                 if self._needed >= LARGE_FRAME_BYTES and self._hands_over and end >= position + self._body_at:
-                    self._hand_over(word >> 24, data[position:])
+                    self._begin_large(word >> 24, data[position:])
                     return frames
                 break
-            body_at = position + 8 + header_length
             frames.append((word >> 24, data[position + 8 : body_at], data[body_at:stop]))
             position = stop
         else:
@@ -293,18 +301,24 @@ class FrameReader:
         if position < end:
             rest = data[position:] if position else data
             self._parts = [rest]
-            self._held = len(rest)
+            self.buffered = len(rest)
         return frames
 
-    def _hand_over(self, kind: int, data: bytes) -> None:
+    def hand_over(self) -> LargeFrame:
+        """The large partial frame; the caller owns it from now on."""
+        assert self.large is not None, "no large frame has begun"
+        large, self.large = self.large, None
+        return large
+
+    def _begin_large(self, kind: int, data: bytes) -> None:
         body_at = self._body_at
         self.large = LargeFrame(kind, data[8:body_at], self._needed - body_at, data[body_at:])
         self._needed = 8
 
     def _take_large(self) -> tuple[RawFrame, bytes]:
-        """The frame that the parts hold and what follows it. Its body is copied once, not joined and cut."""
+        """The frame in the parts, and the bytes after it. Its body is copied only once."""
         first, last, body_at = self._parts[0], self._parts[-1], self._body_at
-        cut = len(last) - (self._held - self._needed)
+        cut = len(last) - (self.buffered - self._needed)
         body = b"".join((memoryview(first)[body_at:], *self._parts[1:-1], memoryview(last)[:cut]))
         return (first[4], first[8:body_at], body), last[cut:]
 

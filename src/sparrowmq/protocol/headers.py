@@ -1,9 +1,9 @@
-"""Typed header fields of requests and answers: Java's camelCase names live here and nowhere else.
+"""Typed header fields of requests and answers. Java's camelCase names appear only here.
 
-On the wire every field is a string in `extFields` (remoting:1.3). `from_ext` makes a typed header of them,
-`to_ext` the reverse. Names are Java's class names without "Header"; fields are those of remoting:2. Fields a
-header does not know are ignored. Times are epoch milliseconds; `broker_name` is the optional `bname` that
-5.x clients add.
+On the wire every field is a string in `extFields` (remoting:1.3). `from_ext` converts them to a typed header,
+`to_ext` does the reverse. Names are Java's class names without "Header"; fields are those of remoting:2.
+Unknown fields are ignored. Times are epoch milliseconds; `broker_name` is the optional `bname` that 5.x
+clients add.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 BULK_BYTES_MAX: Final = 8 * 1024 * 1024
-"""The most a pull may ask for with `bulk_bytes`."""
+"""The maximum of `bulk_bytes`."""
 
 
 class Header(msgspec.Struct, gc=False, rename="camel"):
@@ -46,9 +46,9 @@ def _booleans(type_: type[msgspec.Struct]) -> tuple[str, ...]:
 def from_ext(type_: type[H], ext: Mapping[str, str]) -> H:
     """The header of type `type_` in `ext`.
 
-    Numbers are range checked as Java's int and long; for booleans `true` in any case is true and everything
-    else false. Raises `HeaderError` naming the field and its value when a required one is missing or a number
-    cannot be read.
+    Numbers are range-checked as Java's int and long; for booleans `true` in any case is true and everything
+    else is false. Raises `HeaderError` naming the field and its value when a required field is missing or a
+    number is invalid.
     """
     fields: Mapping[str, object] = ext
     for name in _booleans(type_):
@@ -61,7 +61,7 @@ def from_ext(type_: type[H], ext: Mapping[str, str]) -> H:
 
 
 def _refusal(type_: type[msgspec.Struct], fields: Mapping[str, object]) -> HeaderError:
-    """Say which field was refused: the first one that is missing or does not convert alone."""
+    """The error for the first field that is missing or cannot be converted."""
     for info in msgspec.structs.fields(type_):
         if info.encode_name not in fields:
             if info.required:
@@ -72,11 +72,11 @@ def _refusal(type_: type[msgspec.Struct], fields: Mapping[str, object]) -> Heade
         except msgspec.ValidationError as error:
             value = str(fields[info.encode_name])[:80]
             return HeaderError(f"{type_.__name__}: the field {info.encode_name!r} is {value!r}: {error}")
-    raise AssertionError(f"{type_.__name__} refuses fields that convert one by one")
+    raise AssertionError(f"{type_.__name__} has fields that cannot be converted together")
 
 
 def to_ext(header: msgspec.Struct) -> dict[str, str]:
-    """The header's fields as they go on the wire: wire names, text; None is left out."""
+    """The header's fields as sent on the wire: wire names and texts; None is omitted."""
     ext = {}
     for name, wire_name in _wire_fields(type(header)):
         value = getattr(header, name)
@@ -93,9 +93,9 @@ def to_ext(header: msgspec.Struct) -> dict[str, str]:
 
 
 class SendMessageRequest(Header, kw_only=True):
-    """SEND_MESSAGE (10) and, in letters, SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+    """SEND_MESSAGE (10) and, with one-letter field names, SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
 
-    `batch` alone says whether the body is a batch. `queue_id` below 0 lets the broker choose.
+    Only `batch` determines whether the body is a batch. `queue_id` below 0 lets the broker choose.
     """
 
     producer_group: str
@@ -121,12 +121,12 @@ _NAMES: Final = {name: letter for letter, name in _LETTERS.items()}
 
 
 def send_from_v2(ext: Mapping[str, str]) -> SendMessageRequest:
-    """The send in the letters `a` to `n` of codes 310, 320 and 325; errors as `from_ext`."""
+    """A send from the fields `a` to `n` of codes 310, 320 and 325; errors as in `from_ext`."""
     return from_ext(SendMessageRequest, {_LETTERS[name]: ext[name] for name in ext if name in _LETTERS})
 
 
 def send_v2_to_ext(header: SendMessageRequest) -> dict[str, str]:
-    """The send in the letters `a` to `n`."""
+    """A send as the fields `a` to `n`."""
     return {_NAMES[name]: value for name, value in to_ext(header).items()}
 
 
@@ -150,8 +150,8 @@ class PullMessageRequest(Header, kw_only=True):
     """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
     `sys_flag`: 1 commit `commit_offset`, 2 may be held for `suspend_timeout_millis`, 4 `subscription` is
-    given. SparrowMQ's own, which other brokers ignore: `bulk_bytes`, the answer may have that many bytes, up
-    to `BULK_BYTES_MAX`; `generation`, under which a member of a managed group has the queue.
+    given. SparrowMQ's extensions, which other brokers ignore: `bulk_bytes`, the maximum bytes of the
+    response, up to `BULK_BYTES_MAX`; `generation`, under which a member of a managed group has the queue.
     """
 
     consumer_group: str
@@ -172,7 +172,7 @@ class PullMessageRequest(Header, kw_only=True):
 
 
 class PullMessageResponse(Header, kw_only=True):
-    """Where to go on; all four offsets are mandatory for codes 0, 19, 20 and 21 (remoting:2.4)."""
+    """The next offset; all four offsets are mandatory for codes 0, 19, 20 and 21 (remoting:2.4)."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64
@@ -206,7 +206,7 @@ class UpdateConsumerOffsetRequest(Header, kw_only=True):
 
 
 class QueueRequest(Header, kw_only=True):
-    """A question about one queue."""
+    """A query about one queue."""
 
     topic: str
     queue_id: Int32
@@ -238,7 +238,7 @@ class GetMinOffsetRequest(QueueRequest):
 
 
 class GetMinOffsetResponse(OffsetResponse):
-    """The oldest offset that can be read."""
+    """The smallest stored offset."""
 
 
 class SearchOffsetRequest(QueueRequest, kw_only=True):
@@ -283,9 +283,10 @@ class UnregisterClientRequest(Header, kw_only=True):
 
 
 class ConsumerSendMsgBackRequest(Header, kw_only=True):
-    """CONSUMER_SEND_MSG_BACK (36). `delay_level`: 0 broker's choice, below 0 dead letter, else that level.
+    """CONSUMER_SEND_MSG_BACK (36). `delay_level`: 0 broker's choice, below 0 dead letter, otherwise that
+    level.
 
-    `generation` as in a pull.
+    `generation` as in a pull. `sparrow_error` is the handler's error, a SparrowMQ extension.
     """
 
     offset: Int64
@@ -296,11 +297,12 @@ class ConsumerSendMsgBackRequest(Header, kw_only=True):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     generation: Int64 | None = None
+    sparrow_error: str | None = None
     broker_name: str | None = field(default=None, name="bname")
 
 
 class RecallMessageRequest(Header, kw_only=True):
-    """RECALL_MESSAGE (370). `recall_handle` comes from the answer to the timed send."""
+    """RECALL_MESSAGE (370). `recall_handle` comes from the response to the timed send."""
 
     topic: str
     recall_handle: str
@@ -323,9 +325,9 @@ class ViewMessageRequest(Header, kw_only=True):
 
 
 class QueryMessageRequest(Header, kw_only=True):
-    """QUERY_MESSAGE (12). `index_type`: K key (default), U unique key, T tag; times bound the store time.
+    """QUERY_MESSAGE (12). `index_type`: K key (default), U unique key, T tag; the times limit the store time.
 
-    The field `_UNIQUE_KEY_QUERY`, which is no part of the header, asks for a unique key as well.
+    The field `_UNIQUE_KEY_QUERY`, which is not part of the header, also requests a unique key.
     """
 
     topic: str
@@ -338,7 +340,7 @@ class QueryMessageRequest(Header, kw_only=True):
 
 
 class QueryMessageResponse(Header, kw_only=True):
-    """How far the index has come: store time and physical offset of the newest message in it."""
+    """Progress of the index: store time and physical offset of its newest message."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -461,7 +463,7 @@ class DeleteSubscriptionGroupRequest(Header, kw_only=True):
 
 
 class BrokerRequest(Header, kw_only=True):
-    """Which broker speaks, or is spoken of."""
+    """The broker that sends the request or that it is about."""
 
     broker_name: str
     broker_addr: str

@@ -1,9 +1,8 @@
-"""The requests a broker sees most, decoded in one step, and their answers made from templates.
+"""The most frequent requests of a broker, decoded in one step, and their answers, made from templates.
 
 A general `Command` costs a dictionary and a conversion per field. Sends, pulls and ends of transactions that
-begin the way Java's clients write them (members sorted, `code` first) are decoded straight into the fields
-the broker needs.
-Whatever looks different takes the general path; both end in the same handlers.
+are written as Java's clients write them (members sorted, `code` first) are decoded directly into the fields
+the broker needs. All other requests take the general path; both paths end in the same handlers.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class SendFields(msgspec.Struct, gc=False, rename={"topic": "b"}):
-    """What the send path needs of a V2 header (remoting:2.3); the letters are those of the wire.
+    """The fields of a V2 header that the send path needs (remoting:2.3), with the wire's letters.
 
-    `idempotent` is ours: the send is to be judged by its producer's numbers.
+    `idempotent` is a SparrowMQ extension: check the send by its producer's numbers.
     """
 
     topic: str
@@ -52,8 +51,8 @@ class SendFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
 class PullFields(msgspec.Struct, gc=False, rename="camel"):
     """The fields of a pull (remoting:2.4).
 
-    Ours are `bulk_bytes`, the largest answer (0 = as Apache), and `generation`, under which a managed group's
-    member has the queue.
+    SparrowMQ extensions are `bulk_bytes`, the largest response (0: as Apache's), and `generation`, under
+    which a member of a managed group has the queue.
     """
 
     consumer_group: str
@@ -80,7 +79,7 @@ class PullFrame(msgspec.Struct, gc=False, rename={"fields": "extFields"}):
 
 
 class EndFields(msgspec.Struct, gc=False, rename="camel"):
-    """What ending a transaction needs (broker:9.2)."""
+    """The fields needed to end a transaction (broker:9.2)."""
 
     producer_group: str
     tran_state_table_offset: Int64
@@ -149,7 +148,7 @@ class SendAnswers:
     def frame(
         self, code: int, opaque: int, queue_id: int, queue_offset: int, message_id: bytes, unique_key: bytes
     ) -> bytes:
-        """One whole frame. `unique_key` is as it stands in JSON, or empty."""
+        """A complete frame. `unique_key` is JSON-escaped, or empty."""
         if unique_key:
             header = self._with_id % (code, queue_id, unique_key, message_id, queue_offset, opaque)
         else:
@@ -160,7 +159,7 @@ class SendAnswers:
     def judged(
         self, code: int, opaque: int, queue_id: int, queue_offset: int, message_id: bytes, unique_key: bytes
     ) -> bytes:
-        """The same for a send of an idempotent producer: it was judged, not only stored."""
+        """The same for a send of an idempotent producer that was checked for repeats."""
         header = self._judged % (code, queue_id, unique_key, message_id, queue_offset, opaque)
         size = len(header)
         return _PREFIX.pack(size + 4, size) + header
@@ -176,7 +175,7 @@ class SendAnswers:
         *,
         handle: bytes,
     ) -> bytes:
-        """The same for a timed message, with the handle that takes it back (broker:8.3)."""
+        """The same for a timed message, with its recall handle (broker:8.3)."""
         header = self._recallable % (
             code,
             queue_id,
@@ -217,5 +216,5 @@ def pull_answer(
 
 
 def json_text(value: bytes) -> bytes:
-    """`value` as it stands between the quotes of a JSON string; bytes that are not UTF-8 are replaced."""
+    """`value` escaped for a JSON string, without quotes; bytes that are not UTF-8 are replaced."""
     return msgspec.json.encode(value.decode("utf-8", "replace"))[1:-1]

@@ -2,8 +2,8 @@
 
 On top of JSON they write bare integer keys (`{0:"a"}`), objects as keys (`{{"queueId":0}:5}`) and
 `{"$ref":"$.path"}` where a value occurs twice. `loads` reads all of it; plain JSON, by far the most common,
-takes the fast way through msgspec. Everything written is compact, because Go clients cut some bodies as text;
-only configuration files are pretty.
+takes the fast path through msgspec. All output is compact, because Go clients split some bodies as text; only
+configuration files are indented.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from sparrowmq.core.errors import JavaJsonError
 from sparrowmq.core.message import MessageQueue
 
 DEPTH_MAX: Final = 100
-"""Objects and arrays may nest this deep in the dialect; real bodies stay below ten."""
+"""Maximum nesting of objects and arrays in the dialect; real bodies stay below ten."""
+
+PARTS_MAX: Final = 4096
+"""Parts of a text that are joined in one step."""
 
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _TOKEN = re.compile(
@@ -27,6 +30,12 @@ _TOKEN = re.compile(
 _BARE_KEY = re.compile(
     rb'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))|([{,][ \t\r\n]*+)(-?\d++)(?=[ \t\r\n]*+:)', re.DOTALL
 )
+_REFERENCE: Final = re.compile(
+    rb'\{[ \t\r\n]*+"\$ref"[ \t\r\n]*+:[ \t\r\n]*+"(?:[^"\\\x00-\x1f]|\\["\\/bfnrtu])*+"[ \t\r\n]*+\}'
+)
+"""An object that is only a reference. In JSON this text cannot be anything else: a string would end at the
+quote before `$ref`, and `$` cannot follow a string.
+"""
 _REF: Final = "$ref"
 _PUNCTUATION: Final = frozenset("{}[]:,")
 _decode = msgspec.json.Decoder().decode
@@ -51,19 +60,27 @@ def wire_queue(queue: MessageQueue) -> WireQueue:
     return WireQueue(queue.broker_name, queue.queue_id, queue.topic)
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes, *, dialect_max: int | None = None) -> Any:
     """The value of JSON text in Java's dialect.
 
     Bare keys become their text, object keys the canonical JSON text of the object (sorted, compact), and a
-    reference becomes an empty object. Raises `JavaJsonError` on anything else, with the place of the fault.
+    reference becomes an empty object. Raises `JavaJsonError` on anything else, with the position of the
+    error. Text that is not plain JSON with references is read about a hundred times more slowly; above
+    `dialect_max` bytes it is refused.
     """
     try:
         if b'"$ref"' not in data:
             return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+        data.decode()  # the removed parts must be valid text, too
+        return _decode(_REFERENCE.sub(b"{}", data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if dialect_max is not None and len(data) > dialect_max:
+            raise JavaJsonError(
+                f"{len(data)} bytes are not plain JSON ({error}), and Java's dialect is read here up to "
+                f"{dialect_max} bytes only; send plain JSON, with quoted keys"
+            ) from None
     try:
-        quoted = _BARE_KEY.sub(_quote_key, data)
+        quoted = quote_bare_keys(data)
         if quoted is not data and b'"$ref"' not in data:
             return _decode(quoted)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -72,6 +89,11 @@ def loads(data: bytes) -> Any:
         return _Reader(data.decode()).document()
     except UnicodeDecodeError as error:
         raise JavaJsonError(f"{len(data)} bytes of JSON are not UTF-8 at byte {error.start}") from None
+
+
+def quote_bare_keys(data: bytes) -> bytes:
+    """The text with its bare integer keys in quotes. In a thread it lets other threads run."""
+    return _BARE_KEY.sub(_quote_key, data)
 
 
 def _quote_key(match: re.Match[bytes]) -> bytes:
@@ -161,7 +183,7 @@ class _Reader:
 
 
 def queue_of_key(key: str) -> MessageQueue:
-    """The queue of a map key that holds one as an object: bare, as `loads` gives it, or as a string."""
+    """The queue in a map key that is an object: bare, as `loads` returns it, or as a string."""
     try:
         return msgspec.convert(loads(key.encode()), WireQueue, strict=False).queue()
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -187,29 +209,61 @@ def dumps_pretty(value: Any) -> bytes:
 
 
 def _dialect(value: Any, newline: str | None) -> bytes:
-    parts: list[str] = []
-    _write(msgspec.to_builtins(value), newline, parts.append)
-    return "".join(parts).encode()
+    text = _Text()
+    text.write(value, newline)
+    return text.done()
 
 
-def _write(value: Any, newline: str | None, put: Any) -> None:
-    if not isinstance(value, dict | list) or not value:
-        put(_encode(value).decode())
-        return
-    inner = None if newline is None else newline + "\t"
-    comma, first, last = ",", "", ""
-    if inner is not None and newline is not None:
-        comma, first, last = "," + inner, inner, newline
-    if isinstance(value, list):
-        put("[")
-        for index, item in enumerate(value):
-            put(comma if index else first)
-            _write(item, inner, put)
-        put(last + "]")
-        return
-    put("{")
-    for index, (key, item) in enumerate(value.items()):
-        put(comma if index else first)
-        put(f"{key}:" if isinstance(key, int) else _encode(key).decode() + ":")
-        _write(item, inner, put)
-    put(last + "}")
+class _Text:
+    """Writes text in the dialect. A thread that writes a large table lets other threads run regularly.
+
+    It writes object by object and joins `PARTS_MAX` parts at a time: a single C call over millions of parts
+    would block the interpreter.
+    """
+
+    __slots__ = ("_parts", "_pieces")
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._pieces: list[bytes] = []
+
+    def done(self) -> bytes:
+        """The complete text."""
+        self._join()
+        return b"".join(self._pieces)
+
+    def _join(self) -> None:
+        self._pieces.append("".join(self._parts).encode())
+        self._parts.clear()
+
+    def write(self, value: Any, newline: str | None) -> None:
+        """Add a value; `newline` begins its last line, None without lines."""
+        if isinstance(value, msgspec.Struct):
+            value = msgspec.to_builtins(value)
+        if not isinstance(value, dict | list) or not value:
+            self._parts.append(_encode(value).decode())
+            return
+        inner = None if newline is None else newline + "\t"
+        comma, opened, last = ",", "", ""
+        if inner is not None and newline is not None:
+            comma, opened, last = "," + inner, inner, newline
+        if isinstance(value, list):
+            self._parts.append("[" + opened)
+            for index, item in enumerate(value):
+                if index:
+                    self._parts.append(comma)
+                self.write(item, inner)
+            self._parts.append(last + "]")
+            return
+        separator = "{" + opened
+        for key, item in value.items():
+            name = key if isinstance(key, int) else _encode(key).decode()
+            if isinstance(item, int | str | None):
+                self._parts.append(f"{separator}{name}:{_encode(item).decode()}")
+            else:
+                self._parts.append(f"{separator}{name}:")
+                self.write(item, inner)
+            separator = comma
+            if len(self._parts) >= PARTS_MAX:
+                self._join()
+        self._parts.append(last + "}")

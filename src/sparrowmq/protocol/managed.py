@@ -1,9 +1,9 @@
-"""Managed groups on the wire (pmq:3.14), SparrowMQ's own: policies at brokers (90201 to 90203), and what
-members and their coordinator say to each other (90211 to 90213).
+"""Managed groups on the wire (pmq:3.14), a SparrowMQ extension: policies at brokers (90201 to 90203), and the
+requests between members and their coordinator (90211 to 90213).
 
-A policy says who may consume, who has which queue under which generation, and what rests. Only brokers of
-SparrowMQ understand it. Requests of members carry the generation under which they have a queue in the field
-`generation`; clients of RocketMQ leave it out.
+A policy defines who may consume, who has which queue under which generation, and what is paused. Only brokers
+of SparrowMQ understand it. Requests of members carry the generation under which they have a queue in the
+field `generation`; clients of RocketMQ leave it out.
 """
 
 from __future__ import annotations
@@ -15,27 +15,33 @@ from typing import Final, Self
 import msgspec
 from msgspec import field
 
+from sparrowmq.core.dynamic_settings import SettingPlace, SettingValue, dump, fingerprint, for_members, load
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.grants import Orders, Report
-from sparrowmq.core.knobs import Place, Setting, dump, fingerprint, for_members, load
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.protocol.bodies.base import Body, Int32, Int64
+from sparrowmq.protocol.bodies.base import Body, Int32, Int64, read_request
 from sparrowmq.protocol.headers import Header
 
 COORDINATOR_NAMESPACE: Final = "SPARROW_COORDINATOR"
 COORDINATOR_KEY: Final = "members"
-"""Where name servers keep the `host:port` at which a coordinator answers members of groups."""
+"""The name servers' key for the coordinator's `host:port` for members of groups."""
 GENERATIONS_PROPERTY: Final = "managedGenerations"
-"""In a managed member's running info (307)."""
+"""Property in a managed member's running info (307)."""
+QUEUES_MAX: Final = 10_000
+"""Maximum queues of a managed group."""
+POLICY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The longest policy that a broker accepts: `QUEUES_MAX` queues with names of 400 bytes. Only admins set
+policies.
+"""
 EVERY_TOPIC: Final = ""
 EVERY_QUEUE: Final = -1
 
 
 class QueueGrant(Body, frozen=True):
-    """Who has a queue. Without `owner` nobody may read it.
+    """The owner of a queue. Without `owner` no member may read it.
 
-    `fenced`: requests about it must carry this generation. Else, for an owner that knows no generations,
-    requests without one are taken too.
+    `fenced`: requests about it must carry this generation. Otherwise, for an owner without generation
+    support, requests without one are accepted too.
     """
 
     topic: str
@@ -52,7 +58,7 @@ class QueueGrant(Body, frozen=True):
 
 
 class PauseRule(Body, frozen=True):
-    """What is not delivered: a queue, a topic (`queue_id` -1) or, without `topic`, everything.
+    """A pause of a queue, a topic (`queue_id` -1) or, without `topic`, everything.
 
     `until` is epoch milliseconds, 0 for no end.
     """
@@ -66,9 +72,9 @@ class PauseRule(Body, frozen=True):
 class GroupPolicy(Body, frozen=True):
     """All that a broker enforces for a group.
 
-    `epoch` is that of the coordinator's leader, 0 for an operator's own policy; `revision` counts changes.
-    `members` are the client ids that may consume, the longest first, None for everybody; of those online the
-    first `maximum` count, 0 for all.
+    `epoch` is that of the coordinator's leader, 0 for a policy set by an operator; `revision` counts changes.
+    `members` are the client ids that may consume, longest membership first; None allows all. Of the online
+    members, the first `maximum` may consume; 0 means all.
     """
 
     group: str
@@ -79,6 +85,11 @@ class GroupPolicy(Body, frozen=True):
     queues: list[QueueGrant] = field(default_factory=list)
     pauses: list[PauseRule] = field(default_factory=list)
 
+    @classmethod
+    def decode_request(cls, data: bytes) -> Self:
+        """The policy in a request, up to `POLICY_BYTES_MAX`."""
+        return read_request(data, cls, bytes_max=POLICY_BYTES_MAX)
+
     @property
     def age(self) -> tuple[int, int]:
         """Orders policies of one group: a later one is larger."""
@@ -86,13 +97,13 @@ class GroupPolicy(Body, frozen=True):
 
 
 class GroupPolicies(Body, frozen=True):
-    """The policies of one broker (90203), and of groups that had one the highest generation."""
+    """The policies of one broker (90203), and the highest generation of each group that had one."""
 
     policies: list[GroupPolicy] = field(default_factory=list)
     retired: dict[str, Int64] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Compact JSON, null included: brokers have thousands of groups, and tell of them on their loop."""
+        """Compact JSON with nulls, because it is fast: brokers encode thousands of groups on their loop."""
         return msgspec.json.encode(self)
 
 
@@ -123,16 +134,23 @@ def _queues(numbered: list[NumberedQueue]) -> dict[MessageQueue, int]:
 
 
 def generations_text(queues: Mapping[MessageQueue, int]) -> str:
-    """The running info's property `GENERATIONS_PROPERTY`: what a member has, under which generations."""
+    """The value of `GENERATIONS_PROPERTY` in running info: a member's queues with their generations."""
     return msgspec.json.encode(_numbered(queues)).decode()
 
 
 def generations_of(text: str) -> dict[MessageQueue, int]:
-    """What that property says; nothing for a text that is none."""
+    """The queues in that property; empty for an invalid text."""
     try:
         return _queues(msgspec.json.decode(text, type=list[NumberedQueue]))
     except msgspec.DecodeError:
         return {}
+
+
+class MemberBody(Body, frozen=True):
+    """Common to joins and reports: the group, and the subscribed topics."""
+
+    group: str
+    topics: list[str] = field(default_factory=list)
 
 
 class JoinBody(Body, frozen=True):
@@ -145,9 +163,9 @@ class JoinBody(Body, frozen=True):
 
 
 class JoinedBody(Body, frozen=True):
-    """The answer: who the client is from now on. Every join makes another member.
+    """The answer: the client's member id. Every join creates a new member.
 
-    `proof` goes with all that it says: nobody else can speak for it.
+    `proof` must be in all its requests, so that no other client can act for it.
     """
 
     member: str
@@ -155,7 +173,7 @@ class JoinedBody(Body, frozen=True):
 
 
 class LeaveBody(Body, frozen=True):
-    """LEAVE_MANAGED_GROUP (90213): a member that is done with all it had."""
+    """LEAVE_MANAGED_GROUP (90213): a member that has released all its queues."""
 
     group: str
     member: str
@@ -163,11 +181,12 @@ class LeaveBody(Body, frozen=True):
 
 
 class ReportBody(Body, frozen=True):
-    """REPORT_MANAGED_MEMBER (90212): what a member knows, has released and subscribes.
+    """REPORT_MANAGED_MEMBER (90212): the plan that a member knows, the queues it released, and its topics.
 
-    `late` counts its results that brokers refused because the queue had gone on, `knobs` numbers the live
-    knobs it goes by, `unable` says which of them it cannot go by, and why in a word (`Unable`). The answer is
-    an `OrdersBody`, or code 90013 for a member that is not counted in and has to join.
+    `late` counts its results that brokers refused because the queue had moved. `knobs` is the revision of the
+    dynamic settings that it applies; `unable` names those it cannot apply, with a reason code (`Unable`). The
+    answer is an `OrdersBody`, or code 90013 for an unknown member, which must join. (Dynamic settings were
+    once called knobs; the names of fields on the wire stay.)
     """
 
     group: str
@@ -189,7 +208,7 @@ class ReportBody(Body, frozen=True):
         report: Report,
         topics: list[str],
         late: int,
-        knobs: int = 0,
+        applied_revision: int = 0,
         *,
         proof: str = "",
         unable: Mapping[str, str] | None = None,
@@ -197,7 +216,7 @@ class ReportBody(Body, frozen=True):
         """The body for a report."""
         released, cannot = _numbered(report.released), dict(unable or {})
         numbers = report.number, report.revision
-        return cls(group, member, *numbers, released, topics, late, knobs, proof, cannot)
+        return cls(group, member, *numbers, released, topics, late, applied_revision, proof, cannot)
 
     @property
     def report(self) -> Report:
@@ -205,8 +224,8 @@ class ReportBody(Body, frozen=True):
         return Report(self.number, self.revision, _queues(self.released))
 
 
-class KnobBody(Body, frozen=True):
-    """A live knob at a place (core/knobs.py); `value` is JSON, `until` epoch milliseconds, 0 for no end."""
+class DynamicSettingBody(Body, frozen=True):
+    """A dynamic setting's value in a scope; `value` is JSON, `until` epoch milliseconds, 0 for no end."""
 
     name: str
     place: str
@@ -214,58 +233,62 @@ class KnobBody(Body, frozen=True):
     until: Int64 = 0
 
 
-class KnobsBody(Body, frozen=True):
-    """All live knobs that a member is to go by, and their number, which is 0 for none.
+class DynamicSettingsBody(Body, frozen=True):
+    """All dynamic settings that a member must apply, and their revision (0: none).
 
-    `now_ms` is the coordinator's time when it told them, by which a member with a wrong clock knows when they
-    end; 0 from one that does not say.
+    `now_ms` is the coordinator's time when it sent them, so that a member with a wrong clock can tell when
+    they end; 0 if not included.
     """
 
     revision: Int64 = 0
-    knobs: list[KnobBody] = field(default_factory=list)
+    knobs: list[DynamicSettingBody] = field(default_factory=list)
     now_ms: Int64 = 0
 
     @classmethod
-    def of(cls, settings: Iterable[Setting]) -> Self:
-        """The body for what is set of a group."""
-        told = for_members(settings)
-        knobs = [KnobBody(one.name, str(one.place), dump(one.value), one.until) for one in told]
-        return cls(fingerprint(told), knobs)
+    def of(cls, settings: Iterable[SettingValue]) -> Self:
+        """The body for a group's settings."""
+        sent = for_members(settings)
+        bodies = [DynamicSettingBody(one.name, str(one.place), dump(one.value), one.until) for one in sent]
+        return cls(fingerprint(sent), bodies)
 
-    def at(self, now_ms: int) -> KnobsBody:
-        """The same, told at this time."""
-        return KnobsBody(self.revision, self.knobs, now_ms)
+    def at(self, now_ms: int) -> DynamicSettingsBody:
+        """The same, sent at this time."""
+        return DynamicSettingsBody(self.revision, self.knobs, now_ms)
 
     @property
     def unknown(self) -> list[str]:
-        """Knobs that this release does not know, or whose value it does not take."""
+        """Settings that this release does not know, or whose value it does not accept."""
         known = {(one.name, str(one.place)) for one in self.settings}
         return sorted({one.name for one in self.knobs if (one.name, one.place) not in known})
 
     @property
-    def settings(self) -> list[Setting]:
-        """What it says, but for what this release does not know."""
+    def settings(self) -> list[SettingValue]:
+        """The settings, without those that this release does not know."""
         found = []
         for one in self.knobs:
             with suppress(SparrowError):
-                found.append(Setting(one.name, Place.parse(one.place), load(one.name, one.value), one.until))
+                found.append(
+                    SettingValue(
+                        one.name, SettingPlace.parse(one.place), load(one.name, one.value), one.until
+                    )
+                )
         return found
 
 
 class OrdersBody(Body, frozen=True):
-    """The answer to a report; `lease` in milliseconds, `knobs` when the member goes by others."""
+    """The answer to a report; `lease` in milliseconds; `knobs` only if the member applies other settings."""
 
     revision: Int64
     lease_ms: Int64
     granted: list[NumberedQueue] = field(default_factory=list)
     revoked: list[NumberedQueue] = field(default_factory=list)
-    knobs: KnobsBody | None = None
+    knobs: DynamicSettingsBody | None = None
 
     @classmethod
-    def of(cls, orders: Orders, knobs: KnobsBody | None = None) -> Self:
+    def of(cls, orders: Orders, settings: DynamicSettingsBody | None = None) -> Self:
         """The body for orders."""
         lease_ms = int(orders.lease * 1000)
-        return cls(orders.revision, lease_ms, _numbered(orders.granted), _numbered(orders.revoked), knobs)
+        return cls(orders.revision, lease_ms, _numbered(orders.granted), _numbered(orders.revoked), settings)
 
     @property
     def orders(self) -> Orders:

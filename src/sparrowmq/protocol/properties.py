@@ -1,6 +1,6 @@
 """Property strings: `name 0x01 value 0x02 name 0x01 value 0x02 …` in UTF-8 (remoting:5.3, broker:2.2).
 
-`find` serves the hot path: it looks one property up in the bytes without decoding the others.
+`find` is for the hot path: it looks up one property in the bytes without decoding the others.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _VALUE_END_ORD: Final = 2
 def encode(properties: Mapping[str, str]) -> bytes:
     """The property string of `properties`.
 
-    Entries with an empty name or value are left out: readers drop them anyway.
+    Entries with an empty name or value are omitted; readers drop them anyway.
 
-    Raises `InvalidMessageError` when a name or value holds 0x01 or 0x02 or cannot be written as UTF-8, or the
-    whole is longer than 32,767 bytes.
+    Raises `InvalidMessageError` when a name or value contains 0x01 or 0x02 or cannot be encoded as UTF-8, or
+    the result is longer than 32,767 bytes.
     """
     parts = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
     text = "".join(parts)
@@ -43,7 +43,7 @@ def decode(data: bytes) -> dict[str, str]:
     """All properties of a property string.
 
     Java's rules: pieces without separator, with an empty name or an empty value are dropped; of equal names
-    the last wins; a missing final 0x02 is fine; bytes that are not UTF-8 become U+FFFD.
+    the last wins; a missing final 0x02 is accepted; bytes that are not UTF-8 become U+FFFD.
     """
     properties = {}
     for piece in data.decode("utf-8", "replace").split("\x02"):
@@ -54,7 +54,7 @@ def decode(data: bytes) -> dict[str, str]:
 
 
 def find(data: bytes, name: bytes) -> bytes | None:
-    """The value of property `name`, or None; gives what `decode` gives, for a fraction of its cost."""
+    """The value of property `name`, or None; the same result as from `decode`, but much faster."""
     key = name + NAME_END
     position = data.rfind(key)
     while position >= 0:

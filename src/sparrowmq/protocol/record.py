@@ -48,11 +48,11 @@ RECORD_MAGIC_V1: Final = 0xDAA320A7
 RECORD_MAGIC_V2: Final = 0xDAA320AB
 BLANK_MAGIC: Final = 0xCBD43194
 BLANK_BYTES_MIN: Final = 8
-"""A file ends with at least this much blank: its size and its magic (broker:2.3)."""
+"""The minimum size of the blank that ends a file: its size and its magic (broker:2.3)."""
 
 TOPIC_BYTES_MAX_V1: Final = 127
 RECORD_FIXED_BYTES: Final = 91
-"""Size of a V1 record with IPv4 hosts and neither body, topic nor properties; V2 takes one more."""
+"""Size of a V1 record with IPv4 hosts and neither body, topic nor properties; V2 is one byte longer."""
 
 HEAD: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
 _PREFIX: Final = struct.Struct(">iI")
@@ -93,7 +93,7 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def body_crc(body: Buffer) -> int:
-    """The CRC a record holds for `body`: CRC-32 without the top bit."""
+    """The CRC of `body` in a record: CRC-32 without the top bit."""
     return crc32(body) & CRC_MASK
 
 
@@ -114,7 +114,7 @@ def encode_record(
     reconsume_times: int = 0,
     prepared_offset: int = 0,
 ) -> bytes:
-    """A whole record: V1, or V2 when the topic is longer than 127 bytes.
+    """A complete record: V1, or V2 when the topic is longer than 127 bytes.
 
     The IPv6 bits of `sys_flag` are set from the lengths of the packed hosts. Raises `RecordError` when a
     value does not fit its field.
@@ -124,22 +124,10 @@ def encode_record(
     try:
         if topic_size <= TOPIC_BYTES_MAX_V1 and len(born_host) == 8 == len(store_host):
             head = HEAD.pack(
-                size,
-                RECORD_MAGIC_V1,
-                crc32(body) & CRC_MASK,
-                queue_id,
-                flag,
-                queue_offset,
-                physical_offset,
-                sys_flag & ~HOST_V6_MASK,
-                born_timestamp,
-                born_host,
-                store_timestamp,
-                store_host,
-                reconsume_times,
-                prepared_offset,
-                body_size,
-            )
+                size, RECORD_MAGIC_V1, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset,
+                sys_flag & ~HOST_V6_MASK, born_timestamp, born_host, store_timestamp, store_host,
+                reconsume_times, prepared_offset, body_size,
+            )  # fmt: skip
             tail = _SHORT.pack(properties_size)
             return b"".join((head, body, _BYTE[topic_size], topic, tail, properties))
         _check_hosts(born_host, store_host)
@@ -187,7 +175,9 @@ def _unfit(error: Exception, topic_bytes: int, properties_bytes: int) -> RecordE
 def _parts(
     buffer: Buffer, position: int, limit: int, size: int, magic: int, body_at: int, body_size: int
 ) -> tuple[int, int, int]:
-    """Where topic, its end and properties of a record lie; every length checked against the total size."""
+    """The positions of topic, topic end and properties in a record; all lengths are checked against the total
+    size.
+    """
     end = position + size
     if size < RECORD_FIXED_BYTES or end > limit:
         raise RecordError(f"record at byte {position}: size {size}, but {limit - position} bytes are there")
@@ -215,7 +205,7 @@ def _parts(
 
 
 def _check_prefix(buffer: Buffer, position: int, limit: int) -> None:
-    """Say what is wrong with a record whose head does not fit or whose magic is unknown."""
+    """Raise the error for a record whose head does not fit or whose magic is unknown."""
     rest = limit - position
     if rest < _PREFIX.size:
         raise RecordError(f"record at byte {position}: {rest} bytes are too few for a record")
@@ -230,16 +220,17 @@ def _check_prefix(buffer: Buffer, position: int, limit: int) -> None:
 def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool = False) -> StoredRecord:
     """The record that starts at `position`; more bytes may follow it.
 
-    Raises `RecordError` on a blank, an unknown magic, a record that is cut short, lengths that contradict
-    each other and, with `check_crc`, a body that was changed.
+    Raises `RecordError` on a blank, an unknown magic, a truncated record, inconsistent lengths and, with
+    `check_crc`, a changed body.
     """
     limit = len(buffer)
     assert position >= 0, position
     if limit - position < HEAD.size:
         _check_prefix(buffer, position, limit)
-    head = HEAD.unpack_from(buffer, position)
-    (size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp) = head[:9]
-    (born_host, store_timestamp, store_host, reconsume_times, prepared_offset, body_size) = head[9:]
+    (
+        size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
+        store_timestamp, store_host, reconsume_times, prepared_offset, body_size,
+    ) = HEAD.unpack_from(buffer, position)  # fmt: skip
     if magic != RECORD_MAGIC_V1 and magic != RECORD_MAGIC_V2:
         _check_prefix(buffer, position, limit)
     body_at = position + 88
@@ -293,7 +284,7 @@ def _wide_hosts(buffer: Buffer, position: int, sys_flag: int) -> tuple[bytes, in
 
 
 def decode_records(buffer: Buffer) -> list[StoredRecord]:
-    """All records of a buffer that holds nothing but whole records, as answers to pulls do."""
+    """All records of a buffer with complete records only, such as a pull response."""
     records = []
     position, end = 0, len(buffer)
     while position < end:
@@ -306,7 +297,7 @@ def decode_records(buffer: Buffer) -> list[StoredRecord]:
 def find_properties(buffer: Buffer, position: int) -> bytes:
     """The property string of the record that starts at `position`, without decoding the rest.
 
-    Raises `RecordError` when the record's lengths contradict each other.
+    Raises `RecordError` when the record's lengths are inconsistent.
     """
     try:
         body_at, body_size = position + 88, _INT.unpack_from(buffer, position + 84)[0]
@@ -333,8 +324,8 @@ def find_properties(buffer: Buffer, position: int) -> bytes:
 def check_record(view: Buffer, position: int, limit: int) -> int:
     """Size in bytes of the valid record at `position`, or 0 at the blank that ends a file (broker:2.10).
 
-    `limit` is where the file's bytes end in `view`. Raises `RecordError` for anything else: unknown magic
-    (zeros too), a size beyond `limit`, parts that do not add up, a body whose CRC differs.
+    `limit` is the end of the file's bytes in `view`. Raises `RecordError` for anything else: unknown magic
+    (zeros too), a size beyond `limit`, inconsistent parts, a body whose CRC differs.
     """
     if limit - position >= BLANK_BYTES_MIN and _PREFIX.unpack_from(view, position)[1] == BLANK_MAGIC:
         return 0
@@ -365,7 +356,7 @@ def host_text(packed: bytes) -> str:
 
 
 def to_message(record: StoredRecord, broker_name: str, *, decompress: bool = True) -> ReceivedMessage:
-    """The record as consumers see it; a compressed body is decompressed unless told not to.
+    """The record as consumers get it; a compressed body is decompressed unless `decompress` is false.
 
     Raises `RecordError` when the body cannot be decompressed.
     """

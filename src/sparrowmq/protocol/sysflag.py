@@ -15,22 +15,16 @@ TRANSACTION_ROLLBACK: Final = 0x00C
 BORN_HOST_V6: Final = 0x010
 STORE_HOST_V6: Final = 0x020
 HOST_V6_MASK: Final = BORN_HOST_V6 | STORE_HOST_V6
-NEEDS_UNWRAP: Final = 0x040
 INNER_BATCH: Final = 0x080
 COMPRESSION_MASK: Final = 0x700
 
 
 class CompressionType(IntEnum):
-    """How a body is compressed, as the bits that say so."""
+    """The compression of a body, as bits."""
 
     LZ4 = 0x100
     ZSTD = 0x200
     ZLIB = 0x300
-
-
-def transaction_type(sys_flag: int) -> int:
-    """The transaction bits: one of `TRANSACTION_NONE`, `…_PREPARED`, `…_COMMIT`, `…_ROLLBACK`."""
-    return sys_flag & TRANSACTION_MASK
 
 
 def with_compression(sys_flag: int, kind: CompressionType) -> int:
@@ -39,12 +33,14 @@ def with_compression(sys_flag: int, kind: CompressionType) -> int:
 
 
 def without_compressed_bit(sys_flag: int) -> int:
-    """`sys_flag` of a message whose body was decompressed: Java clears bit 0 and keeps the type bits."""
+    """`sys_flag` of a message whose body was decompressed: like Java, clears bit 0 and keeps the
+    type bits.
+    """
     return sys_flag & ~COMPRESSED
 
 
 def with_host_kinds(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
-    """`sys_flag` with the IPv6 bits that packed hosts of 8 (IPv4) or 20 (IPv6) bytes need."""
+    """`sys_flag` with the IPv6 bits for packed hosts of 8 (IPv4) or 20 (IPv6) bytes."""
     sys_flag &= ~HOST_V6_MASK
     if len(born_host) == 20:
         sys_flag |= BORN_HOST_V6

@@ -1,7 +1,7 @@
 """Trace records: what happened to messages, as clients write it into the trace topic (client:B.22).
 
-A record's fields are joined by 0x01 and it ends with 0x02; the body of a trace message is records in a row.
-Absent tags and keys are the text `null` on the wire, as Java writes them; here they are empty.
+A record's fields are joined by 0x01 and it ends with 0x02; the body of a trace message is a sequence of
+records. Absent tags and keys are the text `null` on the wire, as Java writes them; here they are empty.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Final
 
 from sparrowmq.core.errors import RecordError
 
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CLOUD_TOPIC_PREFIX: Final = "rmq_sys_TRACE_DATA_"
-"""With the region after it, the trace topic of a cloud (client:B-110)."""
+"""Prefix of the trace topic of a cloud, followed by the region (client:B-110)."""
 TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
 _FIELD_END: Final = "\x01"
 _RECORD_END: Final = "\x02"
@@ -45,7 +44,7 @@ class PubTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubBeforeTrace:
-    """A consumer got a message; `request_id` is shared with the record that says how it ended."""
+    """A consumer got a message; the record of the result has the same `request_id`."""
 
     time: int
     region: str
@@ -58,7 +57,7 @@ class SubBeforeTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubAfterTrace:
-    """A consumer is done with a message; time and group are 0 and empty in old records."""
+    """A consumer has processed a message; time and group are 0 and empty in old records."""
 
     request_id: str
     message_id: str
@@ -104,7 +103,7 @@ Trace = PubTrace | SubBeforeTrace | SubAfterTrace | EndTransactionTrace | Recall
 
 
 def encode_trace(trace: Trace, *, cloud: bool = False) -> str:
-    """One record, its end included; for a `cloud` the end of consumption has neither time nor group."""
+    """One record, its end included; for a `cloud` the end of consumption has no time and group."""
     fields = _fields(trace)
     if cloud and isinstance(trace, SubAfterTrace):
         fields[-2:] = [""]
@@ -112,7 +111,7 @@ def encode_trace(trace: Trace, *, cloud: bool = False) -> str:
 
 
 def trace_keys(trace: Trace) -> set[str]:
-    """What the trace message must be found by: the message's id and keys (client:B-112).
+    """The keys of the trace message: the message's id and keys (client:B-112).
 
     A batch has one record with the ids of its messages, joined by commas; each of them is a key.
     """
@@ -168,8 +167,8 @@ def _clean(value: object) -> str:
 def decode_traces(text: str) -> list[Trace]:
     """The records in the body of a trace message.
 
-    Older and newer forms with fewer or more fields are read (client:B-115), unknown kinds left out. Raises
-    `RecordError` on a record of a known kind that cannot be read.
+    Older and newer forms with fewer or more fields are accepted (client:B-115), unknown kinds are skipped.
+    Raises `RecordError` on an invalid record of a known kind.
     """
     found = []
     for piece in text.split(_RECORD_END):

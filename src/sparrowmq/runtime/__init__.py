@@ -1,4 +1,4 @@
-"""Processes: settings from files and the environment, servers made of them, and running until a signal.
+"""Processes: reads settings from files and the environment, creates servers, and runs them until a signal.
 
-The command line, `LocalCluster` and the demo all start servers here and nowhere else.
+The command line, `LocalCluster` and the demo all start servers here.
 """

@@ -1,7 +1,8 @@
-"""Name server and broker in a child process, for the demo and for tests that kill.
+"""Name server and broker in a child process, for the demo and for tests that kill servers.
 
-The child prints one line of JSON when it listens and stops cleanly when its standard input closes, so it
-never outlives its parent. It is not in the terminal's process group: Ctrl-C reaches the parent alone.
+The child reads its settings from the first line of its standard input, prints one line of JSON when it
+listens, and stops cleanly when its standard input is closed, so it never outlives its parent. It is not in
+the terminal's process group, so Ctrl-C reaches only the parent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final
 from sparrowmq.core.errors import InvalidStateError, SparrowError
 
 START_SECONDS: Final = 60.0
-"""Recovery of a big store after a kill takes long; a normal start well under a second."""
+"""Recovery of a large store after a kill takes long; a normal start takes well under a second."""
 STOP_SECONDS: Final = 30.0
 LINE_BYTES_MAX: Final = 64 * 1024
 
@@ -31,13 +32,13 @@ LINE_BYTES_MAX: Final = 64 * 1024
 class ChildServers:
     """Servers in a child process. `broker` and `nameserver` are texts by RocketMQ's names.
 
-    `nameserver=None` starts a broker alone. Addresses are known after `start`.
+    `nameserver=None` starts a broker alone. Addresses are available after `start`.
     """
 
     broker: Mapping[str, str]
     nameserver: Mapping[str, str] | None = None
     log: Path | None = None
-    """File the child's warnings are appended to; None lets them go to this process's standard error."""
+    """File the child's warnings are appended to; None writes them to this process's standard error."""
     nameserver_address: str = field(default="", init=False)
     broker_address: str = field(default="", init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -53,15 +54,19 @@ class ChildServers:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the child and wait until it listens. Raises `SparrowError` with its own error's text."""
+        """Start the child and wait until it listens. Raises `SparrowError` with the child's error text."""
         if self._process is not None:
             raise InvalidStateError("the servers have been started")
         request = json.dumps(
             {"broker": dict(self.broker), "nameserver": self.nameserver and dict(self.nameserver)}
         )
-        process = self._spawn(request)
+        process = self._spawn()
         self._process = process
+        assert process.stdin is not None
         try:
+            # Not as an argument, because all users can see those, and settings contain secrets.
+            process.stdin.write(request.encode() + b"\n")
+            process.stdin.flush()
             answer = json.loads(_first_line(process))
         except BaseException:
             self.kill()
@@ -72,11 +77,15 @@ class ChildServers:
         self.nameserver_address = answer["nameserver"] or ""
         self.broker_address = answer["broker"] or ""
 
-    def _spawn(self, request: str) -> subprocess.Popen[bytes]:
+    def _program(self) -> list[str]:
+        """The arguments of Python for the child; it reads its request from standard input."""
+        return ["-m", "sparrowmq.runtime.child"]
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         errors = self.log.open("ab") if self.log is not None else None
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", "sparrowmq.runtime.child", request],
+                [sys.executable, *self._program()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -87,7 +96,7 @@ class ChildServers:
                 errors.close()
 
     def stop(self) -> int:
-        """Stop cleanly and give the exit status; killed after 30 s. Idempotent."""
+        """Stop cleanly and return the exit status; killed after 30 s. Idempotent."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -124,7 +133,7 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> bytes:
-    """What the child says when it listens or fails."""
+    """The line that the child prints when it listens or fails."""
     assert process.stdout is not None
     deadline = time.monotonic() + START_SECONDS
     handle, line = process.stdout.fileno(), b""
@@ -143,19 +152,27 @@ def _first_line(process: subprocess.Popen[bytes]) -> bytes:
     return line
 
 
-def _main(request: str) -> int:
-    from sparrowmq.core.settings import BrokerSettings, Layer, NameServerSettings, load
+def _main() -> int:
+    from sparrowmq.core.settings.servers import BrokerSettings, Layer, NameServerSettings, load
+    from sparrowmq.loops.event_loop import run
+    from sparrowmq.runtime.logs import set_levels, set_up_logging
     from sparrowmq.runtime.process import serve
-    from sparrowmq.runtime.servers import Listening, Servers
-    from sparrowmq.transport.loop import run
+    from sparrowmq.runtime.servers import Listening, LocalServers
 
     def ready(where: Listening) -> None:
-        print(json.dumps({"nameserver": where.nameserver, "broker": where.broker}), flush=True)  # noqa: T201 - the parent reads it
+        told = {
+            "nameserver": where.nameserver,
+            "broker": where.broker,
+            "metrics": where.metrics,
+            "ports": where.ports,
+        }
+        print(json.dumps(told), flush=True)  # noqa: T201 - the parent reads it
 
     async def main() -> None:
-        wanted = json.loads(request)
-        broker, _ = load(BrokerSettings, [Layer("broker", wanted["broker"])])
-        nameserver = None
+        wanted = json.loads(sys.stdin.buffer.readline())
+        broker = nameserver = None
+        if wanted["broker"] is not None:
+            broker, _ = load(BrokerSettings, [Layer("broker", wanted["broker"])])
         if wanted["nameserver"] is not None:
             nameserver, _ = load(NameServerSettings, [Layer("nameserver", wanted["nameserver"])])
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -166,7 +183,11 @@ def _main(request: str) -> int:
             loop.call_soon_threadsafe(stop.set)
 
         threading.Thread(target=watch, daemon=True, name="sparrow-parent").start()
-        await serve(Servers(nameserver, broker), stop, ready)
+        told = broker or nameserver or BrokerSettings()
+        set_up_logging(told.log_format)
+        set_levels(told.log_level)
+        servers = LocalServers(nameserver, broker, any_metrics_port=True, log_levels=set_levels)
+        await serve(servers, stop, ready)
 
     try:
         run(main())
@@ -177,7 +198,7 @@ def _main(request: str) -> int:
 
 
 if __name__ == "__main__":
-    import logging
+    from sparrowmq.runtime.logs import set_up_logging
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    sys.exit(_main(sys.argv[1]))
+    set_up_logging()
+    sys.exit(_main())

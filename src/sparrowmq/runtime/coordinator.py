@@ -1,37 +1,40 @@
-"""A coordinator in this process, or in a child beside the servers, which its death does not touch.
-
-The child is told its settings by the first line of its standard input, prints one line of JSON when it serves
-or cannot, and stops cleanly when its standard input closes: it never outlives its parent.
-"""
+"""A coordinator in this process, or in a child process whose failure does not affect the servers."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.core.backoff import Backoff
-from sparrowmq.core.errors import CoordinatorError, SparrowError
-from sparrowmq.core.settings import CoordinatorSettings, Layer, load
+from sparrowmq.core.clock import Sleep
+from sparrowmq.core.errors import CoordinatorError, SettingsError
+from sparrowmq.core.settings.servers import CoordinatorSettings, Layer, load
+from sparrowmq.runtime import company
+from sparrowmq.runtime.allocator import Allocator
+from sparrowmq.runtime.company import Companion
+from sparrowmq.runtime.extras import install_line
+from sparrowmq.runtime.interpreter import Interpreter
 
 if TYPE_CHECKING:
-    from sparrowmq.coordinator.server import Started
+    from sparrowmq.coordinator.server import Front, Started
 
-PACKAGES: Final = ("sqlalchemy", "alembic", "argon2", "fastapi", "uvicorn")
-INSTALL: Final = "pip install 'sparrowmq[coordinator]'"
-STOP_SECONDS: Final = 10.0
-RESTART_SECONDS: Final = 1.0
-RESTART_SECONDS_MAX: Final = 60.0
+PACKAGES: Final = ("sqlalchemy", "alembic", "argon2", "fastapi", "uvicorn", "prometheus_client")
+INSTALL: Final = install_line("coordinator")
+CONSOLE_PACKAGES: Final = ("jinja2", "markupsafe")
+CONSOLE_INSTALL: Final = install_line("console")
+OIDC_INSTALL: Final = install_line("oidc")
 START_SECONDS: Final = 120.0
-"""How long a child may take until it serves: it may have to wait for its database, and migrate it."""
+"""How long a child may take to start: it may have to wait for its database and migrate it."""
+COMPANION: Final = Companion(
+    "coordinator", "sparrowmq.runtime.coordinator", START_SECONDS, "check its database"
+)
 
 
 def missing() -> list[str]:
-    """The packages a coordinator needs that are not installed; nothing is imported to find out."""
+    """Packages required by a coordinator that are not installed; the check imports nothing."""
     return [name for name in PACKAGES if find_spec(name) is None]
 
 
@@ -41,16 +44,53 @@ def need_packages() -> None:
         raise CoordinatorError(f"the coordinator needs {', '.join(missing())}; type: {INSTALL}")
 
 
+def has_console() -> bool:
+    """Whether the packages for the console are installed; the check imports nothing."""
+    return all(find_spec(name) is not None for name in CONSOLE_PACKAGES)
+
+
+def introduce(url: str, first_password: str | None, say: Callable[[str], None]) -> None:
+    """Print the addresses of the coordinator and its console, and the password, which is shown once."""
+    pages = "console: open it in a browser" if has_console() else f"no console; type: {CONSOLE_INSTALL}"
+    say(f"coordinator  {url}  ({pages})")
+    if first_password:
+        say(f"             user admin, password {first_password} (shown only once)")
+
+
+def console_front(settings: CoordinatorSettings) -> Front | None:
+    """The function that adds the console to the API; None when its packages are not installed.
+
+    Raises `SettingsError` for an invalid `consoleUrl` or an unusable login provider.
+    """
+    if not has_console():
+        return None
+    from sparrowmq.console import front
+    from sparrowmq.console.identity import OpenId
+    from sparrowmq.console.safety import ConsoleAddress
+
+    ConsoleAddress.of(settings.console_url)
+    openid = OpenId.of(settings)
+    if openid is not None and find_spec("joserfc") is None:
+        raise SettingsError(f"oidcIssuer is set, and joserfc is not installed; type: {OIDC_INSTALL}")
+    return partial(front, url=settings.console_url, openid=openid)
+
+
 async def serve_coordinator(
     settings: CoordinatorSettings, stop: asyncio.Event, ready: Callable[[Started], None]
 ) -> None:
-    """Run a coordinator until `stop` is set. Raises what its start raises, and what ends it."""
+    """Run a coordinator until `stop` is set. Raises errors of its start, and the error that ends it."""
     from sparrowmq.coordinator.server import Coordinator
 
-    coordinator = Coordinator(settings)
+    allocator = Allocator()
+    allocator.begin()
+    trimming = asyncio.create_task(allocator.run())
+    coordinator = Coordinator(settings, front=console_front(settings))
     stopped = asyncio.create_task(stop.wait())
+    interpreter = Interpreter()
+    thawing = asyncio.create_task(interpreter.run())
     try:
         ready(await coordinator.start())
+        interpreter.begin()
         assert coordinator.failed is not None
         ends: list[asyncio.Future[Any]] = [stopped, coordinator.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -58,13 +98,16 @@ async def serve_coordinator(
             coordinator.failed.result()
     finally:
         stopped.cancel()
+        thawing.cancel()
+        trimming.cancel()
         await coordinator.close()
+        interpreter.end()
 
 
 def run_coordinator(settings: CoordinatorSettings, ready: Callable[[Started], None]) -> None:
     """Run a coordinator until SIGINT or SIGTERM."""
+    from sparrowmq.loops.event_loop import run
     from sparrowmq.runtime.process import on_stop_signals
-    from sparrowmq.transport.loop import run
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -75,120 +118,33 @@ def run_coordinator(settings: CoordinatorSettings, ready: Callable[[Started], No
 
 
 async def keep_child(
-    texts: Mapping[str, str], say: Callable[[str], None], complain: Callable[[str], None]
+    texts: Mapping[str, str],
+    say: Callable[[str], None],
+    complain: Callable[[str], None],
+    *,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Keep a coordinator running in a child process until cancelled. One that ends is started again, later
-    each time that it ends soon.
+    """Keep a coordinator running in a child process until cancelled; `texts` are its settings by name."""
 
-    `texts` are its settings by name. One that cannot start at all is told of once; one that served before is
-    tried again, because its database may come back.
-    """
-    loop, served = asyncio.get_running_loop(), False
-    delays = Backoff(RESTART_SECONDS, RESTART_SECONDS_MAX).delays()
-    while True:
-        process, began = await _spawn(texts), loop.time()
-        try:
-            answer = await _answer(process)
-            if "error" in answer:
-                trouble = f"the coordinator does not run: {answer['error']}"
-            else:
-                if not served:
-                    _introduce(answer, say)
-                served = True
-                status = await process.wait()
-                trouble = f"the coordinator ended with status {status}; the broker runs on"
-        finally:
-            await _end(process)
-        if not served:
-            complain(trouble)
-            return
-        if loop.time() - began > RESTART_SECONDS_MAX:  # it ran: what ended it is not what ended others
-            delays = Backoff(RESTART_SECONDS, RESTART_SECONDS_MAX).delays()
-        delay = next(delays)
-        complain(f"{trouble}; next try in {delay:.0f} s")
-        await asyncio.sleep(delay)
+    def show(answer: Mapping[str, Any]) -> None:
+        introduce(answer["url"], answer["first_password"], say)
+
+    await company.keep_child(COMPANION, texts, show, complain, sleep=sleep)
 
 
-def _introduce(answer: Mapping[str, Any], say: Callable[[str], None]) -> None:
-    say(f"coordinator  {answer['url']}")
-    if answer["first_password"]:
-        say(f"             person admin, password {answer['first_password']} (shown this once)")
-
-
-async def _spawn(texts: Mapping[str, str]) -> asyncio.subprocess.Process:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "sparrowmq.runtime.coordinator",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
+async def _serve(
+    texts: Mapping[str, str], stop: asyncio.Event, tell: Callable[[Mapping[str, Any]], None]
+) -> None:
+    settings, _ = load(CoordinatorSettings, [Layer("coordinator", texts)])
+    await serve_coordinator(
+        settings,
+        stop,
+        lambda started: tell({"url": started.url, "first_password": started.first_password}),
     )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(dict(texts)).encode() + b"\n")
-    return process
-
-
-async def _answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            line = await process.stdout.readline()
-    except TimeoutError:
-        return {"error": f"it did not serve within {START_SECONDS:.0f} s; see its database"}
-    if not line:
-        return {"error": f"its process ended with status {await process.wait()} before it served"}
-    found = json.loads(line)
-    assert isinstance(found, dict)
-    return found
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let the child stop cleanly, or kill it in the end."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
-def _main() -> int:
-    from sparrowmq.transport.loop import run
-
-    def ready(started: Started) -> None:
-        print(json.dumps({"url": started.url, "first_password": started.first_password}), flush=True)  # noqa: T201 - the parent reads it
-
-    async def main() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        settings, _ = load(CoordinatorSettings, [Layer("coordinator", json.loads(await reader.readline()))])
-
-        async def watch() -> None:
-            await reader.read()
-            stop.set()
-
-        watching = asyncio.create_task(watch())
-        try:
-            await serve_coordinator(settings, stop, ready)
-        finally:
-            watching.cancel()
-
-    try:
-        need_packages()
-        run(main())
-    except SparrowError as error:
-        print(json.dumps({"error": str(error)}), flush=True)  # noqa: T201 - the parent reads it
-        return 1
-    return 0
 
 
 if __name__ == "__main__":
-    import logging
+    from sparrowmq.runtime.logs import set_up_logging
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    sys.exit(_main())
+    set_up_logging()
+    sys.exit(company.run_child(need_packages, _serve))

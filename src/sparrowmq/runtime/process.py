@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-from sparrowmq.core.settings import BrokerSettings, NameServerSettings
-from sparrowmq.runtime.servers import Listening, Servers
-from sparrowmq.transport.loop import run
+from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
+from sparrowmq.loops.event_loop import run
+from sparrowmq.runtime.interpreter import Interpreter
+from sparrowmq.runtime.logs import set_levels, set_up_logging
+from sparrowmq.runtime.servers import Listening, LocalServers
 
 _log = logging.getLogger("sparrowmq.runtime")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 OPEN_FILES = 65_536
-"""Open files a server process asks the system for: connections and mapped files take one each."""
+"""The open-file limit that a server process requests: connections and mapped files take one each."""
 
 
 def raise_open_files_limit() -> None:
@@ -35,35 +36,59 @@ def raise_open_files_limit() -> None:
 
 
 Beside = Callable[[Listening], Coroutine[Any, Any, None]]
-"""Something that runs beside servers once they listen, until it is cancelled."""
+"""A coroutine that runs beside listening servers until it is cancelled."""
+
+
+class ServerGroup(Protocol):
+    """Servers that start and stop as one."""
+
+    async def start(self) -> Listening:
+        """Start them; if one fails, none is left running."""
+
+    async def close(self) -> None:
+        """Stop them cleanly; raises TimeoutError when that takes too long."""
+
+
+async def all_beside(company: Sequence[Beside], listening: Listening) -> None:
+    """Combine several into one. An error of one does not end the others; it is raised after them."""
+    results = await asyncio.gather(*(beside(listening) for beside in company), return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
 
 
 async def serve(
-    servers: Servers, stop: asyncio.Event, ready: Callable[[Listening], None], beside: Beside | None = None
+    servers: ServerGroup,
+    stop: asyncio.Event,
+    ready: Callable[[Listening], None],
+    beside: Beside | None = None,
 ) -> None:
-    """Start the servers, tell `ready` where they are, and stop them when `stop` is set.
+    """Start the servers, pass their addresses to `ready`, and stop them when `stop` is set.
 
-    `beside` is begun then and ended first; whatever becomes of it, the servers run on.
+    `beside` is started after them and ended before them; the servers continue even if it fails.
     """
     raise_open_files_limit()
     listening = await servers.start()
     ready(listening)
     company = asyncio.create_task(beside(listening)) if beside else None
-    # What lives until the end need not be looked at by the collector again.
-    gc.freeze()
+    interpreter = Interpreter()
+    interpreter.begin()
+    thawing = asyncio.create_task(interpreter.run())
     try:
         await stop.wait()
     finally:
+        thawing.cancel()
         if company is not None:
             company.cancel()
             await asyncio.wait([company])
             if not company.cancelled() and (error := company.exception()) is not None:
-                _log.error("what ran beside the servers failed: %s", error)
+                _log.error("a background task of the servers failed: %s", error)
         await servers.close()
+        interpreter.end()
 
 
 def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Let SIGINT and SIGTERM set `stop`; a second one of them ends the process at once."""
+    """Let SIGINT and SIGTERM set `stop`; a second one ends the process immediately."""
 
     def told(number: int) -> None:
         stop.set()
@@ -81,16 +106,24 @@ def run_servers(
     *,
     ready: Callable[[Listening], None],
     beside: Beside | None = None,
+    any_metrics_port: bool = False,
 ) -> None:
     """Run a name server, a broker or both until SIGINT or SIGTERM, then stop them cleanly.
 
-    `ready` is called once, when clients may connect. `beside` runs as long as they do. Raises what a start
-    raises (`ListenError`, the `StoreError` family) and TimeoutError when the clean stop takes too long.
+    `ready` is called once, when clients may connect. `beside` runs as long as they do. Raises the errors of a
+    start (`ListenError`, the `StoreError` family), and TimeoutError when the clean stop takes too long.
+    With `any_metrics_port` any free port replaces an operators' port that is in use.
     """
+
+    settings = broker or nameserver
+    assert settings is not None
+    set_up_logging(settings.log_format)
+    set_levels(settings.log_level)
 
     async def main() -> None:
         stop = asyncio.Event()
         on_stop_signals(asyncio.get_running_loop(), stop)
-        await serve(Servers(nameserver, broker), stop, ready, beside)
+        servers = LocalServers(nameserver, broker, any_metrics_port=any_metrics_port, log_levels=set_levels)
+        await serve(servers, stop, ready, beside)
 
     run(main())

@@ -3,35 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.clock import Clock, SystemClock
-from sparrowmq.core.errors import InvalidStateError
-from sparrowmq.core.settings import BrokerSettings, NameServerSettings
+from sparrowmq.core.errors import InvalidStateError, ListenError, SettingsError
+from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS
+from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
+from sparrowmq.core.settings.text import parse_headers
 from sparrowmq.nameserver.server import NameServer
+from sparrowmq.runtime.extras import install_line
 from sparrowmq.transport.tls import server_tls
 
+if TYPE_CHECKING:
+    from sparrowmq.core.figures.exposition import Operated
+    from sparrowmq.httpd.operators import OperatorPort
+    from sparrowmq.otlp.sender import MetricsSender
+
 STOP_SECONDS: Final = 15.0
-"""How long a clean stop of one server may take: flushing what is left in memory to a slow disk."""
+"""How long a clean stop of one server may take: it may have to flush memory to a slow disk."""
+
+OTLP: Final = "OTLP_GRPC"
+OTLP_MODULE: Final = "opentelemetry.exporter.otlp.proto.grpc"
+
+
+def need_otlp() -> None:
+    """Raise `SettingsError` with what to type when the package that sends metrics is missing."""
+    try:
+        is_there = find_spec(OTLP_MODULE) is not None
+    except ModuleNotFoundError:  # a package around it is missing
+        is_there = False
+    if not is_there:
+        raise SettingsError(
+            "metricsExporterType=OTLP_GRPC needs opentelemetry-exporter-otlp-proto-grpc; type: "
+            + install_line("otlp")
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where servers that have started are found; None for what was not asked for."""
+    """Addresses of started servers; None for servers that were not requested."""
 
     nameserver: str | None
     broker: str | None
     data: Path | None
+    metrics: str | None = None
+    """Address of the operators' port."""
+    ports: Mapping[str, str] = field(default_factory=dict)
+    """The broker's ports by setting. With these texts, a broker that is started again has the same ports."""
 
 
-class Servers:
+def _no_levels(levels: str) -> None:
+    """Used by servers in a program that sets up its own logging."""
+
+
+class LocalServers:
     """A name server and a broker, each optional, on the running loop.
 
-    Without `namesrv_addr` of its own the broker registers at the name server beside it. A stopped broker can
-    be started again: it takes its directory and its port again.
+    Without `namesrv_addr` the broker registers at this name server. A stopped broker can be restarted with
+    the same directory and port.
+
+    Both share the operators' port, which is the broker's if both have one. With `any_metrics_port` any
+    free port replaces one that is in use. `log_levels` is called with `logLevel` when an
+    operator changes it.
     """
 
     def __init__(
@@ -40,12 +78,18 @@ class Servers:
         broker: BrokerSettings | None = None,
         *,
         clock: Clock | None = None,
+        any_metrics_port: bool = False,
+        log_levels: Callable[[str], None] = _no_levels,
     ) -> None:
         self._nameserver_settings = nameserver
         self._broker_settings = broker
         self._clock = clock or SystemClock()
         self._nameserver: NameServer | None = None
         self._broker: Broker | None = None
+        self._port: OperatorPort | None = None
+        self._sender: MetricsSender | None = None
+        self._any_metrics_port = any_metrics_port
+        self._log_levels = log_levels
 
     def __repr__(self) -> str:
         return f"<Servers nameserver={self._nameserver!r} broker={self._broker!r}>"
@@ -56,8 +100,9 @@ class Servers:
         return self._broker
 
     async def start(self) -> Listening:
-        """Start what was asked for; when one part fails, the other is stopped again and the error raised."""
+        """Start the requested servers; if one fails, the other is stopped and the error is raised."""
         try:
+            await self._open_port()
             if self._nameserver_settings is not None:
                 await self._start_nameserver(self._nameserver_settings)
             if self._broker_settings is not None:
@@ -69,12 +114,72 @@ class Servers:
 
     @property
     def listening(self) -> Listening:
-        """Where the running servers are found."""
+        """Addresses of the running servers."""
         return Listening(
             self._nameserver.address if self._nameserver else None,
             self._broker.address if self._broker else None,
             self._broker_settings.store_path_root_dir if self._broker and self._broker_settings else None,
+            self._port.address if self._port else None,
+            self._ports(),
         )
+
+    def _ports(self) -> dict[str, str]:
+        if self._broker is None:
+            return {}
+        found = {"listenPort": str(self._broker.port), "haListenPort": str(self._broker.ha_port)}
+        if self._port is not None:
+            found["metricsPromExporterPort"] = self._port.address.rpartition(":")[2]
+        return found
+
+    async def _open_port(self) -> None:
+        wanted = [
+            one
+            for one in (self._broker_settings, self._nameserver_settings)
+            if one is not None and one.metrics_exporter_type != "DISABLE"
+        ]
+        if not wanted:
+            return
+        settings = wanted[0]
+        if isinstance(settings, BrokerSettings) and settings.metrics_exporter_type == OTLP:
+            self._sender = self._metrics_sender(settings)
+            self._sender.start()
+            return
+        from sparrowmq.httpd.operators import OperatorPort
+
+        def made(number: int) -> OperatorPort:
+            host = settings.metrics_prom_exporter_host or DEFAULT_ADDRESS
+            return OperatorPort(
+                self._operated, host=host, port=number, series_max=settings.metrics_series_max
+            )
+
+        port = made(settings.metrics_prom_exporter_port)
+        try:
+            await port.start()
+        except ListenError:
+            if not self._any_metrics_port:
+                raise
+            port = made(0)
+            await port.start()
+        self._port = port
+
+    def _metrics_sender(self, settings: BrokerSettings) -> MetricsSender:
+        """Raises `SettingsError` when the package for it is missing."""
+        need_otlp()
+        from sparrowmq.otlp.sender import CollectorTarget, MetricsSender
+
+        url = settings.metrics_grpc_exporter_target
+        target = CollectorTarget(
+            url if url.startswith("http") else f"https://{url}",
+            parse_headers(settings.metrics_grpc_exporter_header),
+            settings.metric_grpc_exporter_interval_in_mills,
+            settings.metric_grpc_exporter_time_out_in_mills,
+        )
+        return MetricsSender(
+            self._operated, target, series_max=settings.metrics_series_max, clock=self._clock
+        )
+
+    def _operated(self) -> list[Operated]:
+        return [one.operated for one in (self._nameserver, self._broker) if one is not None]
 
     async def _start_nameserver(self, settings: NameServerSettings) -> None:
         server = NameServer(
@@ -82,22 +187,29 @@ class Servers:
             port=settings.listen_port,
             clock=self._clock,
             kv_path=settings.kv_config_path,
+            memory_max=settings.connection_memory_max,
+            connections_max=settings.connections_max,
+            connections_per_address_max=settings.connections_per_address_max,
             tls=server_tls(settings.tls_config_file, settings.tls_server_mode),
+            metrics_label=settings.metrics_label,
         )
         await server.start()
         self._nameserver = server
 
     async def start_broker(self) -> None:
-        """Start the broker (again); the settings are those of the first start, the port the one it had."""
+        """Start or restart the broker, with the settings of the first start and the same port."""
         settings = self._broker_settings
         if settings is None or self._broker is not None:
             raise InvalidStateError("there is no stopped broker to start")
         if not settings.namesrv_addr and self._nameserver is not None:
             settings = replace(settings, namesrv_addr=self._nameserver.address)
-        broker = Broker(settings, clock=self._clock)
-        await broker.start()
-        self._broker_settings = replace(settings, listen_port=broker.port)
-        self._broker = broker
+        self._broker = broker = Broker(settings, clock=self._clock, log_levels=self._log_levels)
+        try:
+            await broker.start()
+        except BaseException:
+            self._broker = None
+            raise
+        self._broker_settings = replace(settings, listen_port=broker.port, ha_listen_port=broker.ha_port)
 
     async def stop_broker(self) -> None:
         """Stop the broker cleanly, if it runs."""
@@ -107,7 +219,13 @@ class Servers:
 
     async def close(self) -> None:
         """Stop everything, the broker first. Raises TimeoutError when a part takes longer than 15 s."""
+        port, self._port = self._port, None
+        sender, self._sender = self._sender, None
         try:
+            if sender is not None:
+                await sender.close()
+            if port is not None:
+                await port.close()
             await self.stop_broker()
         finally:
             nameserver, self._nameserver = self._nameserver, None

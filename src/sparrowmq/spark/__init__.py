@@ -1,11 +1,13 @@
 """The Spark data source `rocketmq`, batches and streams in Arrow batches; and the pipelines on it.
 
+    register(spark)
     options = {"nameServer": "127.0.0.1:9876", "subscribe": "orders"}
     orders = spark.readStream.format("rocketmq").options(**options).load()
 
-Spark finds it by itself where the package is installed (module `pyspark_rocketmq`); `source.register` makes
-it known under its second name `sparrowmq` as well. Needs pyspark, pyarrow and numpy: `pip install
-'sparrowmq[spark]'`. The names of `__all__` are the pipelines', imported when they are used.
+Spark finds it by itself where its own `python3` has the package (module `pyspark_rocketmq`); `register` makes
+it known to a session on the Python of the program, and under its second name `sparrowmq` as well. Needs
+pyspark, pyarrow and numpy: `pip install 'sparrowmq[spark]'`. The names of `__all__` are imported when
+they are used.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sparrowmq.spark.pipelines.archive import (
+    from sparrowmq.spark.bodies.bad_rows import BadRows, BadRowsCount, TooManyBadRowsError
+    from sparrowmq.spark.metrics.listener import MetricsListener
+    from sparrowmq.spark.metrics.progress import lag, queue_lags, source_metrics
+    from sparrowmq.spark.pipelines.archive.archive import (
         ArchiveSettings,
         archive,
         backfill,
@@ -24,26 +29,43 @@ if TYPE_CHECKING:
         plan_backfill,
         read_archive,
     )
-    from sparrowmq.spark.pipelines.audit import audit, dry_run_audit, plan_audit
-    from sparrowmq.spark.pipelines.audit_settings import AuditedGroup, AuditSettings
-    from sparrowmq.spark.pipelines.history import HistorySettings, dry_run_history, history, plan_history
-    from sparrowmq.spark.pipelines.mirror import MirrorSettings, dry_run_mirror, mirror, plan_mirror
-    from sparrowmq.spark.pipelines.progress import take_snapshot
-    from sparrowmq.spark.pipelines.replay import dry_run_replay, plan_replay, replay
-    from sparrowmq.spark.pipelines.replay_settings import ReplaySettings
-    from sparrowmq.spark.pipelines.report import dry_run_report, plan_report, report
-    from sparrowmq.spark.pipelines.report_settings import ReportSettings
-    from sparrowmq.spark.pipelines.sql import SqlSettings, dry_run_sql, plan_sql, sql
-    from sparrowmq.spark.pipelines.steps import Plan
-    from sparrowmq.spark.pipelines.store import StoreSettings, dry_run_store, plan_store, store
-    from sparrowmq.spark.pipelines.verdict import Verdict
-    from sparrowmq.spark.pipelines.watch import Progress, Watch
+    from sparrowmq.spark.pipelines.audit.audit import audit, dry_run_audit, plan_audit
+    from sparrowmq.spark.pipelines.audit.settings import AuditedGroup, AuditSettings
+    from sparrowmq.spark.pipelines.audit.verdict import Verdict
+    from sparrowmq.spark.pipelines.backfill.job import (
+        backfill_windows,
+        dry_run_backfill_windows,
+        plan_backfill_windows,
+        read_backfill,
+    )
+    from sparrowmq.spark.pipelines.backfill.settings import BackfillSettings
+    from sparrowmq.spark.pipelines.common.steps import Plan
+    from sparrowmq.spark.pipelines.common.watch import Progress, Watch
+    from sparrowmq.spark.pipelines.mirror.mirror import MirrorSettings, dry_run_mirror, mirror, plan_mirror
+    from sparrowmq.spark.pipelines.query.history import (
+        HistorySettings,
+        dry_run_history,
+        history,
+        plan_history,
+    )
+    from sparrowmq.spark.pipelines.query.sql import SqlSettings, dry_run_sql, plan_sql, sql
+    from sparrowmq.spark.pipelines.query.store import StoreSettings, dry_run_store, plan_store, store
+    from sparrowmq.spark.pipelines.replay.replay import dry_run_replay, plan_replay, replay
+    from sparrowmq.spark.pipelines.replay.settings import ReplaySettings
+    from sparrowmq.spark.pipelines.report.report import dry_run_report, plan_report, report
+    from sparrowmq.spark.pipelines.report.settings import ReportSettings
+    from sparrowmq.spark.pipelines.report.snapshots import take_snapshot
+    from sparrowmq.spark.source import register
 
 __all__ = [
     "ArchiveSettings",
     "AuditSettings",
     "AuditedGroup",
+    "BackfillSettings",
+    "BadRows",
+    "BadRowsCount",
     "HistorySettings",
+    "MetricsListener",
     "MirrorSettings",
     "Plan",
     "Progress",
@@ -51,14 +73,17 @@ __all__ = [
     "ReportSettings",
     "SqlSettings",
     "StoreSettings",
+    "TooManyBadRowsError",
     "Verdict",
     "Watch",
     "archive",
     "audit",
     "backfill",
+    "backfill_windows",
     "dry_run_archive",
     "dry_run_audit",
     "dry_run_backfill",
+    "dry_run_backfill_windows",
     "dry_run_history",
     "dry_run_mirror",
     "dry_run_replay",
@@ -66,26 +91,35 @@ __all__ = [
     "dry_run_sql",
     "dry_run_store",
     "history",
+    "lag",
     "mirror",
     "plan_archive",
     "plan_audit",
     "plan_backfill",
+    "plan_backfill_windows",
     "plan_history",
     "plan_mirror",
     "plan_replay",
     "plan_report",
     "plan_sql",
     "plan_store",
+    "queue_lags",
     "read_archive",
+    "read_backfill",
+    "register",
     "replay",
     "report",
+    "source_metrics",
     "sql",
     "store",
     "take_snapshot",
 ]
 
-_HOMES: Final = {
-    "archive": (
+_MODULES: Final = {
+    "bodies.bad_rows": ("BadRows", "BadRowsCount", "TooManyBadRowsError"),
+    "metrics.listener": ("MetricsListener",),
+    "metrics.progress": ("lag", "queue_lags", "source_metrics"),
+    "pipelines.archive.archive": (
         "ArchiveSettings",
         "archive",
         "backfill",
@@ -95,26 +129,34 @@ _HOMES: Final = {
         "plan_backfill",
         "read_archive",
     ),
-    "audit": ("audit", "dry_run_audit", "plan_audit"),
-    "audit_settings": ("AuditSettings", "AuditedGroup"),
-    "history": ("HistorySettings", "dry_run_history", "history", "plan_history"),
-    "mirror": ("MirrorSettings", "dry_run_mirror", "mirror", "plan_mirror"),
-    "progress": ("take_snapshot",),
-    "report": ("dry_run_report", "plan_report", "report"),
-    "report_settings": ("ReportSettings",),
-    "replay": ("dry_run_replay", "plan_replay", "replay"),
-    "replay_settings": ("ReplaySettings",),
-    "sql": ("SqlSettings", "dry_run_sql", "plan_sql", "sql"),
-    "steps": ("Plan",),
-    "store": ("StoreSettings", "dry_run_store", "plan_store", "store"),
-    "verdict": ("Verdict",),
-    "watch": ("Progress", "Watch"),
+    "pipelines.audit.audit": ("audit", "dry_run_audit", "plan_audit"),
+    "pipelines.audit.settings": ("AuditSettings", "AuditedGroup"),
+    "pipelines.audit.verdict": ("Verdict",),
+    "pipelines.backfill.job": (
+        "backfill_windows",
+        "dry_run_backfill_windows",
+        "plan_backfill_windows",
+        "read_backfill",
+    ),
+    "pipelines.backfill.settings": ("BackfillSettings",),
+    "pipelines.common.steps": ("Plan",),
+    "pipelines.common.watch": ("Progress", "Watch"),
+    "pipelines.mirror.mirror": ("MirrorSettings", "dry_run_mirror", "mirror", "plan_mirror"),
+    "pipelines.query.history": ("HistorySettings", "dry_run_history", "history", "plan_history"),
+    "pipelines.query.sql": ("SqlSettings", "dry_run_sql", "plan_sql", "sql"),
+    "pipelines.query.store": ("StoreSettings", "dry_run_store", "plan_store", "store"),
+    "pipelines.replay.replay": ("dry_run_replay", "plan_replay", "replay"),
+    "pipelines.replay.settings": ("ReplaySettings",),
+    "pipelines.report.report": ("dry_run_report", "plan_report", "report"),
+    "pipelines.report.settings": ("ReportSettings",),
+    "pipelines.report.snapshots": ("take_snapshot",),
+    "source": ("register",),
 }
-"""Which module of `pipelines` has which names."""
+"""Maps each module to the names it exports; no package may have one of these names."""
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.pipelines.{module}"), name)
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

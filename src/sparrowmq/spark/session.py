@@ -1,7 +1,7 @@
-"""Spark sessions that SparrowMQ itself makes: for the demo, for `sparrow pipe` and for tests.
+"""Spark sessions created by SparrowMQ: for the demo, for `sparrow pipe` and for tests.
 
-Users' own sessions are their business; the one setting worth copying is
-`spark.python.unix.domain.socket.enabled=true`, which saves 41 ms a task (spark:S-40).
+Users configure their own sessions; the only setting worth copying is
+`spark.python.unix.domain.socket.enabled=true`, which saves 41 ms per task (spark:S-40).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
+from sparrowmq.spark.home import use_quick_home
+
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -29,28 +31,30 @@ SETTINGS: Final = {
 }
 """Quiet, on the loopback address, few and fast tasks (spark:T-01, S-40). For one machine."""
 LOCAL_ONLY: Final = ("spark.driver.host", "spark.driver.bindAddress")
-"""Settings without which the machines of a cluster find the driver."""
+"""Settings that machines of a cluster must not get, because they could not find the driver."""
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 
 
 def is_local(master: str) -> bool:
-    """Whether `master` means this machine alone: `local`, `local[2]`, …; not `local-cluster`."""
+    """Whether `master` means only this machine: `local`, `local[2]`, …; not `local-cluster`."""
     return master == "local" or master.startswith("local[")
 
 
 def settings(master: str) -> dict[str, str]:
-    """`SETTINGS` for a master; on a cluster without those that are for one machine."""
+    """`SETTINGS` for a master; on a cluster without those for a single machine."""
     return {name: value for name, value in SETTINGS.items() if is_local(master) or name not in LOCAL_ONLY}
 
 
 def builder(app: str, master: str = "local[2]") -> SparkSession.Builder:
     """A session builder with `settings(master)`; on one machine with fast checkpoints (spark:S-41).
 
-    `getOrCreate()` starts the session. Python workers use this interpreter.
+    `getOrCreate()` starts the session. Python workers use this interpreter; on one machine they start with
+    byte code (`home`), unless `SPARK_HOME` is set.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     made = SparkSession.builder.appName(app).master(master)
     if is_local(master):
+        use_quick_home()
         package = "" if pyspark.__version__.startswith("4.0.") else "checkpointing."
         manager = f"{_STREAMING}.{package}FileSystemBasedCheckpointFileManager"
         made = made.config("spark.sql.streaming.checkpointFileManagerClass", manager)
@@ -61,7 +65,7 @@ def builder(app: str, master: str = "local[2]") -> SparkSession.Builder:
 
 @contextlib.contextmanager
 def standard_error_to(log: Path) -> Iterator[None]:
-    """Processes started meanwhile have the file as their standard error: the JVM and Spark's workers."""
+    """Within the block, started processes (the JVM and Spark's workers) write standard error to the file."""
     sys.stderr.flush()
     before = os.dup(2)
     try:

@@ -1,7 +1,8 @@
-"""This package for Spark's workers: a zip for `--py-files`, and a check that the driver has its own.
+"""This package for Spark's workers: a zip for `--py-files`, and a check that the driver has the package
+installed.
 
-The driver needs the package installed: Spark runs a stream's offsets in a process of its own there, which
-gets no `--py-files` (spark:H-03).
+The driver needs the installed package: Spark computes a stream's offsets in a separate process there, which
+does not get `--py-files` (spark:H-03).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 def package_zip(target: Path | str) -> Path:
     """Write this package, and the module by which Spark finds it, to a zip file for `--py-files`.
 
-    It holds Python files only: workers need the packages that `sparrowmq[spark]` depends on by other means.
-    Gives the absolute path. Raises OSError.
+    It contains only Python files: workers need the dependencies of `sparrowmq[spark]` from elsewhere. Returns
+    the absolute path. Raises OSError.
     """
     path = Path(target).absolute()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -37,13 +38,13 @@ def _sources() -> Iterator[tuple[Path, str]]:
 
 
 def check_driver(shipped: str, package: Path | str = _PACKAGE) -> None:
-    """Raise `SettingsError` when the driver has `package` from `--py-files` only.
+    """Raises `SettingsError` when the driver has `package` only from `--py-files`.
 
-    `shipped` is the directory where Spark keeps files that are sent to workers (`SparkFiles`).
+    `shipped` is the directory where Spark stores files that are sent to workers (`SparkFiles`).
     """
     path, root = Path(package).resolve(), Path(shipped).resolve()
     if path.is_relative_to(root) or ".zip" in {part.suffix for part in (path, *path.parents)}:
         raise SettingsError(
-            f"the driver has sparrowmq from --py-files only ({path}); streams would fail there with "
-            "ModuleNotFoundError. Install it on the driver: pip install 'sparrowmq[spark]'"
+            f"the driver has sparrowmq only from --py-files ({path}); streams would fail there with "
+            f"ModuleNotFoundError. Install it on the driver: pip install 'sparrowmq[spark]'"
         )

@@ -1,13 +1,15 @@
 """The data source: `format("rocketmq")`, or `format("sparrowmq")` after `register`.
 
-Only names are here; what does the work is imported when Spark asks for it, because Spark imports every
-`pyspark_*` module to look for sources.
+Only names are here; the modules that do the work are imported when Spark asks for them, because Spark imports
+every `pyspark_*` module to find sources.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,73 +23,98 @@ from pyspark.sql.utils import is_remote
 
 from sparrowmq.core.errors import SettingsError
 
+if TYPE_CHECKING:
+    from sparrowmq.spark.options.table import ReadOptions, WriteOptions
+    from sparrowmq.spark.write.queue_choice import QueueChoice
+
+_REGISTERED: Final = "spark.sparrowmq.registered"
+"""Set in sessions that know both names: Spark keeps and clones a session's settings and its sources alike."""
+
 
 class RocketMQSource(DataSource):
     """Topics of RocketMQ clusters, SparrowMQ's or Apache's; `options` documents the options."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "rocketmq"
 
     def schema(self) -> str:
         """The columns when the user gives none. Raises `SettingsError` on wrong options (spark:S-32)."""
         _need_packages()
-        from sparrowmq.spark.options import ReadOptions
-        from sparrowmq.spark.schema import source_ddl
+        from sparrowmq.spark.bodies.schema import source_ddl
+        from sparrowmq.spark.options.table import ReadOptions
 
-        return source_ddl(ReadOptions.parse(self.options, None))
+        return source_ddl(_settled(ReadOptions.parse(self.options, None)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For batch reads."""
         _need_packages()
-        from sparrowmq.spark.options import ReadOptions
-        from sparrowmq.spark.reader import RocketMQReader
-        from sparrowmq.spark.store_reader import StoreReader
+        from sparrowmq.spark.options.table import ReadOptions
 
-        options = ReadOptions.parse(self.options, "batch")
-        return StoreReader(options, schema) if options.store else RocketMQReader(options, schema)
+        options = _settled(ReadOptions.parse(self.options, "batch"))
+        if options.store:
+            from sparrowmq.spark.read.store_reader import StoreReader
+
+            return StoreReader(options, schema)
+        from sparrowmq.spark.read.reader import RocketMQReader
+
+        return RocketMQReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming reads."""
         _need_packages()
-        from sparrowmq.spark.compat import check_limits
-        from sparrowmq.spark.options import ReadOptions
-        from sparrowmq.spark.stream import RocketMQStreamReader
+        from sparrowmq.spark.options.table import ReadOptions
+        from sparrowmq.spark.options.versions import check_limits
+        from sparrowmq.spark.read.stream import RocketMQStreamReader
 
-        options = ReadOptions.parse(self.options, "stream")
+        options = _settled(ReadOptions.parse(self.options, "stream"))
         check_limits(options)
         return RocketMQStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For batch writes."""
         _need_packages()
-        from sparrowmq.spark.delivery import announce, batch_choice
-        from sparrowmq.spark.options import WriteOptions
-        from sparrowmq.spark.schema import sink_columns
-        from sparrowmq.spark.writer import RocketMQWriter
+        from sparrowmq.spark.bodies.schema import sink_columns
+        from sparrowmq.spark.options.table import WriteOptions
+        from sparrowmq.spark.write import finished_jobs
+        from sparrowmq.spark.write.exactly_once import check_batch
+        from sparrowmq.spark.write.guarantees import announce, batch_choice
+        from sparrowmq.spark.write.writer import RocketMQWriter
 
         _refuse_overwrite(overwrite)
         options = WriteOptions.parse(self.options)
         columns = sink_columns(schema, options)
-        announce(options, stream=False, later=columns.has_later)
-        return RocketMQWriter(options, schema, batch_choice(options))
+        keyed = columns.has_key_ids
+        announce(options, stream=False, delayed=columns.has_delays, keyed=keyed)
+        check_batch(options, columns)
+        done = finished_jobs.find(options)
+        choice = None if done is not None else batch_choice(options, keyed=keyed)
+        return RocketMQWriter(options, schema, choice, done)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For streaming writes; `overwrite` is output mode `complete`."""
         _need_packages()
-        from sparrowmq.spark.compat import check_stream_writer
-        from sparrowmq.spark.delivery import announce, stream_choice
-        from sparrowmq.spark.options import WriteOptions
-        from sparrowmq.spark.schema import sink_columns
-        from sparrowmq.spark.writer import RocketMQStreamWriter
+        from sparrowmq.spark.bodies.schema import sink_columns
+        from sparrowmq.spark.options.table import WriteOptions
+        from sparrowmq.spark.options.versions import check_stream_writer
+        from sparrowmq.spark.write.exactly_once import check_stream
+        from sparrowmq.spark.write.guarantees import announce, stream_choice
+        from sparrowmq.spark.write.writer import RocketMQStreamWriter
 
         check_stream_writer()
         _refuse_overwrite(overwrite)
         options = WriteOptions.parse(self.options)
         columns = sink_columns(schema, options)
-        announce(options, stream=True, later=columns.has_later)
-        return RocketMQStreamWriter(options, schema, stream_choice(options))
+        keyed = columns.has_key_ids
+        announce(options, stream=True, delayed=columns.has_delays, keyed=keyed)
+
+        def plan(options: WriteOptions) -> QueueChoice | None:
+            choice = stream_choice(options, keyed=keyed)
+            check_stream(options, columns, choice)
+            return choice
+
+        return RocketMQStreamWriter(options, schema, plan)
 
 
 class SparrowMQSource(RocketMQSource):
@@ -95,23 +122,57 @@ class SparrowMQSource(RocketMQSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "sparrowmq"
 
 
 def register(spark: SparkSession) -> None:
-    """Make both names known to a session: for `sparrowmq`, and where Spark does not find `rocketmq`.
+    """Make both names known to a session, on a Python that has this package: see `interpreter`.
 
-    Raises `SettingsError` when the driver has this package from `--py-files` only.
+    On one machine that is the Python of the program, unless `PYSPARK_PYTHON` names another. A session made by
+    `newSession()` needs its own registration. Raises `SettingsError` when the driver has this package from
+    `--py-files` only, or when Spark runs sources with a Python that does not have it.
     """
-    from pyspark import SparkFiles
-
-    from sparrowmq.spark.shipping import check_driver
-
     if not is_remote():
+        from pyspark import SparkFiles
+
+        from sparrowmq.spark.interpreter import settle
+        from sparrowmq.spark.shipping import check_driver
+
         check_driver(SparkFiles.getRootDirectory())
-    spark.dataSource.register(RocketMQSource)
-    spark.dataSource.register(SparrowMQSource)
+        settle(spark)
+    for source in (RocketMQSource, SparrowMQSource):
+        _register_one(spark, source)
+    spark.conf.set(_REGISTERED, "true")
+
+
+def ensure_registered(spark: SparkSession) -> None:
+    """The same once for each session, and for those cloned from it; nothing over Spark Connect.
+
+    A server of Spark Connect finds the source with its own Python.
+    """
+    if not is_remote() and spark.conf.get(_REGISTERED, "false") != "true":
+        register(spark)
+
+
+def _settled(options: ReadOptions) -> ReadOptions:
+    """The options with the reader's schema, if a registry has it."""
+    if not options.schema_registry:
+        return options
+    from sparrowmq.spark.bodies.registry.reading import settled
+
+    return settled(options)
+
+
+def _register_one(spark: SparkSession, source: type[DataSource]) -> None:
+    """Spark asks the active session whether a name is taken, which may be another one that has ours."""
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+        spark.createDataFrame([], "nothing int")  # makes `spark` the active session
+        spark.dataSource.register(source)
 
 
 def _need_packages() -> None:
@@ -127,6 +188,5 @@ def _need_packages() -> None:
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
         raise SettingsError(
-            "a topic cannot be overwritten, messages are only added: use mode append (batch) or output mode "
-            "append or update (stream)"
+            "a topic cannot be overwritten; use mode append (batch) or output mode append or update (stream)"
         )

@@ -1,6 +1,6 @@
-"""Records and queue entries of many messages packed together, without a step of Python for each.
+"""Packing of records and queue entries of many messages together, without a Python step per message.
 
-`protocol.record.encode_record` and `ENTRY.pack` give the same, message by message.
+`protocol.record.encode_record` and `ENTRY.pack` give the same result, message by message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from sparrowmq.protocol.batch import AlikeBatch
 from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.record import RECORD_MAGIC_V1
-from sparrowmq.store.consume_queue import ENTRY
+from sparrowmq.store.queues.consume_queue import ENTRY
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">iI")
 _QUEUE_AND_FLAG: Final = struct.Struct(">ii")
@@ -22,14 +22,15 @@ _QUEUE_AND_FLAG: Final = struct.Struct(">ii")
 
 @lru_cache(maxsize=256)
 def _record_form(head: int, body: int, middle: int, own: int, added: int) -> struct.Struct:
-    """A whole record: what varies, between what records of equal lengths have in common."""
+    """A whole record format: the varying fields between the parts that records of equal lengths share."""
     return struct.Struct(f">8sI8sqq{head}s{body}s{middle}s{own}s{added}s")
 
 
 def alike_batch(
     items: Sequence[tuple[int, bytes, bytes, int]],
 ) -> tuple[AlikeBatch, tuple[int, ...]] | None:
-    """Messages (flag, body, properties, tag code) as a batch and tag codes; None when they are not alike."""
+    """Messages (flag, body, properties, tag code) as a batch and tag codes; None if flags or lengths
+    differ."""
     flags, bodies, owns, codes = zip(*items, strict=True)
     if flags.count(flags[0]) < len(items) or len(set(map(len, bodies))) > 1 or len(set(map(len, owns))) > 1:
         return None
@@ -46,9 +47,9 @@ def pack_alike(
     starts: range,
     common: bytes,
 ) -> list[bytes]:
-    """The records of `batch` for queue offsets from `offset` on and physical offsets `starts`.
+    """The records of `batch` with queue offsets from `offset` on and physical offsets `starts`.
 
-    `common` is the head from system flag to prepared offset, `added` what the broker puts behind the
+    `common` is the head from system flag to prepared offset, `added` is what the broker appends to the
     properties. Raises `struct.error` when a value does not fit.
     """
     bodies, owns = batch.bodies, batch.properties
@@ -74,5 +75,5 @@ def pack_alike(
 
 
 def pack_entries(starts: Iterable[int], sizes: Iterable[int], codes: Iterable[int]) -> bytes:
-    """Queue entries of records, back to back, as many as the shortest of the three has."""
+    """Packed queue entries of records, as many as the shortest of the three arguments."""
     return b"".join(map(ENTRY.pack, starts, sizes, codes))

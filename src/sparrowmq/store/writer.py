@@ -2,7 +2,7 @@
 
 This is the hot path of a broker. Per message: one CRC, one pack, two list operations, no system call. Per
 chunk: one write to the log, then the queue entries through mappings with blocks reserved beforehand, so that
-nothing can fail after the log was written.
+nothing can fail once the log is written.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate, chain, repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from sparrowmq.core.errors import RecordError, StoreError
+from sparrowmq.core.errors import RecordError, StoreBrokenError, StoreError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.protocol.crc import CRC_MASK, crc32
 from sparrowmq.protocol.record import (
@@ -23,36 +23,39 @@ from sparrowmq.protocol.record import (
     RECORD_MAGIC_V1,
     encode_record,
 )
-from sparrowmq.store.commit_log import CommitLog, Progress
-from sparrowmq.store.consume_queue import ENTRY
+from sparrowmq.store.base.settings import ENTRY_BYTES, StoreSettings
+from sparrowmq.store.log.commit_log import CommitLog, LogEnd
+from sparrowmq.store.log.proof import ROOM, SECTOR_BYTES, looks_torn, seal, with_room, with_room_once
 from sparrowmq.store.packing import alike_batch, pack_alike, pack_entries
-from sparrowmq.store.settings import ENTRY_BYTES, StoreSettings
+from sparrowmq.store.queues.consume_queue import ENTRY
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sparrowmq.protocol.batch import AlikeBatch
-    from sparrowmq.store.consume_queue import ConsumeQueue
-    from sparrowmq.store.stats import StoreStats
+    from sparrowmq.store.base.stats import StoreStats
+    from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 RECORD_EXTRA_BYTES: Final = 65_536
-"""A record may be this much larger than the largest body (broker:2.4)."""
+"""A record may exceed the largest body by this much (broker:2.4)."""
 
 _IPV4_BYTES: Final = 8
 _LONGER_HOSTS_BYTES: Final = 24
-"""Two IPv6 hosts instead of IPv4 ones."""
+"""Additional size of two IPv6 hosts instead of IPv4 ones."""
 
 _WITHOUT_ENTRY: Final = 0x04
-"""This bit is in the transaction types prepared and rollback, which get neither offset nor entry."""
+"""This bit is set in the transaction types prepared and rollback, which get neither offset nor entry."""
 _HOST_BITS: Final = 0x30
 _BLANK: Final = struct.Struct(">iI")
 _pack_head = HEAD.pack
 _BATCH_HEAD: Final = struct.Struct(">iIIiiqq48si")
 _BATCH_COMMON: Final = struct.Struct(">iq8sq8siq")
-"""The head of a record with what the messages of a batch have in common packed once: system flag to prepared
-offset."""
+"""The head of a record with the shared fields of a batch packed once: system flag to prepared offset."""
 _pack_size = struct.Struct(">h").pack
 _pack_entry = ENTRY.pack_into
 
 
+Parts = tuple[bytes, ...]
 ChunkItem = tuple[int, bytes, bytes, int]
 """A message of a batch: flag, body, properties, tag code."""
 
@@ -68,6 +71,7 @@ class ChunkWriter:
         "_file_end",
         "_last_start",
         "_log",
+        "_may_write",
         "_parts",
         "_queue_file_bytes",
         "_record_bytes_max",
@@ -84,6 +88,7 @@ class ChunkWriter:
     def __init__(self, settings: StoreSettings, log: CommitLog, store_host: bytes, stats: StoreStats) -> None:
         self._log = log
         self._stats = stats
+        self._may_write = settings.may_write
         self._store_host = store_host
         self._store_host_is_v4 = len(store_host) == _IPV4_BYTES
         self._sync = settings.sync_flush
@@ -93,23 +98,29 @@ class ChunkWriter:
             settings.max_message_size + RECORD_EXTRA_BYTES, self._file_bytes - BLANK_BYTES_MIN
         )
         self._entries: list[tuple[ConsumeQueue, int, int, int, int]] = []
-        self._runs: list[tuple[int, ConsumeQueue, int, bytes]] = []  # after how many entries, queue, offset
+        self._runs: list[tuple[int, ConsumeQueue, int, bytes]] = []  # number of entries before, queue, offset
         self._begin()
 
     def _begin(self) -> None:
         """Start an empty chunk at the end of the log."""
-        position, self._last_start, self._timestamp = self._log.progress
-        self._start = self._end = position
+        progress = self._log.progress
+        self._last_start, self._timestamp = progress.last_record, progress.timestamp
+        self._end = position = progress.position
         self._file_end = position - position % self._file_bytes + self._file_bytes
+        self._failure: StoreError | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        """Start an empty chunk at the end of the last one."""
+        self._start = self._end
         self._parts: list[bytes] = []
         self._spans: list[tuple[int, list[bytes]]] = []
         self._entries.clear()
         self._runs.clear()
-        self._failure: StoreError | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits for `commit`."""
+        """Whether no message waits for `commit`."""
         return self._end == self._log.position
 
     def append(
@@ -127,16 +138,18 @@ class ChunkWriter:
         tags_code: int,
         now_ms: int,
     ) -> int:
-        """Add one message to the chunk; the physical offset it will have. Nothing is stored before `commit`.
+        """Add one message to the chunk; returns its future physical offset. `commit` stores it.
 
         Its queue offset is `queue.next_offset` before the call; messages prepared or rolled back in a
-        transaction get none. Hosts are packed, times are epoch ms; the store time never goes back. Raises
-        `RecordError`, with the chunk as it was, when a value does not fit its field or the record is larger
-        than `maxMessageSize` plus 64 KiB or a log file.
+        transaction get none. Hosts are packed, times are epoch ms; `now_ms` becomes the store time. Raises
+        `RecordError`, and leaves the chunk unchanged, for values that do not fit.
         """
         body_bytes, properties_bytes = len(body), len(properties)
-        size = queue.fixed_bytes + body_bytes + properties_bytes
         plain = self._store_host_is_v4 and queue.is_v1 and len(born_host) == _IPV4_BYTES
+        if properties_bytes >= SECTOR_BYTES and looks_torn(properties):
+            properties = with_room_once(properties)
+            properties_bytes, plain = len(properties), False
+        size = queue.fixed_bytes + body_bytes + properties_bytes
         if not plain:
             size += len(born_host) + len(self._store_host) - 2 * _IPV4_BYTES
         if size > self._record_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
@@ -145,32 +158,22 @@ class ChunkWriter:
         if start + size + BLANK_BYTES_MIN > self._file_end:
             start = self._file_end
         offset = 0 if sys_flag & _WITHOUT_ENTRY else queue.next_offset
-        timestamp = self._timestamp
-        if now_ms > timestamp:
-            timestamp = now_ms
-        record: tuple[bytes, ...]
         if plain:
             try:
                 head = _pack_head(
                     size, RECORD_MAGIC_V1, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, start,
-                    sys_flag & ~_HOST_BITS, born_timestamp, born_host, timestamp, self._store_host,
+                    sys_flag & ~_HOST_BITS, born_timestamp, born_host, now_ms, self._store_host,
                     reconsume_times, prepared_offset, body_bytes,
                 )  # fmt: skip
             except struct.error as error:
                 raise RecordError(f"a value does not fit its field of a record: {error}") from None
-            record = (head, body, queue.topic_field, properties_bytes.to_bytes(2, "big"), properties)
+            record: Parts = (head, body, queue.topic_field, _pack_size(properties_bytes), properties)
         else:
-            whole = encode_record(
-                topic=queue.topic_bytes, queue_id=queue.queue_id, queue_offset=offset, physical_offset=start,
-                body=body, properties=properties, flag=flag, sys_flag=sys_flag,
-                born_timestamp=born_timestamp, born_host=born_host,
-                store_timestamp=timestamp, store_host=self._store_host,
-                reconsume_times=reconsume_times, prepared_offset=prepared_offset,
-            )  # fmt: skip
-            record = (whole,)
+            fields = (flag, sys_flag, born_timestamp, born_host, now_ms, reconsume_times, prepared_offset)
+            record = (self._whole(queue, (offset, start), body, properties, fields),)
         if start != self._end:
             self._roll()
-        self._timestamp = timestamp
+        self._timestamp = now_ms
         self._parts += record
         self._last_start = start
         self._end = start + size
@@ -180,6 +183,25 @@ class ChunkWriter:
             self._entries.append((queue, offset, start, size, tags_code))
             queue.next_offset = offset + 1
         return start
+
+    def _whole(
+        self,
+        queue: ConsumeQueue,
+        place: tuple[int, int],
+        body: bytes,
+        properties: bytes,
+        fields: tuple[int, int, int, bytes, int, int, int],
+    ) -> bytes:
+        """The rest of `append`: packs a record that is not plain; `place` is its place in queue and log."""
+        flag, sys_flag, born_timestamp, born_host, now_ms, reconsume_times, prepared_offset = fields
+        whole = encode_record(
+            topic=queue.topic_bytes, queue_id=queue.queue_id, queue_offset=place[0], physical_offset=place[1],
+            body=body, properties=properties, flag=flag, sys_flag=sys_flag,
+            born_timestamp=born_timestamp, born_host=born_host,
+            store_timestamp=now_ms, store_host=self._store_host,
+            reconsume_times=reconsume_times, prepared_offset=prepared_offset,
+        )  # fmt: skip
+        return seal(whole) if properties.endswith(ROOM) else whole
 
     def append_batch(
         self,
@@ -193,10 +215,10 @@ class ChunkWriter:
         reconsume_times: int,
         now_ms: int,
     ) -> list[int]:
-        """Add messages of one request to the chunk, back to back; the physical offsets they will have.
+        """Add the messages of one request to the chunk, back to back; returns their future physical offsets.
 
-        They go into one file (broker:2.3) unless they are larger than one. `added` is put behind each one's
-        properties. Otherwise as `append` for each.
+        They go into one file (broker:2.3) unless they are larger than a file. `added` is appended to the
+        properties of each. Otherwise as `append` for each.
         """
         fields = (sys_flag & ~_HOST_BITS, born_timestamp, born_host)
         total = sum([len(body) + len(own) for _, body, own, _ in items])
@@ -207,25 +229,8 @@ class ChunkWriter:
             or not (self._store_host_is_v4 and queue.is_v1 and len(born_host) == _IPV4_BYTES)
             or self._end + total + BLANK_BYTES_MIN > self._file_end
         ):
-            fixed = queue.fixed_bytes + len(born_host) + len(self._store_host) - 2 * _IPV4_BYTES + len(added)
-            for _, body, own, _ in items:  # all or none
-                self._check_size(fixed + len(body) + len(own), len(own) + len(added))
-            return [
-                self.append(
-                    queue,
-                    body,
-                    own + added,
-                    flag=flag,
-                    sys_flag=sys_flag,
-                    born_timestamp=born_timestamp,
-                    born_host=born_host,
-                    reconsume_times=reconsume_times,
-                    prepared_offset=0,
-                    tags_code=code,
-                    now_ms=now_ms,
-                )
-                for flag, body, own, code in items
-            ]
+            fields = (sys_flag, born_timestamp, born_host)
+            return self._append_each(queue, items, added, fields, reconsume_times, now_ms)
         alike = alike_batch(items)
         if alike is not None:
             batch, codes = alike
@@ -242,9 +247,42 @@ class ChunkWriter:
             )
             if starts is not None:
                 return list(starts)
-        self._timestamp = max(self._timestamp, now_ms)
-        self._make_room(queue, len(items))
-        return self._pack_batch(queue, items, added, fields, reconsume_times)
+        return self._pack_batch(queue, items, added, fields, reconsume_times, now_ms)
+
+    def _append_each(
+        self,
+        queue: ConsumeQueue,
+        items: Sequence[ChunkItem],
+        added: bytes,
+        fields: tuple[int, int, bytes],
+        reconsume_times: int,
+        now_ms: int,
+    ) -> list[int]:
+        """The rest of `append_batch`: records that are not plain, or that need several files."""
+        sys_flag, born_timestamp, born_host = fields
+        fixed = queue.fixed_bytes + len(born_host) + len(self._store_host) - 2 * _IPV4_BYTES
+        texts = [own + added for _, _, own, _ in items]
+        for index, text in enumerate(texts):
+            if len(text) >= SECTOR_BYTES and looks_torn(text):
+                texts[index] = with_room(text)
+        for (_, body, _, _), text in zip(items, texts, strict=True):  # all or none
+            self._check_size(fixed + len(body) + len(text), len(text))
+        return [
+            self.append(
+                queue,
+                body,
+                text,
+                flag=flag,
+                sys_flag=sys_flag,
+                born_timestamp=born_timestamp,
+                born_host=born_host,
+                reconsume_times=reconsume_times,
+                prepared_offset=0,
+                tags_code=code,
+                now_ms=now_ms,
+            )
+            for (flag, body, _, code), text in zip(items, texts, strict=True)
+        ]
 
     def append_alike(
         self,
@@ -259,10 +297,11 @@ class ChunkWriter:
         reconsume_times: int,
         now_ms: int,
     ) -> range | None:
-        """As `append_batch`, for messages of the same lengths; the physical offsets they will have.
+        """Like `append_batch`, for messages with equal flags and lengths; returns their future physical
+        offsets.
 
-        Adds nothing and gives None where that needs a closer look: what is too large for a record or for the
-        rest of the file, hosts that are not IPv4, a transaction's messages.
+        Adds nothing and returns None for cases that need `append_batch`: messages too large for a record or
+        for the rest of the file, hosts that are not IPv4, messages of a transaction, zeros that look torn.
         """
         count, start = len(batch.bodies), self._end
         properties_bytes = len(batch.properties[0]) + len(added)
@@ -273,11 +312,12 @@ class ChunkWriter:
             or size > self._record_bytes_max
             or properties_bytes > PROPERTIES_BYTES_MAX
             or start + count * size + BLANK_BYTES_MIN > self._file_end
+            or (properties_bytes >= SECTOR_BYTES and any(map(looks_torn, batch.properties)))
         ):
             return None
-        offset, timestamp = queue.next_offset, max(self._timestamp, now_ms)
+        offset = queue.next_offset
         starts = range(start, start + count * size, size)
-        fields = (sys_flag & ~_HOST_BITS, born_timestamp, born_host, timestamp)
+        fields = (sys_flag & ~_HOST_BITS, born_timestamp, born_host, now_ms)
         try:
             common = _BATCH_COMMON.pack(*fields, self._store_host, reconsume_times, 0)
             records = pack_alike(
@@ -292,7 +332,7 @@ class ChunkWriter:
             entries = pack_entries(starts, repeat(size), codes)
         except struct.error as error:
             raise RecordError(f"a value does not fit its field of a record: {error}") from None
-        self._timestamp = timestamp
+        self._timestamp = now_ms
         self._make_room(queue, count)
         self._add_run(queue, records, starts[-1], starts.stop, entries, count)
         return starts
@@ -310,13 +350,17 @@ class ChunkWriter:
         added: bytes,
         fields: tuple[int, int, bytes],
         reconsume_times: int,
+        now_ms: int,
     ) -> list[int]:
         """The rest of `append_batch`: plain records that fit the file."""
         flags, bodies, owns, codes = zip(*items, strict=True)
         fixed, added_bytes, limit = queue.fixed_bytes, len(added), self._record_bytes_max
         properties_sizes = [len(own) + added_bytes for own in owns]
         sizes = [fixed + len(body) + own for body, own in zip(bodies, properties_sizes, strict=True)]
-        if max(sizes) > limit or max(properties_sizes) > PROPERTIES_BYTES_MAX:
+        properties_most = max(properties_sizes)
+        if properties_most >= SECTOR_BYTES and any(map(looks_torn, owns)):
+            return self._append_each(queue, items, added, fields, reconsume_times, now_ms)
+        if max(sizes) > limit or properties_most > PROPERTIES_BYTES_MAX:
             for size, own_size in zip(sizes, properties_sizes, strict=True):
                 self._check_size(size, own_size)
         starts = list(accumulate(sizes, initial=self._end))
@@ -324,7 +368,7 @@ class ChunkWriter:
         sys_flag, born_timestamp, born_host = fields
         try:
             common = _BATCH_COMMON.pack(
-                sys_flag, born_timestamp, born_host, self._timestamp, self._store_host, reconsume_times, 0
+                sys_flag, born_timestamp, born_host, now_ms, self._store_host, reconsume_times, 0
             )
             heads = map(
                 _BATCH_HEAD.pack,
@@ -343,6 +387,8 @@ class ChunkWriter:
             entries = pack_entries(starts, sizes, codes)
         except struct.error as error:
             raise RecordError(f"a value does not fit its field of a record: {error}") from None
+        self._timestamp = now_ms
+        self._make_room(queue, len(items))
         self._add_run(queue, parts, starts[-1], end, entries, len(items))
         return starts
 
@@ -371,7 +417,7 @@ class ChunkWriter:
         )
 
     def _make_writable(self, queue: ConsumeQueue, offset: int) -> None:
-        """Reserve room for the entry; what goes wrong is raised by `commit`, for the whole chunk."""
+        """Reserve room for the entry; errors are raised by `commit`, for the whole chunk."""
         if self._failure is None:
             try:
                 queue.make_writable(offset)
@@ -379,23 +425,53 @@ class ChunkWriter:
                 self._failure = error
 
     def _roll(self) -> None:
-        """End the file with a blank; what follows goes to the next file (broker:2.3).
+        """End the file with a blank; later records go to the next file (broker:2.3).
 
-        Zeros are written as far as readers read the head of a record: a hole must not be read through a
-        mapping, since a full file system in memory has no page for it and the system kills who asks.
+        Zeros cover the range that readers read as the head of a record. A hole must not be read through a
+        mapping: a full in-memory file system has no page for it, and the kernel kills the reading process.
         """
         rest = self._file_end - self._end
         blank = _BLANK.pack(rest, BLANK_MAGIC)
         self._parts.append(blank.ljust(min(rest, RECORD_FIXED_BYTES), b"\0"))
+        self._next_file()
+
+    def _next_file(self) -> None:
         self._spans.append((self._start, self._parts))
         self._parts = []
         self._start = self._end = self._file_end
         self._file_end += self._file_bytes
 
+    def copy(self, record: bytes, timestamp: int, queue: ConsumeQueue | None, tags_code: int) -> None:
+        """Add an unchanged record of another store's log to the end of this one; `commit` stores it.
+
+        `timestamp` is its store time. `queue` gets an entry; its next offset must be the record's.
+        """
+        start = self._end
+        self._timestamp = timestamp
+        self._parts.append(record)
+        self._last_start, self._end = start, start + len(record)
+        if queue is None:
+            return
+        offset = queue.next_offset
+        if offset >= queue.writable_until:
+            self._make_writable(queue, offset)
+        self._entries.append((queue, offset, start, len(record), tags_code))
+        queue.next_offset = offset + 1
+
+    def copy_blank(self, blank: bytes) -> None:
+        """Add the unchanged end of another log's file: a blank, without the zeros after it."""
+        self._parts.append(blank)
+        self._next_file()
+
+    def begin_at(self, position: int) -> None:
+        """Make an empty log begin at this position, the start of a file."""
+        self._log.begin_at(LogEnd(position, -1, 0))
+        self._begin()
+
     def reserve(self, total_bytes: int) -> None:
         """Make sure that the next `total_bytes` of records go into one file, as a batch must (broker:2.3).
 
-        A total larger than a file is left to `append`: its records go where they fit.
+        If the total is larger than a file, `append` places each record where it fits.
         """
         if total_bytes + BLANK_BYTES_MIN > self._file_end - self._end and self._end > self._file_start:
             self._roll()
@@ -405,10 +481,11 @@ class ChunkWriter:
         return self._file_end - self._file_bytes
 
     def commit(self) -> None:
-        """Write the chunk to the log and its entries to the queues; then the messages are stored.
+        """Write the chunk to the log and its entries to the queues; after this the messages are stored.
 
-        Raises `StoreFullError` or another `StoreError`; then nothing of the chunk is stored and the queues'
-        offsets are what they were before it.
+        Raises `StoreFullError`, `StoreFencedError` or another `StoreError`; then no message of the chunk is
+        stored and the queues' offsets are unchanged. Only after `StoreBrokenError` may the chunk be partly
+        stored: then the store accepts no more messages, and the next start adds the missing entries.
         """
         log = self._log
         end = self._end
@@ -419,27 +496,50 @@ class ChunkWriter:
             failure = self._failure or log.failed
             if failure is not None:
                 raise failure
-            log.write(self._spans, Progress(end, self._last_start, self._timestamp))
-        except StoreError:
+            self._may_write()
+            log.write(self._spans, LogEnd(end, self._last_start, self._timestamp))
+        except BaseException as error:
             self.drop()
-            raise
+            if isinstance(error, StoreError) or not isinstance(error, Exception):
+                raise
+            raise StoreError(f"the messages could not be written: {error!r}") from error
+        try:
+            if self._runs:
+                self._enter_all(end)
+            else:
+                self._stats.puts += len(self._entries)
+                self._enter(self._entries, end)
+        except BaseException as error:
+            self.drop()
+            raise log.broken(f"the queue entries of a chunk that ends at {end} were not made") from error
+        self._stats.put_bytes += end - log.dispatched.position
+        log.dispatched = log.progress
+        self._clear()
+
+    def _enter_all(self, end: int) -> None:
+        """Write all entries of the chunk; `end` is its end in the log."""
         stats = self._stats
         stats.puts += len(self._entries)
         done = 0
         for before, queue, offset, entries in self._runs:
-            self._enter(self._entries[done:before], end)
+            if before > done:
+                self._enter(self._entries[done:before], end)
+            if offset != queue.committed:
+                raise _not_next(queue, offset)
             queue.write_run(offset, entries)
             count, done = len(entries) // ENTRY_BYTES, before
             if self._sync:
                 queue.hold_back(offset, end, count)
             stats.puts += count
-        self._enter(self._entries[done:] if done else self._entries, end)
-        stats.put_bytes += end - log.dispatched.position
-        log.dispatched = log.progress
-        self._begin()
+        self._enter(self._entries[done:], end)
 
     def _enter(self, entries: list[tuple[ConsumeQueue, int, int, int, int]], end: int) -> None:
-        """Write entries to their queues; `end` is where the chunk ends in the log."""
+        """Write entries to their queues; `end` is the end of the chunk in the log."""
+        if not entries:
+            return
+        first = entries[0]
+        if first[1] != first[0].committed:
+            raise _not_next(first[0], first[1])
         file_bytes = self._queue_file_bytes
         for queue, offset, start, size, code in entries:
             at = offset * ENTRY_BYTES - queue.map_base
@@ -447,12 +547,34 @@ class ChunkWriter:
                 at = queue.turn(offset)
             _pack_entry(queue.map, at, start, size, code)  # type: ignore[arg-type]  # mapped by append
             queue.committed = offset + 1
+        if queue.committed > queue.next_offset:
+            raise _not_next(queue, offset)
         if self._sync:
             for queue, offset, *_ in entries:
                 queue.hold_back(offset, end)
 
     def drop(self) -> None:
-        """Forget the chunk; the queues' next offsets go back to what is stored."""
+        """Discard the chunk; the queues' next offsets return to the stored state."""
         for queue in {entry[0] for entry in self._entries} | {run[1] for run in self._runs}:
             queue.next_offset = queue.committed
         self._begin()
+
+
+def _not_next(queue: ConsumeQueue, offset: int) -> StoreBrokenError:
+    return StoreBrokenError(
+        f"an entry for offset {offset} of {queue!r} is not its next one: {queue.committed} are written, "
+        f"{queue.next_offset} are given out"
+    )
+
+
+class ReadOnlyWriter:
+    """The writer of a store that is the copy of another one: refuses to append."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def append(self, *_: object, **__: object) -> NoReturn:
+        """Raises `StoreError`."""
+        raise StoreError(f"the store {self._root} is a slave's copy of its master's; write at the master")
+
+    append_batch = append_alike = append

@@ -11,7 +11,8 @@ __all__ = ["LocalCluster"]
 
 
 def __getattr__(name: str) -> Any:
-    # pytest imports this package at start-up in every project that has SparrowMQ installed: stay light.
+    # pytest imports this package at start-up in every project that has SparrowMQ installed, so imports must
+    # stay light.
     if name == "LocalCluster":
         from sparrowmq.testing.cluster import LocalCluster
 

@@ -1,6 +1,6 @@
 """`LocalCluster`: a name server and a broker inside a test's own process.
 
-They run on an event loop in a thread of their own, on free ports of the loopback address, over a temporary
+They run on an event loop in a separate thread, with free ports of the loopback address and a temporary
 directory, and start in a few hundredths of a second.
 """
 
@@ -12,16 +12,19 @@ import threading
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sparrowmq.core.errors import InvalidStateError
-from sparrowmq.core.settings import BrokerSettings, NameServerSettings
-from sparrowmq.runtime.servers import Listening, Servers
-from sparrowmq.transport.loop import new_event_loop
+from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
+from sparrowmq.loops.event_loop import new_event_loop
+from sparrowmq.runtime.servers import Listening, LocalServers
+
+if TYPE_CHECKING:
+    from sparrowmq.proxy.server import Proxy
 
 T = TypeVar("T")
 CALL_SECONDS: Final = 60.0
-"""How long one call into the cluster's loop may take."""
+"""Time limit of one call into the cluster's loop."""
 SMALL_LOG_BYTES: Final = 64 * 1024 * 1024
 SMALL_INDEX_SLOTS: Final = 100_000
 SMALL_INDEX_ENTRIES: Final = 400_000
@@ -30,12 +33,13 @@ SMALL_INDEX_ENTRIES: Final = 400_000
 class LocalCluster:
     """A running name server and broker: `with LocalCluster() as cluster: …`.
 
-    `data` is the store's directory, kept when the cluster stops; without it there is a temporary one, removed
-    at the end. Keywords are fields of `BrokerSettings`, for example `auto_create_topic_enable=False`;
-    those of TLS hold for the name server, too.
+    `data` is the store's directory, which is kept when the cluster stops; without it, a temporary directory
+    is used and removed at the end. With `proxy` there is a gRPC proxy for RocketMQ's clients of version 5,
+    too, which needs `pip install 'sparrowmq[proxy]'`. Keywords are fields of `BrokerSettings`, for example
+    `auto_create_topic_enable=False`; TLS settings also apply to the name server.
     """
 
-    def __init__(self, data: Path | str | None = None, **settings: Any) -> None:
+    def __init__(self, data: Path | str | None = None, *, proxy: bool = False, **settings: Any) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._data = Path(data) if data is not None else None
         settings.setdefault("listen_port", 0)
@@ -45,7 +49,9 @@ class LocalCluster:
         self._settings = BrokerSettings(**settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._servers: Servers | None = None
+        self._servers: LocalServers | None = None
+        self._has_proxy = proxy
+        self._proxy: Proxy | None = None
         self._listening = Listening(None, None, None)
 
     def __repr__(self) -> str:
@@ -63,6 +69,13 @@ class LocalCluster:
         return self._known(self._listening.broker)
 
     @property
+    def proxy(self) -> str:
+        """The gRPC proxy's `host:port`, the endpoints of clients of version 5; needs `proxy=True`."""
+        if not self._has_proxy:
+            raise InvalidStateError("the cluster has no proxy; make it with LocalCluster(proxy=True)")
+        return self._known(None if self._proxy is None else self._proxy.address)
+
+    @property
     def data(self) -> Path:
         """The store's directory."""
         if self._data is None:
@@ -77,9 +90,9 @@ class LocalCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start both servers. Raises what they raise; nothing is left behind then."""
+        """Start the servers. Raises their exceptions; then all resources are released."""
         if self._loop is not None:
-            raise InvalidStateError("the cluster runs already")
+            raise InvalidStateError("the cluster is already running")
         if self._data is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="sparrow-cluster-")
             self._data = Path(self._temporary.name)
@@ -90,28 +103,37 @@ class LocalCluster:
         name_server = NameServerSettings(
             listen_port=0, tls_server_mode=broker.tls_server_mode, tls_config_file=broker.tls_config_file
         )
-        self._servers = Servers(name_server, broker)
+        self._servers = LocalServers(name_server, broker)
         try:
             self._listening = self.call(self._servers.start())
+            if self._has_proxy:
+                proxy = _make_proxy(self.namesrv)
+                self.call(proxy.start())
+                self._proxy = proxy
         except BaseException:
+            if self._listening.broker is not None:
+                self.call(self._servers.close())
             self._end_loop()
             raise
 
     def stop(self) -> None:
-        """Stop both servers cleanly. Idempotent."""
+        """Stop the servers cleanly. Idempotent."""
         if self._loop is None or self._servers is None:
             return
+        proxy, self._proxy = self._proxy, None
         try:
+            if proxy is not None:
+                self.call(proxy.close())
             self.call(self._servers.close())
         finally:
             self._end_loop()
 
     def stop_broker(self) -> None:
-        """Stop the broker cleanly; the name server stays."""
+        """Stop the broker cleanly; the name server keeps running."""
         self.call(self._running().stop_broker())
 
     def start_broker(self) -> None:
-        """Start the stopped broker again, on its directory and its port."""
+        """Start the stopped broker again, with the same directory and port."""
         self.call(self._running().start_broker())
 
     def restart_broker(self) -> None:
@@ -120,30 +142,30 @@ class LocalCluster:
         self.start_broker()
 
     def create_topic(self, name: str, queues: int = 4) -> None:
-        """Make a topic; clients find it when this returns."""
-        from sparrowmq import aio
+        """Create a topic; clients find it when this returns."""
+        from sparrowmq.aio import Admin
 
         async def create() -> None:
-            async with aio.Admin(namesrv=self.namesrv) as admin:
+            async with Admin(namesrv=self.namesrv) as admin:
                 await admin.create_topic(name, queues=queues)
 
         self.call(create())
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the cluster's loop and give its result; for tests that reach inside."""
+        """Run a coroutine on the cluster's loop and return its result; gives tests access to internals."""
         if self._loop is None:
             work.close()
-            raise InvalidStateError("the cluster does not run; use it in a with statement")
+            raise InvalidStateError("the cluster is not running; use it in a with statement")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
 
-    def _running(self) -> Servers:
+    def _running(self) -> LocalServers:
         if self._servers is None:
-            raise InvalidStateError("the cluster does not run; use it in a with statement")
+            raise InvalidStateError("the cluster is not running; use it in a with statement")
         return self._servers
 
     def _known(self, address: str | None) -> str:
         if address is None:
-            raise InvalidStateError("the cluster does not run; use it in a with statement")
+            raise InvalidStateError("the cluster is not running; use it in a with statement")
         return address
 
     def _end_loop(self) -> None:
@@ -158,6 +180,16 @@ class LocalCluster:
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = self._data = None
+
+
+def _make_proxy(namesrv: str) -> Proxy:
+    """A proxy that is not started. Importing it takes too long for the cluster's loop."""
+    from sparrowmq.core.settings.proxy import ProxySettings
+    from sparrowmq.proxy.server import Proxy
+    from sparrowmq.runtime.proxy import need_packages
+
+    need_packages()
+    return Proxy(ProxySettings(listen_port=0, namesrv_addr=namesrv))
 
 
 async def _wind_up(loop: asyncio.AbstractEventLoop) -> None:

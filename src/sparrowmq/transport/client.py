@@ -1,4 +1,4 @@
-"""The client's end: one connection per address, shared by all calls to it."""
+"""The client side: one connection per address, shared by all calls."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from sparrowmq.transport.tls import HANDSHAKE_SECONDS_MAX, FollowedContext, hand
 
 CONNECT_SECONDS_MAX: Final = 3.0
 IN_FLIGHT_MAX: Final = 65535
-"""Calls whose answers are outstanding, as in RocketMQ's client (client:A-77)."""
+"""Maximum calls in flight, as in RocketMQ's client (client:A-77)."""
 IDLE_SECONDS: Final = 110.0
 """Shorter than the 120 s of servers, so that a call does not meet a connection that is being closed."""
 SWEEP_SECONDS: Final = 10.0
 PEER_REQUESTS_MAX: Final = 1000
-"""Requests of brokers that may be worked on at once."""
+"""Maximum concurrent requests from brokers."""
 
 logger = logging.getLogger("sparrowmq.transport")
 
 
-class RpcHook(Protocol):
-    """What is called around requests; an error it raises fails the request (client:A-82)."""
+class RequestHook(Protocol):
+    """Called around requests; an error that it raises fails the request (client:A-82)."""
 
     def before_request(self, address: str, command: Command) -> None:
-        """The request is about to be encoded; its opaque is set."""
+        """Called before the request is encoded; its opaque is set."""
 
     def after_response(self, address: str, command: Command, answer: Command) -> None:
-        """The answer arrived."""
+        """Called when the response arrived."""
 
 
 class RemotingClient:
     """Calls to servers by address (`host:port`), answers matched to calls by their opaque.
 
-    Connections are made when first needed and shared; what is written in one turn of the loop leaves in one
-    write. `on_request` holds the handlers, by request code, for what brokers ask this client: they get the
-    broker's address and its request. `on_connected` is told the address of every new connection. `hooks` run
-    in order around every call made with a `Command` (frames that are encoded already pass them by); a one-way
-    request has only the call before. All methods belong to one event loop. A caller knows whether a call may
-    be repeated, so none is here but one: a server that answers "go away" (1500) has not done it and is asked
-    again over a new connection (client:A-85).
+    Connections are opened when first needed and shared; everything written in one turn of the loop is sent
+    with one write. `on_request` has the handlers of brokers' requests, by request code; they get the broker's
+    address and its request. `on_connected` is called with the address of every new connection. `hooks` run in
+    order around every call made with a `Command` (encoded frames bypass them); a one-way request has only the
+    call before. All methods belong to one event loop. Only the caller knows whether a call may be repeated,
+    so calls are not repeated here, with one exception: a server that answers "go away" (1500) has not
+    executed the request, which is sent again over a new connection (client:A-85).
     """
 
     def __init__(
@@ -68,14 +68,15 @@ class RemotingClient:
         idle_seconds: float = IDLE_SECONDS,
         on_connected: Callable[[str], None] | None = None,
         on_lost: Callable[[str], None] | None = None,
-        hooks: Sequence[RpcHook] = (),
+        hooks: Sequence[RequestHook] = (),
         tls: ssl.SSLContext | FollowedContext | None = None,
         handshake_seconds: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
-        """`on_connected` and `on_lost` are told the address of a connection that came up or went away, except
+        """`on_connected` and `on_lost` are called with the address of an opened or lost connection, except
         when this client is closed.
 
-        With `tls` every connection speaks TLS; a handshake may take `handshake_seconds`."""
+        With `tls` every connection uses TLS; a handshake may take `handshake_seconds`.
+        """
         self._tls = tls
         self._handshake_seconds = handshake_seconds
         self._on_connected = on_connected
@@ -101,16 +102,12 @@ class RemotingClient:
 
     @property
     def in_flight(self) -> int:
-        """Calls whose answers are outstanding."""
+        """Number of calls in flight."""
         return self._in_flight.used
-
-    def is_connected(self, addr: str) -> bool:
-        """Whether a connection to the address is open."""
-        return addr in self._connections
 
     @property
     def is_hooked(self) -> bool:
-        """Whether requests must be given as a `Command`, because hooks want to see them."""
+        """Whether requests must be passed as a `Command` because there are hooks."""
         return bool(self._hooks)
 
     def next_opaque(self) -> int:
@@ -118,15 +115,16 @@ class RemotingClient:
         return self._opaques.take()
 
     async def call(self, addr: str, command: Command, timeout: float) -> Command:
-        """The answer to a request, whatever its code. `timeout` in seconds covers connecting, too.
+        """The response to a request, whatever its code. `timeout` in seconds includes connecting.
 
         Sets the command's opaque. Raises `ConnectError`, `ConnectionLostError`, `RequestTimeoutError`, and
-        `TooManyRequestsError` when no room came within the time. After the last two but one the request may
-        have been done. Cancelling gives up waiting; the request may still be done.
+        `TooManyRequestsError` when the in-flight limit was reached for the whole time. After
+        `ConnectionLostError` and `RequestTimeoutError` the request may have been executed. Cancelling stops
+        waiting; the request may still be executed.
         """
         answer = await self._call(addr, command, timeout)
         if answer.code == ResponseCode.GO_AWAY:
-            self.disconnect(addr, "the server said go away")
+            self.disconnect(addr, "the server sent GO_AWAY")
             answer = await self._call(addr, command, timeout)
         return answer
 
@@ -145,17 +143,19 @@ class RemotingClient:
     async def call_encoded(
         self, addr: str, opaque: int, data: bytes, timeout: float, code: int = 0
     ) -> Command:
-        """`call` for a frame already encoded with `opaque` from `next_opaque`; `code` is for error texts."""
+        """`call` for a frame already encoded with `opaque` from `next_opaque`; `code` is for error
+        messages.
+        """
         future = self.call_encoded_nowait(addr, opaque, data, timeout, code)
         if future is None:
             future = await self._call_later(addr, opaque, data, timeout, code)
         return await future
 
     def call_nowait(self, addr: str, command: Command, timeout: float) -> asyncio.Future[Command] | None:
-        """The future of an answer, or None when `call` would have to wait before sending.
+        """The future of a response, or None when `call` would have to wait before sending.
 
-        That is while the address is not connected, its connection takes no more bytes, or too many calls are
-        in flight. The answer is given as it is, "go away" included.
+        That is the case while the address is not connected, its connection is paused, or too many calls are
+        in flight. The response is passed unchanged, including "go away".
         """
         if addr not in self._connections:
             return None
@@ -171,7 +171,7 @@ class RemotingClient:
     def _show(
         self, addr: str, command: Command, done: asyncio.Future[Command], seen: asyncio.Future[Command]
     ) -> None:
-        """Pass an answer on when the hooks have seen it."""
+        """Pass a response on after the hooks have seen it."""
         try:
             answer = done.result()
             for hook in self._hooks:
@@ -197,7 +197,7 @@ class RemotingClient:
     async def notify(self, addr: str, command: Command, timeout: float = CONNECT_SECONDS_MAX) -> None:
         """Send a one-way request; returns when it is queued. `timeout` covers connecting and back-pressure.
 
-        Raises `ConnectError`, and `RequestTimeoutError` when the connection takes no bytes in time.
+        Raises `ConnectError`, and `RequestTimeoutError` when the connection stays paused.
         """
         command.flag = FLAG_ONEWAY
         self._prepare(addr, command)
@@ -216,9 +216,9 @@ class RemotingClient:
             connection.close(reason)
 
     async def close(self, timeout: float = 3.0) -> None:
-        """Close all connections; outstanding calls fail with `ConnectionLostError`. Idempotent.
+        """Close all connections; calls in flight fail with `ConnectionLostError`. Idempotent.
 
-        What was written is handed over within `timeout` seconds.
+        Pending bytes are sent within `timeout` seconds.
         """
         self._closed = True
         if self._sweep_timer is not None:
@@ -238,11 +238,11 @@ class RemotingClient:
     # What connections call
 
     def serve(self, connection: ClientConnection, request: Command) -> None:
-        """A broker asks this client something."""
+        """Handle a request from a broker."""
         self._dispatcher.serve(connection.address, request, connection.write)
 
     def forget(self, connection: ClientConnection) -> None:
-        """A connection is gone or going."""
+        """A connection is closed or closing."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
             if self._on_lost is not None and not self._closed:
@@ -253,7 +253,7 @@ class RemotingClient:
     async def _call_later(
         self, addr: str, opaque: int, data: bytes, timeout: float, code: int
     ) -> asyncio.Future[Command]:
-        """Send as soon as there is room, a connection, and the connection takes bytes."""
+        """Send as soon as the in-flight limit and the connection allow."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + timeout
@@ -266,7 +266,7 @@ class RemotingClient:
         return connection.start_call(opaque, data, timeout, code, loop.time() - started)
 
     async def _ready(self, addr: str, deadline: float, timeout: float, code: int) -> ClientConnection:
-        """An open connection that takes bytes, by the deadline (loop time)."""
+        """An open connection that is not paused, by the deadline (loop time)."""
         try:
             async with asyncio.timeout_at(deadline):
                 connection = self._connections.get(addr) or await self._connect(addr)
@@ -275,7 +275,7 @@ class RemotingClient:
         except TimeoutError:
             raise RequestTimeoutError(
                 f"request {request_name(code)} could not be sent to {addr} within {timeout:.3g} s: "
-                f"{'it takes no bytes' if addr in self._connections else 'no connection yet'}",
+                f"{'the connection accepts no data' if addr in self._connections else 'no connection yet'}",
                 address=addr,
             ) from None
         if connection.closed:
@@ -286,14 +286,14 @@ class RemotingClient:
         return connection
 
     async def _connect(self, addr: str) -> ClientConnection:
-        """A new connection; those who ask meanwhile share it, and one who gives up does not end it."""
+        """A new connection; concurrent callers share it, and cancelling one of them does not stop it."""
         if self._closed:
             raise InvalidStateError("this client was closed; make a new one")
         task = self._connecting.get(addr)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(addr))
             self._connecting[addr] = task
-            # Looked at here, for the case that everybody stopped waiting.
+            # Retrieve the error here, in case all callers were cancelled.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(task)
@@ -333,8 +333,8 @@ class RemotingClient:
                 )
         except TimeoutError:
             raise ConnectError(
-                f"no connection to {addr} within {self._connect_timeout:g} s; "
-                "is the address right and reachable?",
+                f"no connection to {addr} within {self._connect_timeout:g} s; check that the address is "
+                f"correct and reachable",
                 address=addr,
             ) from None
         except OSError as error:
@@ -349,16 +349,18 @@ class RemotingClient:
 
 
 def _refusal(addr: str, error: OSError, tls: bool) -> str:
-    """Why no connection came about."""
+    """The error for a failed connection."""
     if isinstance(error, ssl.SSLError):
         return handshake_failure(addr, error)
     if tls and isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
-        return f"{addr} closed the connection in the TLS handshake; does it speak TLS?"
+        return f"{addr} closed the connection during the TLS handshake; check that it uses TLS"
     return f"no connection to {addr}: {_reason(error)}; is it running there?"
 
 
 def _reason(error: OSError) -> str:
-    """Why a connection could not be made, in the system's words: event loops add addresses and numbers."""
+    """Why a connection could not be made, in the operating system's words, without the addresses and numbers
+    that event loops add.
+    """
     if error.errno is not None and error.errno > 0 and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -1,4 +1,6 @@
-"""One connection of a client: calls written in one go per turn of the loop, answers matched, loss noticed."""
+"""One connection of a client: it writes calls once per turn of the loop, matches answers, and detects
+connection loss.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from sparrowmq.transport.large_body import LargeBody
 from sparrowmq.transport.tls import early_end
 
 SILENCE_SECONDS_MAX: Final = 3.0
-"""A server that was silent so long, since a call began that it let expire, is taken for dead. Pulls that it
-holds say nothing: they may go without an answer for longer."""
+"""If a server was silent for this long since the start of an expired call, the connection counts as dead.
+Held pulls do not count, because they may stay unanswered for longer.
+"""
 CLOSE_SECONDS_MAX: Final = 3.0
 WRITE_HIGH_WATER: Final = 4 * 1024 * 1024
-"""Unsent bytes above which new calls wait; below a quarter they go on."""
+"""Unsent bytes above which new calls wait; below a quarter they continue."""
 GATHER_BYTES_MAX: Final = 256 * 1024
-"""More than this is written before the loop's turn ends, so that the high-water mark is noticed in time."""
+"""Above this many bytes, writing does not wait for the end of the loop's turn, so that the high-water mark is
+noticed in time.
+"""
 
 logger = logging.getLogger("sparrowmq.transport")
 
@@ -29,14 +34,14 @@ class ClientOwner(Protocol):
     """The client's side of a connection."""
 
     def serve(self, connection: ClientConnection, request: Command) -> None:
-        """The server asks something."""
+        """Handle a request of the server."""
 
     def forget(self, connection: ClientConnection) -> None:
-        """The connection is gone or going."""
+        """The connection is closed or closing."""
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection to `address`. `paused`: it takes no more bytes for now; `closed`: nothing can be sent."""
+    """A connection to `address`. `paused`: it accepts no bytes for now; `closed`: nothing can be sent."""
 
     _transport: asyncio.Transport
 
@@ -73,9 +78,9 @@ class ClientConnection(asyncio.Protocol):
     def start_call(
         self, opaque: int, data: bytes, timeout: float, code: int, waited: float = 0.0
     ) -> asyncio.Future[Command]:
-        """Write an encoded request; room in flight has been taken for it.
+        """Write an encoded request; the caller has acquired room in flight for it.
 
-        `timeout` in seconds, of which `waited` are over already.
+        `timeout` in seconds, of which `waited` have passed.
         """
         future = self._pending.start(opaque, timeout, code, waited)
         self.write(data)
@@ -93,20 +98,20 @@ class ClientConnection(asyncio.Protocol):
             self._flush()
 
     async def resumed(self) -> None:
-        """Wait until the connection takes bytes again or is closed."""
+        """Wait until the connection accepts bytes again or is closed."""
         if self._resumed is None:
             self._resumed = self._loop.create_future()
         await asyncio.shield(self._resumed)
 
     def sweep(self, now: float) -> float:
-        """Seconds without traffic or outstanding calls, counted from the sweep that first found none."""
+        """Seconds without traffic or calls in flight, since the first sweep that found none."""
         if self._active or self._pending:
             self._active = False
             self._used_at = now
         return now - self._used_at
 
     def close(self, reason: str) -> None:
-        """Hand over what was written and close; outstanding calls fail now. Idempotent."""
+        """Send pending bytes and close; calls in flight fail immediately. Idempotent."""
         if self.closed:
             return
         self._flush()
@@ -115,7 +120,9 @@ class ClientConnection(asyncio.Protocol):
         self._close_timer = self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
     async def wait_closed(self, timeout: float) -> None:
-        """Wait until the socket is closed; after `timeout` seconds it is closed at once, losing bytes."""
+        """Wait until the socket is closed; after `timeout` seconds it is aborted, and unsent bytes
+        are lost.
+        """
         await asyncio.wait({self._gone}, timeout=timeout)
         if not self._gone.done():
             self._transport.abort()
@@ -124,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there: no delay for small writes, and a limit on what waits to be sent."""
+        """The socket is connected: disable the delay of small writes and limit unsent bytes."""
         self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -134,7 +141,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = FrameReader(self._frame_bytes_max, hands_over=hands_over)
 
     def data_received(self, data: bytes) -> None:
-        """Answers go to those who wait for them, requests to the owner; a bad frame closes it."""
+        """Responses go to their calls, requests to the owner; an invalid frame closes the connection."""
         self._active = self._heard = True
         self._heard_at = self._loop.time()
         reader = self._reader
@@ -149,11 +156,10 @@ class ClientConnection(asyncio.Protocol):
             logger.warning("closing the connection to %s: %s", self.address, error)
             self.close(str(error))
         if reader.large is not None:
-            self._read_large(reader.large)
+            self._read_large(reader.hand_over())
 
     def _read_large(self, frame: LargeFrame) -> None:
-        """The rest of a large frame's body comes by a protocol of its own, which copies nothing."""
-        self._reader.large = None
+        """Read the rest of a large frame's body with a separate protocol that copies nothing."""
         if not self._transport.is_closing():
             LargeBody(frame, self._transport, self, self._hear, self._take_large).begin()
 
@@ -162,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
         self._heard_at = self._loop.time()
 
     def _take_large(self, frame: RawFrame) -> None:
-        """What `data_received` does with a frame, for one that came the other way."""
+        """Handle a large frame as `data_received` does."""
         try:
             command = decode(*frame)
         except FrameError as error:
@@ -175,17 +181,17 @@ class ClientConnection(asyncio.Protocol):
             self._owner.serve(self, command)
 
     def pause_writing(self) -> None:
-        """More waits to be sent than the limit: senders wait."""
+        """Unsent bytes exceed the limit: senders wait."""
         self.paused = True
 
     def resume_writing(self) -> None:
-        """Enough was sent: senders go on."""
+        """Enough was sent: senders continue."""
         self.paused = False
         self._active = True
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone: calls that wait fail with the reason."""
+        """The socket was closed: calls in flight fail with the reason."""
         if self._close_timer is not None:
             self._close_timer.cancel()
         if not self.closed:
@@ -211,7 +217,9 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def _leave(self, reason: str) -> None:
-        """No longer usable: gone from the client's table, calls failed, waiting callers told."""
+        """Make the connection unusable: remove it from the client's table, fail calls, wake
+        waiting callers.
+        """
         self.closed = True
         self.paused = False
         logger.debug("the connection to %s is closed: %s", self.address, reason)
@@ -226,9 +234,9 @@ class ClientConnection(asyncio.Protocol):
             resumed.set_result(None)
 
     def _call_expired(self, seconds: float) -> None:
-        """A call expired that was out for so long."""
+        """A call expired after `seconds`."""
         now = self._loop.time()
-        if self._silent_since <= self._heard_at:  # the first since it said something
+        if self._silent_since <= self._heard_at:  # the first since the server last sent something
             self._silent_since = max(now - seconds, self._heard_at)
         if round(now - self._silent_since, 3) >= SILENCE_SECONDS_MAX and not self.closed:
             self._leave(f"it was silent for {SILENCE_SECONDS_MAX:g} s")

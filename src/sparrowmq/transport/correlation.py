@@ -1,7 +1,7 @@
-"""Calls that wait for answers: matching by opaque, deadlines, and the bound on how many are in flight.
+"""Calls that wait for answers: matching by opaque, deadlines, and the limit of calls in flight.
 
-Deadlines share timers: calls whose time ends within the same slot of 50 ms are kept in one list with one
-timer, so a call costs no timer of its own and ends at most one slot late.
+Deadlines share timers: calls that expire in the same slot of 50 ms are in one list with one timer, so a call
+needs no separate timer and ends at most one slot late.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OpaqueCounter:
 
 
 class InFlight:
-    """The bound on calls in flight, and the callers that wait for room in the order they came."""
+    """The limit of calls in flight, and the waiting callers in order of arrival."""
 
     __slots__ = ("_waiters", "limit", "used")
 
@@ -49,14 +49,14 @@ class InFlight:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def try_acquire(self) -> bool:
-        """Take room if there is some."""
+        """Acquire a place if one is free."""
         if self.used >= self.limit:
             return False
         self.used += 1
         return True
 
     async def acquire(self, deadline: float) -> None:
-        """Take room, waiting until `deadline` (loop time). Raises `TooManyRequestsError` after it."""
+        """Acquire a place, waiting until `deadline` (loop time). Raises `TooManyRequestsError` after it."""
         if self.try_acquire():
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -69,12 +69,12 @@ class InFlight:
                 self.release()
             if isinstance(error, TimeoutError):
                 raise TooManyRequestsError(
-                    f"{self.limit} requests are in flight already and none ended in time; send slower"
+                    f"{self.limit} requests are already in flight and none ended in time; send more slowly"
                 ) from None
             raise
 
     def release(self) -> None:
-        """Give room back: to the first caller that still waits, else to all."""
+        """Release a place: to the first waiting caller, if any."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -84,9 +84,10 @@ class InFlight:
 
 
 class PendingCalls:
-    """The calls of one connection whose answers are outstanding.
+    """The calls in flight of one connection.
 
-    A cancelled call leaves when its answer or deadline comes; until then it counts as in flight: it is.
+    A cancelled call counts as in flight until its response or deadline, because the server may still execute
+    it.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class PendingCalls:
         loop: asyncio.AbstractEventLoop,
         on_expired: Callable[[float], None] | None = None,
     ) -> None:
-        """`on_expired` is told after calls expired: for how many seconds the oldest of them was out."""
+        """`on_expired` is called after calls expired, with the age of the oldest in seconds."""
         self._peer = peer
         self._in_flight = in_flight
         self._loop = loop
@@ -108,9 +109,9 @@ class PendingCalls:
         return len(self._waiting)
 
     def start(self, opaque: int, timeout: float, code: int, waited: float = 0.0) -> asyncio.Future[Command]:
-        """A future for the answer to `opaque`; the caller has taken room.
+        """A future for the answer to `opaque`; the caller has acquired a place.
 
-        `timeout` in seconds, of which `waited` are over already.
+        `timeout` in seconds, of which `waited` have passed.
         """
         future: asyncio.Future[Command] = self._loop.create_future()
         self._waiting[opaque] = (future, code, timeout, waited)
@@ -124,7 +125,7 @@ class PendingCalls:
         return future
 
     def resolve(self, answer: Command) -> bool:
-        """Give an answer to its call. False when nobody waits for it (any more)."""
+        """Pass a response to its call. False when no call waits for it."""
         entry = self._waiting.pop(answer.opaque, None)
         if entry is None:
             return False
@@ -145,7 +146,7 @@ class PendingCalls:
                 future.set_exception(
                     ConnectionLostError(
                         f"the connection to {self._peer} closed ({reason}) before request "
-                        f"{request_name(code)} was answered; it may or may not have been done",
+                        f"{request_name(code)} was answered; the request may or may not have been executed",
                         address=self._peer,
                     )
                 )
@@ -163,8 +164,8 @@ class PendingCalls:
             if not future.done():
                 future.set_exception(
                     RequestTimeoutError(
-                        f"no answer from {self._peer} to request {request_name(code)} within {timeout:.3g} s"
-                        "; it may or may not have been done",
+                        f"no answer from {self._peer} to request {request_name(code)} within {timeout:.3g} "
+                        f"s; the request may or may not have been executed",
                         address=self._peer,
                     )
                 )

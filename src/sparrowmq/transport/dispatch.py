@@ -1,7 +1,7 @@
-"""Requests to handlers by code, and the answers that errors become.
+"""Dispatch of requests to handlers by code, and conversion of errors to answers.
 
-`Dispatcher` is used on both ends: by `CommandHandler` for what clients ask a server, and by
-`RemotingClient` for what a broker asks its clients.
+`Dispatcher` is used on both ends: by `CommandHandler` for requests of clients to a server, and by
+`RemotingClient` for requests of a broker to its clients.
 """
 
 from __future__ import annotations
@@ -9,42 +9,43 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Generic, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from sparrowmq.core.errors import (
-    BrokerError,
-    FrameError,
-    InvalidMessageError,
-    InvalidNameError,
-    SparrowError,
-    StoreBusyError,
-    StoreFullError,
-    TooManyRequestsError,
-)
-from sparrowmq.protocol.codes import ResponseCode, request_name
+from sparrowmq.core.errors import FrameError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode, request_name, request_word, response_word
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, RawFrame, decode, encode
+from sparrowmq.protocol.refusals import Refused, refusal_remark
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.occasional import OccasionalLog
 
+if TYPE_CHECKING:
+    from sparrowmq.transport.request_watch import RequestWatch
+
 ANSWER_SECONDS_MAX: Final = 60.0
-"""How long a handler may take; peers give up after at most 30 s, so this only ends what has hung."""
+"""How long a handler may take; peers give up after at most 30 s, so this only ends hung handlers."""
+TURN_SECONDS: Final = 0.005
+"""How long the requests of one chunk may keep others waiting; the remaining ones wait for another turn."""
 RUNNING_MAX: Final = 10_000
-"""Handlers that may be waiting for something at once."""
+"""Maximum number of handlers that wait at once."""
+SHARE: Final = 4
+"""One peer may use a quarter of the free handlers. So a peer without any still gets one, no matter how many
+busy peers there are.
+"""
+
+WAITING_BYTES: Final = 2048
+"""Overhead of a waiting request in addition to its body."""
+_NO_ROOM: Final = (
+    "the server's memory for this client or for all clients is exhausted (connectionMemoryMax); read the "
+    "pending responses, or try again later"
+)
 
 logger = logging.getLogger("sparrowmq.transport")
 
 P = TypeVar("P")
 Answer = Command | None
 Handler = Callable[[P, Command], Answer | Awaitable[Answer]]
-"""Takes the peer and its request; gives the answer, None for no answer, or an awaitable of these."""
-
-_CODES: Final = (
-    (InvalidMessageError, ResponseCode.MESSAGE_ILLEGAL),
-    (InvalidNameError, ResponseCode.INVALID_PARAMETER),
-    (StoreFullError, ResponseCode.SERVICE_NOT_AVAILABLE),
-    (StoreBusyError, ResponseCode.SERVICE_NOT_AVAILABLE),
-    (TooManyRequestsError, ResponseCode.SYSTEM_BUSY),
-)
+"""Takes the peer and its request; returns the answer, None for no answer, or an awaitable of these."""
 
 
 def refusal(code: int, remark: str) -> Command:
@@ -53,10 +54,13 @@ def refusal(code: int, remark: str) -> Command:
 
 
 class Dispatcher(Generic[P]):
-    """Calls the handler of a request's code and writes what it gives.
+    """Calls the handler of a request's code and writes its answer.
 
-    One-way requests are never answered, unknown codes get 3. A `SparrowError` becomes an answer with its text
-    and a fitting code; any other exception is logged and becomes code 1: one faulty request harms no other.
+    One-way requests are never answered; unknown codes are answered with code 3. A `Refused` becomes its
+    answer, a `SparrowError` one with its text and a fitting code (see `Refused.of`); any other exception is
+    logged and becomes code 1: one faulty request harms no other. Waiting requests are charged with `charge`,
+    which returns False when the limit is reached; `has_room` returns whether an answer of a given size may be
+    buffered. Without room the answer is code 2.
     """
 
     def __init__(
@@ -65,39 +69,96 @@ class Dispatcher(Generic[P]):
         *,
         answer_seconds_max: float = ANSWER_SECONDS_MAX,
         running_max: int = RUNNING_MAX,
+        has_room: Callable[[P, int], bool] | None = None,
+        charge: Callable[[P, int], bool] | None = None,
+        requests: RequestWatch | None = None,
     ) -> None:
+        self._requests = requests
+        self._has_room = has_room
+        self._charge = charge
         self._handlers = handlers
         self._answer_seconds_max = answer_seconds_max
         self._running_max = running_max
         self._running: set[asyncio.Task[None]] = set()
+        self._of_peer: dict[P, int] = {}
         self._occasional = OccasionalLog(logger)
 
     def serve(self, peer: P, request: Command, write: Callable[[bytes], None]) -> None:
-        """Handle one request; its answer goes to `write`, at once or later. Answers to nobody are dropped."""
+        """Handle one request; its answer goes to `write`, immediately or later. Answers to closed connections
+        are dropped.
+        """
         if request.is_response:
             return
         handler = self._handlers.get(request.code)
         if handler is None:
-            text = f" request type {request.code} not supported"
-            self._answer(request, refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text), write)
+            text = refusal_remark(request.code)
+            self._answer(peer, request, refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text), write)
             return
+        began = monotonic()
         try:
             result = handler(peer, request)
         except Exception as error:
             result = self._failure(request, error)
         if result is None or isinstance(result, Command):
-            self._answer(request, result, write)
-        elif len(self._running) >= self._running_max:
-            # Never awaited, but closed: it must neither run nor be complained about.
-            close = getattr(result, "close", None)
-            if close is not None:
-                close()
-            text = f"{self._running_max} requests are being worked on, which is the limit; try again later"
-            self._answer(request, refusal(ResponseCode.SYSTEM_BUSY, text), write)
+            self._answer(peer, request, result, write)
+            self._count(request, result, began)
         else:
-            task = asyncio.get_running_loop().create_task(self._finish(request, result, write))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._wait(peer, request, result, write)
+
+    def _count(self, request: Command, answer: Answer, began: float) -> None:
+        """Count an answered request; sends are counted where they are stored."""
+        watch = self._requests
+        if watch is None or not watch.counts or answer is None or request.is_oneway:
+            return
+        watch.add(request_word(request.code), response_word(answer.code), monotonic() - began)
+
+    def _wait(
+        self, peer: P, request: Command, result: Awaitable[Answer], write: Callable[[bytes], None]
+    ) -> None:
+        size = len(request.body) + WAITING_BYTES
+        busy, mine = "", self._of_peer.get(peer, 0)
+        if mine >= max(1, self._free // SHARE):
+            busy = (
+                f"{mine} requests of this client are in progress, and {len(self._running)} in all; one "
+                f"client may use a quarter of the remaining part of {self._running_max}; try again later"
+            )
+        elif not self._free:
+            busy = f"{self._running_max} requests are in progress, which is the limit; try again later"
+        elif self._charge is not None and not self._charge(peer, size):
+            busy = f"a request of {len(request.body)} bytes would have to wait, and {_NO_ROOM}"
+        if busy:
+            # Close it because it is never awaited: it must neither run nor cause a warning. Sliced work is a
+            # future here; it would otherwise continue and keep its memory.
+            end = getattr(result, "close", None) or getattr(result, "cancel", None)
+            if end is not None:
+                end()
+            write(_answered(request, refusal(ResponseCode.SYSTEM_BUSY, busy)))
+            return
+        name = f"{request_name(request.code)} of {getattr(peer, 'address', peer)}"
+        work = self._finish(peer, request, result, write)
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running.add(task)
+        self._of_peer[peer] = mine + 1
+        task.add_done_callback(lambda done: self._ended(done, peer, size))
+
+    @property
+    def running(self) -> int:
+        """Number of handlers that wait for something."""
+        return len(self._running)
+
+    @property
+    def _free(self) -> int:
+        return max(0, self._running_max - len(self._running))
+
+    def _ended(self, task: asyncio.Task[None], peer: P, size: int) -> None:
+        self._running.discard(task)
+        left = self._of_peer[peer] - 1
+        if left:
+            self._of_peer[peer] = left
+        else:
+            del self._of_peer[peer]
+        if self._charge is not None:
+            self._charge(peer, -size)
 
     async def close(self, timeout: float = 3.0) -> None:
         """Give running handlers `timeout` seconds to end, then cancel them."""
@@ -110,47 +171,53 @@ class Dispatcher(Generic[P]):
             await asyncio.wait(late, timeout=timeout)
 
     async def _finish(
-        self, request: Command, result: Awaitable[Answer], write: Callable[[bytes], None]
+        self, peer: P, request: Command, result: Awaitable[Answer], write: Callable[[bytes], None]
     ) -> None:
         answer: Answer
+        began = monotonic()
         try:
             async with asyncio.timeout(self._answer_seconds_max) as limit:
                 answer = await result
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
-                text = f"{request_name(request.code)} was not done within {self._answer_seconds_max:g} s"
+                text = f"{request_name(request.code)} was not completed within {self._answer_seconds_max:g} s"
                 answer = refusal(ResponseCode.SYSTEM_ERROR, text)
             else:
                 answer = self._failure(request, error)
-        self._answer(request, answer, write)
+        self._answer(peer, request, answer, write)
+        self._count(request, answer, began)
+        if self._requests is not None and answer is not None:
+            name, address = request_name(request.code), str(getattr(peer, "address", peer))
+            self._requests.waited(name, address, monotonic() - began)
 
     def _failure(self, request: Command, error: Exception) -> Command:
-        if isinstance(error, BrokerError):
-            return refusal(error.code, error.remark)
-        if isinstance(error, SparrowError):
-            for kind, code in _CODES:
-                if isinstance(error, kind):
-                    return refusal(code, str(error))
-            return refusal(ResponseCode.SYSTEM_ERROR, str(error))
-        name = request_name(request.code)
-        self._occasional.write(
-            logging.ERROR, f"{name} {type(error).__name__}", f"a fault while handling {name}", error=error
-        )
-        return refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if not isinstance(error, Refused | SparrowError):
+            name = request_name(request.code)
+            self._occasional.write(
+                logging.ERROR, f"{name} {type(error).__name__}", f"error while handling {name}", error=error
+            )
+        return Refused.of(error).answer()
 
-    @staticmethod
-    def _answer(request: Command, answer: Answer, write: Callable[[bytes], None]) -> None:
+    def _answer(self, peer: P, request: Command, answer: Answer, write: Callable[[bytes], None]) -> None:
         if answer is None or request.is_oneway:
             return
-        answer.opaque = request.opaque
-        answer.flag = FLAG_RESPONSE
-        write(encode(answer))
+        data = _answered(request, answer)
+        if self._has_room is not None and not self._has_room(peer, len(data)):
+            text = f"an answer of {len(data)} bytes would have to wait until it is read, and {_NO_ROOM}"
+            data = _answered(request, refusal(ResponseCode.SYSTEM_BUSY, text))
+        write(data)
+
+
+def _answered(request: Command, answer: Command) -> bytes:
+    answer.opaque = request.opaque
+    answer.flag = FLAG_RESPONSE
+    return encode(answer)
 
 
 class CommandHandler:
     """A `ServerHandler` that decodes every frame and answers by code.
 
-    `on_connection_made` and `on_connection_lost` are called with each connection that comes and goes.
+    `on_connection_made` and `on_connection_lost` are called with each opened and closed connection.
     """
 
     def __init__(
@@ -161,9 +228,15 @@ class CommandHandler:
         on_connection_lost: Callable[[Connection], None] | None = None,
         answer_seconds_max: float = ANSWER_SECONDS_MAX,
         running_max: int = RUNNING_MAX,
+        requests: RequestWatch | None = None,
     ) -> None:
         self._dispatcher = Dispatcher(
-            handlers, answer_seconds_max=answer_seconds_max, running_max=running_max
+            handlers,
+            requests=requests,
+            answer_seconds_max=answer_seconds_max,
+            running_max=running_max,
+            has_room=Connection.has_room,
+            charge=Connection.charge,
         )
         self._on_connection_made = on_connection_made
         self._on_connection_lost = on_connection_lost
@@ -174,20 +247,31 @@ class CommandHandler:
             self._on_connection_made(conn)
 
     def connection_lost(self, conn: Connection) -> None:
-        """A client is gone."""
+        """A client disconnected."""
         if self._on_connection_lost is not None:
             self._on_connection_lost(conn)
 
     def frames_received(self, conn: Connection, frames: list[RawFrame]) -> None:
-        """Answer the requests in order; a header that cannot be read closes the connection (remoting:1.1)."""
-        serve, write = self._dispatcher.serve, conn.write
-        for kind, header, body in frames:
+        """Answer the requests in order; an invalid header closes the connection (remoting:1.1).
+
+        The remaining requests wait once the client reads too slowly, or others waited for `TURN_SECONDS`.
+        """
+        serve, write, until = self._dispatcher.serve, conn.write, conn.began + TURN_SECONDS
+        for at, (kind, header, body) in enumerate(frames):
+            if conn.is_behind or (at and monotonic() > until):
+                conn.put_off(frames[at:])
+                return
             try:
                 request = decode(kind, header, body)
             except FrameError as error:
                 conn.refuse(error)
                 return
             serve(conn, request, write)
+
+    @property
+    def running(self) -> int:
+        """Number of handlers that wait for something."""
+        return self._dispatcher.running
 
     async def close(self, timeout: float = 3.0) -> None:
         """Give handlers that still wait `timeout` seconds to end, then cancel them."""

@@ -1,6 +1,7 @@
-"""Large bodies read from the socket to where they stay, instead of in pieces that are joined in the end.
+"""Large bodies are read from the socket directly into their final buffer, instead of in pieces that are
+joined at the end.
 
-A bulk answer has megabytes. In pieces every byte is copied twice after the system call; here it is not.
+A bulk answer has several megabytes. With pieces, every byte would be copied twice after the system call.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from sparrowmq.protocol.frame import LargeFrame, RawFrame
 
 
 class LargeBody(asyncio.BufferedProtocol):
-    """The protocol of `transport` until the body of `frame` is whole; then `done` gets the frame.
+    """The protocol of `transport` until the body of `frame` is complete; then `done` gets the frame.
 
-    `owner`, the protocol before and after, hears of everything else; it is told with `heard` of every read.
+    `owner`, the protocol before and after, gets all other events; `heard` is called on it for every read.
     """
 
     def __init__(
@@ -32,8 +33,8 @@ class LargeBody(asyncio.BufferedProtocol):
         self._heard = heard
         self._done = done
         self._loop = asyncio.get_running_loop()
-        # The bytes inside a BytesIO can be written to in place, and are given without a copy once nobody
-        # holds a view of them; a loop holds the one it reads to until `buffer_updated` is over.
+        # A BytesIO's buffer can be written in place, and is returned without a copy once no view of it
+        # exists; a loop holds the view it reads into until `buffer_updated` returns.
         self._body = io.BytesIO(bytes(frame.size))
         self._rest = self._body.getbuffer()
         self._filled(frame.start)
@@ -43,11 +44,11 @@ class LargeBody(asyncio.BufferedProtocol):
         self._rest = self._rest[len(start) :]
 
     def begin(self) -> None:
-        """Take the transport's bytes from now on."""
+        """Take over the transport's data."""
         self._switch(self)
 
     def _switch(self, protocol: asyncio.BaseProtocol) -> None:
-        """A transport asks what its protocol is when it starts to read."""
+        """Called by a transport that asks for its protocol when it starts to read."""
         self._transport.pause_reading()
         self._transport.set_protocol(protocol)
         self._transport.resume_reading()
@@ -55,11 +56,13 @@ class LargeBody(asyncio.BufferedProtocol):
     # asyncio.BufferedProtocol
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for what is missing."""
+        """The buffer for the missing bytes."""
         return self._rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much more is there; with all of it the owner goes on, as soon as the loop has let go of it."""
+        """`nbytes` more have arrived. When the body is complete, the owner continues as soon as the loop
+        releases the buffer.
+        """
         self._heard()
         self._rest = self._rest[nbytes:]
         if not self._rest:
@@ -73,17 +76,17 @@ class LargeBody(asyncio.BufferedProtocol):
         self._done((self._frame.kind, self._frame.header, self._body.getvalue()))
 
     def eof_received(self) -> bool | None:
-        """The other side ended in the middle of a frame."""
+        """The peer closed in the middle of a frame."""
         return self._owner.eof_received()
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """The socket accepts no more data for now."""
         self._owner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The socket takes bytes again."""
+        """The socket accepts data again."""
         self._owner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The connection is closed."""
         self._owner.connection_lost(exc)

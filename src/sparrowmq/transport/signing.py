@@ -1,9 +1,9 @@
 """ACL signatures: the same in RocketMQ 4.x and 5.x, made by clients and checked by brokers (remoting:7.1).
 
 A request carries `AccessKey`, optionally `SecurityToken`, and `Signature`: base64 of HMAC-SHA1 with the
-secret key over the values of all other header fields, sorted by name and joined, and the body.
-Code, opaque, version and remark are not covered, so a recorded request can be sent again: signatures keep out
-who does not know the secret, they do not make a request happen once. Use TLS where others can listen.
+secret key over the values of all other header fields, sorted by name and joined, and the body. Code, opaque,
+version and remark are not covered, so a recorded request can be replayed: signatures exclude clients that do
+not know the secret, but they do not prevent replays. Use TLS where others can listen.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""A field of QUERY_MESSAGE that servers before 5.1 leave out of what they sign."""
+"""A field of QUERY_MESSAGE that servers before 5.1 do not include in signatures."""
 UNIQUE_KEY_QUERY_VERSION: Final = 399
-"""A request of this version (4.9.3) or an older one is checked without that field by every server."""
+"""All servers check requests of this version (4.9.3) or older without that field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """An account: its access key (in 5.x the user's name) and its secret (the password).
 
-    Only the access key shows in `repr`. Raises `SettingsError` when one of them is empty.
+    `repr` shows only the access key. Raises `SettingsError` when one of them is empty.
     """
 
     access_key: str
@@ -48,21 +48,21 @@ class Credentials:
 
 
 def signature(fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
-    """The signature of a request with these header fields; a `Signature` among them does not count."""
+    """The signature of a request with these header fields, ignoring a `Signature` among them."""
     return _signature(fields, body, secret_key, (SIGNATURE,))
 
 
 def _signature(fields: Mapping[str, str], body: bytes, secret_key: str, without: tuple[str, ...]) -> str:
-    # Code points stand for Java's UTF-16 units: names of header fields are ASCII.
+    # Code points are equivalent to Java's UTF-16 units here: names of header fields are ASCII.
     text = "".join(fields[name] for name in sorted(fields) if name not in without)
     digest = hmac.new(secret_key.encode(), text.encode() + body, hashlib.sha1).digest()
     return base64.b64encode(digest).decode()
 
 
 def sign(command: Command, credentials: Credentials) -> None:
-    """Add keys and signature to a request; nothing may be added to its header fields afterwards.
+    """Add keys and signature to a request. No header field may be added afterwards.
 
-    A query for a unique key is signed without its mark and says it is 4.9.3: that suits every server.
+    A query for a unique key is signed without its mark and claims version 4.9.3, which all servers accept.
     """
     fields = {**command.ext, ACCESS_KEY: credentials.access_key}
     if credentials.security_token:
@@ -76,14 +76,16 @@ def sign(command: Command, credentials: Credentials) -> None:
 
 
 class SigningHook:
-    """Signs every request of a `RemotingClient`; the last of its hooks, for it covers what others add."""
+    """Signs every request of a `RemotingClient`. Must be its last hook, because it covers fields that others
+    add.
+    """
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
 
     @classmethod
     def of(cls, keys: tuple[str, str] | None) -> SigningHook | None:
-        """The hook for access key and secret key, None without them."""
+        """The hook for an access key and a secret key; None without them."""
         return None if keys is None else cls(Credentials(*keys))
 
     def before_request(self, address: str, command: Command) -> None:
@@ -91,13 +93,13 @@ class SigningHook:
         sign(command, self.credentials)
 
     def after_response(self, address: str, command: Command, answer: Command) -> None:
-        """Answers are not signed."""
+        """Responses are not signed."""
 
 
 def verify(fields: Mapping[str, str], body: bytes, secret_key: str) -> bool:
-    """Whether the request's `Signature` is right; with and without `_UNIQUE_KEY_QUERY` both count.
+    """Whether the request's `Signature` is correct, with or without `_UNIQUE_KEY_QUERY`.
 
-    Takes the same time wherever a wrong signature differs.
+    The time does not depend on where a wrong signature differs.
     """
     given = fields.get(SIGNATURE, "").encode()
     right = hmac.compare_digest(signature(fields, body, secret_key).encode(), given)

@@ -1,22 +1,23 @@
-"""TLS contexts: a server's, which follow its files, and a client's (remoting:1.6)."""
+"""TLS contexts: a server's, which are reloaded when files change, and a client's (remoting:1.6)."""
 
 from __future__ import annotations
 
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.core.settings_text import parse_properties
-from sparrowmq.core.tls_settings import TlsSettings, parse_tls
+from sparrowmq.core.settings.text import parse_properties
+from sparrowmq.core.settings.tls import TlsSettings, parse_tls
 from sparrowmq.transport.occasional import OccasionalLog
 
 RELOAD_SECONDS: Final = 1.0
-"""Files are looked at for changes at most this often, and only when somebody connects."""
+"""Files are checked for changes at most this often, and only when a client connects."""
 HANDSHAKE_SECONDS_MAX: Final = 10.0
+_READ_BY_ALL: Final = 0o004
 
 logger = logging.getLogger("sparrowmq.transport")
 
@@ -27,7 +28,7 @@ _NEED: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require":
 def read_tls_settings(path: Path) -> TlsSettings:
     """The settings in a `tls.properties` file. Raises `SettingsError` naming the file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"tls.config.file={path} cannot be read: {error}") from None
     try:
@@ -45,10 +46,10 @@ def client_context(
     verify: bool = True,
     check_hostname: bool = True,
 ) -> ssl.SSLContext:
-    """A context for connecting: it trusts `ca` (the system's authorities without it).
+    """A context for connecting: it trusts `ca`, by default the system's CAs.
 
-    `cert` and `key` are shown to servers that ask. Without `verify` any certificate is taken: others on the
-    way can read and change everything. Raises `SettingsError` naming the file that cannot be used.
+    `cert` and `key` are sent to servers that request them. Without `verify` any certificate is accepted, so
+    an attacker can read and change everything. Raises `SettingsError` naming the unusable file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = verify and check_hostname
@@ -64,21 +65,24 @@ def client_context(
 
 
 def outgoing_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a server that connects to others: `tls.client.…`. As in Java, names do not count."""
+    """The context of a server that connects to others: `tls.client.…`."""
     context = client_context(
         ca=settings.client_trust_cert,
         cert=settings.client_cert,
         key=settings.client_key,
         key_password=settings.client_key_password,
         verify=settings.client_auth_server,
-        check_hostname=False,
+        check_hostname=settings.client_check_server_name,
     )
     _restrict(context, settings)
     return context
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a server's own port. Raises `SettingsError` naming the file that cannot be used."""
+def server_context(settings: TlsSettings, protocols: Sequence[str] = ()) -> ssl.SSLContext:
+    """The context of a server's port; `protocols` are those it offers by ALPN, the best first.
+
+    Raises `SettingsError` naming the unusable file.
+    """
     if settings.server_cert is None:
         raise SettingsError("TLS needs a certificate: give tls.server.certPath and tls.server.keyPath")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -88,14 +92,16 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
         _load_authority(context, settings.server_trust_cert)
         context.verify_mode = _NEED[settings.server_need_client_auth]
     _restrict(context, settings)
+    if protocols:
+        context.set_alpn_protocols(protocols)
     return context
 
 
 class FollowedContext:
-    """A context that `make` makes anew when one of `files` changed; calling it gives the one in force.
+    """A context that `make` rebuilds when one of `files` changed; calling it returns the current one.
 
-    A file that cannot be used leaves the context as it was, and says so in the log; certificate and key are
-    taken when both belong together again. Raises `SettingsError` when the first context cannot be made.
+    If a file is unusable, the old context stays and an error is logged; certificate and key are loaded when
+    they match again. Raises `SettingsError` when the first context cannot be made.
     """
 
     def __init__(
@@ -131,15 +137,28 @@ class FollowedContext:
             self._context = self._make()
         except SettingsError as error:
             self._occasional.write(
-                logging.ERROR, "reload", f"the TLS files changed and cannot be used; the old stay: {error}"
+                logging.ERROR,
+                "reload",
+                f"the TLS files have changed but cannot be loaded; the previous ones stay in use: {error}",
             )
             return
         self._seen = seen
-        logger.info("the TLS files changed and are in use: %s", ", ".join(map(str, self._files)))
+        logger.info("the TLS files have changed and were reloaded: %s", ", ".join(map(str, self._files)))
+
+
+class PortTls(Protocol):
+    """How a port treats TLS."""
+
+    enforcing: bool
+
+    @property
+    def context(self) -> Callable[[], ssl.SSLContext]:
+        """Returns the context for the next connection."""
 
 
 class ServerTls:
-    """How a server's port treats TLS; `context` gives the one for the next connection, as its files are now.
+    """How a server's port treats TLS; `context` returns the one for the next connection, from the current
+    files.
 
     Raises `SettingsError` when the first context cannot be made.
     """
@@ -149,13 +168,14 @@ class ServerTls:
         settings: TlsSettings,
         *,
         enforcing: bool = False,
+        protocols: Sequence[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.enforcing = enforcing
         self._settings = settings
         self.context = FollowedContext(
             (settings.server_cert, settings.server_key, settings.server_trust_cert),
-            lambda: server_context(settings),
+            lambda: server_context(settings, protocols),
             monotonic=monotonic,
         )
 
@@ -164,15 +184,16 @@ class ServerTls:
 
 
 def outgoing_tls(settings: TlsSettings) -> FollowedContext:
-    """How a server connects to others, as its files are now. Raises `SettingsError`."""
+    """How a server connects to others, from the current files. Raises `SettingsError`."""
     files = (settings.client_trust_cert, settings.client_cert, settings.client_key)
     return FollowedContext(files, lambda: outgoing_context(settings))
 
 
-def server_tls(path: Path | None, mode: str) -> ServerTls | None:
-    """The TLS of a server's port from `tls.config.file` and `tls.server.mode`; None when there is none.
+def server_tls(path: Path | None, mode: str, protocols: Sequence[str] = ()) -> ServerTls | None:
+    """The TLS of a server's port from `tls.config.file` and `tls.server.mode`; None when TLS is disabled.
+    `protocols` are those it offers by ALPN.
 
-    Raises `SettingsError` when TLS is enforced and no certificate is named, or a file cannot be used.
+    Raises `SettingsError` when TLS is enforced and no certificate is configured, or a file is unusable.
     """
     settings = None if path is None or mode == "disabled" else read_tls_settings(path)
     if settings is None or settings.server_cert is None:
@@ -182,30 +203,33 @@ def server_tls(path: Path | None, mode: str) -> ServerTls | None:
                 "and tls.server.keyPath"
             )
         return None
-    return ServerTls(settings, enforcing=mode == "enforcing")
+    return ServerTls(settings, enforcing=mode == "enforcing", protocols=protocols)
 
 
 def handshake_failure(address: str, error: ssl.SSLError) -> str:
-    """Why no TLS connection to a server came about, and what to do."""
+    """The error text for a failed TLS handshake with a server, and what to do."""
     host = address.rpartition(":")[0]
     if isinstance(error, ssl.SSLCertVerificationError):
         text = error.verify_message
         if "mismatch" in text or "not match" in text:
-            step = f"its certificate is not for {host}: connect by a name it has, or give it one with {host}"
+            step = (
+                f"its certificate is not valid for {host}: connect by a name in the certificate, add "
+                f"{host} to it, or, for connections between brokers, set tls.client.checkServerName=false"
+            )
         elif "expired" in text:
             step = "renew it"
         elif "not yet valid" in text:
             step = "check the clocks"
         else:
-            step = "give the authority that signed it as tls_ca"
-        return f"the certificate of {address} is refused: {text}; {step}"
+            step = "give the CA that signed it as tls_ca"
+        return f"the certificate of {address} was rejected: {text}; {step}"
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
         return f"{address} does not speak TLS; turn TLS on there, or off here"
     return f"the TLS handshake with {address} failed: {error.reason or error}"
 
 
 def early_end(error: Exception | None, tls: bool) -> str:
-    """Why a server ended a connection on which it never said anything, and what to do.
+    """The error text for a server that closed a connection without sending anything, and what to do.
 
     In TLS 1.3 a server refuses a client's certificate, or asks for the one that is missing, after the client
     has seen the handshake end.
@@ -213,17 +237,17 @@ def early_end(error: Exception | None, tls: bool) -> str:
     if isinstance(error, ssl.SSLError):
         reason = error.reason or str(error)
         if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
-            return "the server asks for a certificate; give tls_cert and tls_key"
+            return "the server requires a client certificate; give tls_cert and tls_key"
         if "EXPIRED" in reason:
-            return "the server refused this client's certificate because it has expired; renew it"
+            return "the server rejected this client's certificate because it has expired; renew it"
         if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-            return f"the server refused this client's certificate ({reason}); give one it trusts as tls_cert"
+            return f"the server rejected this client's certificate ({reason}); give one it trusts as tls_cert"
         return f"TLS failed: {reason}"
     if error is not None:
         return str(error)
     if tls:
-        return "the server closed it before it said anything"
-    return "the server closed it before it said anything; if it speaks TLS only, set tls=True"
+        return "the server closed it without a response"
+    return "the server closed it without a response; if the server requires TLS, set tls=True"
 
 
 def _stamps(paths: Iterable[Path]) -> list[tuple[int, int, int]]:
@@ -241,7 +265,7 @@ def _load_authority(context: ssl.SSLContext, path: Path) -> None:
     try:
         context.load_verify_locations(cafile=str(path))
     except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"{path} is no PEM file of certificates to trust: {_words(error)}") from None
+        raise SettingsError(f"{path} is not a PEM file of trusted certificates: {_words(error)}") from None
 
 
 def _load_certificate(context: ssl.SSLContext, cert: Path, key: Path | None, password: str | None) -> None:
@@ -252,6 +276,9 @@ def _load_certificate(context: ssl.SSLContext, cert: Path, key: Path | None, pas
         return password
 
     try:
+        held = key or cert
+        if held.stat().st_mode & _READ_BY_ALL:
+            logger.warning("every user of this machine can read the key %s; type: chmod o= %s", held, held)
         context.load_cert_chain(str(cert), None if key is None else str(key), secret)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(
@@ -269,11 +296,11 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
         except ssl.SSLError:
             raise SettingsError(
                 f"tls.ciphers={settings.ciphers}: OpenSSL knows none of them; "
-                "write OpenSSL's names, such as ECDHE-RSA-AES128-GCM-SHA256"
+                "use OpenSSL's names, such as ECDHE-RSA-AES128-GCM-SHA256"
             ) from None
 
 
 def _words(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return error.reason or "it is no PEM file"
+        return error.reason or "it is not a PEM file"
     return error.strerror or str(error)

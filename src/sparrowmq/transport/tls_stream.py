@@ -1,8 +1,8 @@
-"""TLS and plain connections on one port, told apart by their first byte (remoting:1.6).
+"""TLS and plain connections on one port, distinguished by their first byte (remoting:1.6).
 
-A plain frame starts with 0x00, a TLS handshake with 0x16. `FirstByte` stands between the socket and the
-connection until that byte is there, then steps aside: plain connections pay nothing. `TlsStream` is then the
-socket's protocol and the connection's transport in one.
+A plain frame starts with 0x00, a TLS handshake with 0x16. `FirstByte` is between the socket and the
+connection until that byte arrives, and is then removed, so plain connections have no extra cost. For TLS,
+`TlsStream` is both the socket's protocol and the connection's transport.
 """
 
 from __future__ import annotations
@@ -10,15 +10,106 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
-from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.occasional import OccasionalLog
-from sparrowmq.transport.tls import HANDSHAKE_SECONDS_MAX, ServerTls
+from sparrowmq.transport.places import source_of
+from sparrowmq.transport.tls import HANDSHAKE_SECONDS_MAX, PortTls
 
 HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection."""
 _READ_BYTES: Final = 256 * 1024
+HANDSHAKES_MAX: Final = 1000
+"""Maximum concurrent handshakes at one server; each takes some 50 KB before authentication."""
+
+
+class ServedConnection(Protocol):
+    """What a listener, and TLS between it and the socket, need of a connection, whatever its protocol.
+
+    `peer` is the client's numeric address. The last methods are those of `asyncio.Protocol`.
+    """
+
+    peer: tuple[str, int]
+    closed: bool
+
+    @property
+    def address(self) -> str:
+        """The client's `host:port`."""
+
+    def gives_way(self) -> bool:
+        """Whether a new connection may replace it."""
+
+    def idle_round(self, rounds_max: int) -> None:
+        """Count a sweep without traffic, and close after `rounds_max` of them in a row."""
+
+    def heard(self) -> None:
+        """The client sent something that is not a request: it is not idle."""
+
+    def close(self, reason: str) -> None:
+        """Send pending bytes, then close. Idempotent."""
+
+    def abort(self) -> None:
+        """Close immediately; unsent bytes are lost."""
+
+    def replace_transport(self, transport: asyncio.Transport) -> None:
+        """Continue over another transport: TLS has started on this connection."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+
+    def eof_received(self) -> bool | None:
+        """The client sends no more."""
+
+    def pause_writing(self) -> None:
+        """The socket's buffer is full."""
+
+    def resume_writing(self) -> None:
+        """The socket's buffer has room again."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket was closed."""
+
+
+class Handshakes:
+    """The running handshakes at one server. Above `most` the oldest of the address with most of them is
+    ended, because a normal handshake ends quickly.
+    """
+
+    def __init__(self, occasional: OccasionalLog, most: int = HANDSHAKES_MAX) -> None:
+        self._occasional = occasional
+        self._most = most
+        self._streams: dict[str, dict[TlsStream, None]] = {}
+        """By the source of the connection."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def begin(self, stream: TlsStream) -> None:
+        """Register a handshake."""
+        if self._count >= self._most:
+            most = max(self._streams.values(), key=len)
+            oldest = next(iter(most))
+            self.end(oldest)
+            oldest.give_way(
+                f"{self._most} TLS handshakes are in progress, which is the limit, and this one is the "
+                "oldest of the address with most of them"
+            )
+        self._streams.setdefault(stream.source, {})[stream] = None
+        self._count += 1
+
+    def end(self, stream: TlsStream) -> None:
+        """The handshake ended, or the connection was lost. May be called twice."""
+        mine = self._streams.get(stream.source, {})
+        if stream not in mine:
+            return
+        del mine[stream]
+        self._count -= 1
+        if not mine:
+            del self._streams[stream.source]
 
 
 class FirstByte(asyncio.Protocol):
@@ -28,66 +119,76 @@ class FirstByte(asyncio.Protocol):
 
     def __init__(
         self,
-        conn: Connection,
-        tls: ServerTls,
+        conn: ServedConnection,
+        tls: PortTls,
         loop: asyncio.AbstractEventLoop,
         occasional: OccasionalLog,
+        handshakes: Handshakes,
         handshake_seconds: float = HANDSHAKE_SECONDS_MAX,
     ) -> None:
         self._conn = conn
         self._tls = tls
         self._loop = loop
         self._occasional = occasional
+        self._handshakes = handshakes
         self._handshake_seconds = handshake_seconds
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there: tell the connection, which writes plainly until TLS begins."""
+        """The socket is connected: notify the connection, which writes plain bytes until TLS starts."""
         self._transport = cast("asyncio.Transport", transport)
         self._conn.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """A handshake begins TLS; anything else is plain, or refused where TLS is enforced."""
+        """A handshake starts TLS; anything else is plain, or refused if TLS is enforced."""
         conn, transport = self._conn, self._transport
         if conn.closed:
             return
         if data[0] == HANDSHAKE:
             stream = TlsStream(
-                conn, transport, self._tls, self._loop, self._occasional, self._handshake_seconds
+                conn,
+                transport,
+                self._tls,
+                self._loop,
+                self._occasional,
+                self._handshakes,
+                self._handshake_seconds,
             )
             conn.replace_transport(stream)
             transport.set_protocol(stream)
             stream.data_received(data)
         elif self._tls.enforcing:
             self._occasional.write(
-                logging.WARNING, "plain", f"closing {conn.address}: it does not speak TLS, which is enforced"
+                logging.WARNING, "plain", f"closing {conn.address}: it does not use TLS, which is required"
             )
-            conn.close("it does not speak TLS")
+            conn.close("it does not use TLS")
         else:
-            transport.set_protocol(conn)
+            transport.set_protocol(cast("asyncio.Protocol", conn))
             conn.data_received(data)
 
     def eof_received(self) -> None:
-        """The client ended before it said anything."""
+        """The client closed before it sent anything."""
         self._conn.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone: so is the connection."""
+        """The socket was closed, and so is the connection."""
         self._conn.connection_lost(exc)
 
 
 class TlsStream(asyncio.Transport, asyncio.Protocol):
-    """Decrypts what the socket brings for `conn`, encrypts what it writes; the handshake has a deadline."""
+    """Decrypts received bytes for `conn` and encrypts what it writes; the handshake has a deadline."""
 
     def __init__(
         self,
-        conn: Connection,
+        conn: ServedConnection,
         raw: asyncio.Transport,
-        tls: ServerTls,
+        tls: PortTls,
         loop: asyncio.AbstractEventLoop,
         occasional: OccasionalLog,
+        handshakes: Handshakes,
         handshake_seconds: float,
     ) -> None:
         super().__init__()
+        self._handshakes = handshakes
         self._conn = conn
         self._raw = raw
         self._occasional = occasional
@@ -95,7 +196,10 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._outgoing = ssl.MemoryBIO()
         self._ssl = tls.context().wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._open = False
+        self.source = source_of(conn.peer[0])
+        """The source of the connection, as limits of addresses count."""
         self._handshake_timer = loop.call_later(handshake_seconds, self._too_slow, handshake_seconds)
+        handshakes.begin(self)
 
     def __repr__(self) -> str:
         state = self._ssl.version() if self._open else "handshake"
@@ -104,7 +208,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
     # The socket's protocol
 
     def data_received(self, data: bytes) -> None:
-        """Go on with the handshake, or decrypt for the connection; what breaks TLS ends it."""
+        """Continue the handshake, or decrypt for the connection; a TLS error closes it."""
         self._incoming.write(data)
         plain: list[bytes] = []
         ended = False
@@ -112,7 +216,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             if not self._open:
                 self._ssl.do_handshake()
                 self._open = True
-                self._handshake_timer.cancel()
+                self._handshake_ended()
             while not ended:
                 part = self._ssl.read(_READ_BYTES)
                 plain.append(part)
@@ -120,19 +224,19 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self._flush()  # the alert that tells the client why
+            self._flush()  # send the alert with the reason
             self._refuse(error)
             return
         self._flush()
         if plain:
             self._conn.data_received(b"".join(plain) if len(plain) > 1 else plain[0])
         else:
-            self._conn.active = True
+            self._conn.heard()
         if ended:
             self._conn.close("the client ended TLS")
 
     def eof_received(self) -> None:
-        """The client ended its side without a goodbye."""
+        """The client closed its side without a TLS close alert."""
         self._conn.eof_received()
 
     def pause_writing(self) -> None:
@@ -144,8 +248,8 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._conn.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone: so is the connection, and no handshake is waited for."""
-        self._handshake_timer.cancel()
+        """The socket was closed: close the connection and end the handshake."""
+        self._handshake_ended()
         self._conn.connection_lost(exc)
 
     # The connection's transport
@@ -160,7 +264,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._flush()
 
     def close(self) -> None:
-        """Say goodbye, hand over what was written, close."""
+        """Send the close alert and pending bytes, close."""
         if self._open:
             try:
                 self._ssl.unwrap()
@@ -170,7 +274,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._raw.close()
 
     def abort(self) -> None:
-        """Close at once; what was written and not sent is lost."""
+        """Close immediately; unsent bytes are lost."""
         self._raw.abort()
 
     def is_closing(self) -> bool:
@@ -182,11 +286,11 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         return self._raw.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Encrypted bytes at which writing is paused (`high`) and goes on (`low`)."""
+        """Encrypted bytes at which writing is paused (`high`) and resumed (`low`)."""
         self._raw.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        """Read no more from the socket until `resume_reading`."""
+        """Stop reading from the socket until `resume_reading`."""
         self._raw.pause_reading()
 
     def resume_reading(self) -> None:
@@ -194,14 +298,23 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._raw.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`ssl_object` and `peercert` of TLS, else what the socket knows."""
+        """`ssl_object` and `peercert` of TLS, or else the socket's information."""
         if name == "ssl_object":
             return self._ssl
         if name == "peercert":
             return self._ssl.getpeercert()
         return self._raw.get_extra_info(name, default)
 
+    def give_way(self, why: str) -> None:
+        """End a handshake to make room."""
+        self._occasional.write(logging.WARNING, "handshakes", f"closing {self._conn.address}: {why}")
+        self._conn.abort()
+
     # Inside
+
+    def _handshake_ended(self) -> None:
+        self._handshake_timer.cancel()
+        self._handshakes.end(self)
 
     def _flush(self) -> None:
         data = self._outgoing.read()

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.demo import ROWS, flights
 from sparrowmq.cli.demo.flights import (
     COLUMNS,
     FLIGHTS_TOTAL,
     Departure,
-    Event,
+    FlightEvent,
     data_directory,
     event,
     messages,
@@ -63,7 +63,7 @@ def test_fewer_rows_are_the_first_of_the_file(tmp_path: Path) -> None:
 
 
 def test_events() -> None:
-    assert event(Departure(317, 1, FIRST)) == Event(
+    assert event(Departure(317, 1, FIRST)) == FlightEvent(
         row=1,
         scheduled="2013-01-01T05:15",
         departed="2013-01-01T05:17",
@@ -88,7 +88,7 @@ def test_messages_have_carrier_as_tag_and_tail_number_as_key() -> None:
     one, two = messages([Departure(317, 1, FIRST), Departure(360, 2, CANCELLED)], "Flights")
     assert (one.topic, one.tags, one.keys_text) == ("Flights", "UA", "N14228")
     assert (two.tags, two.keys_text) == ("B6", "")
-    assert msgspec.json.decode(one.body, type=Event) == event(Departure(317, 1, FIRST))
+    assert msgspec.json.decode(one.body, type=FlightEvent) == event(Departure(317, 1, FIRST))
 
 
 def test_other_columns_are_refused(tmp_path: Path) -> None:

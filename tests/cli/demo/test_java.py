@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.demo.java import check_java, java_command, major_version
 
 
@@ -41,7 +41,10 @@ def test_new_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("said", "text"),
-    [('java version "1.8.0"', "is Java 8; Spark needs Java 17 or later"), ("hello", "is no Java we know")],
+    [
+        ('java version "1.8.0"', "is Java 8; Spark needs Java 17 or later"),
+        ("hello", "is an unknown version of Java"),
+    ],
 )
 def test_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, text: str) -> None:
     fake_java(tmp_path, said)
@@ -53,7 +56,7 @@ def test_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, tex
 def test_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="there is none; install one"):
+    with pytest.raises(UsageError, match="none was found; install one"):
         check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UsageError, match="cannot be run"):

@@ -1,4 +1,6 @@
-"""The Spark job without Spark: what it sets, what a batch does to the totals, where standard error goes."""
+"""The Spark job without Spark: its settings, the effect of a batch on the totals, the target of standard
+error.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from typing import Any
 import pytest
 
 from sparrowmq.cli.demo import pipeline
-from sparrowmq.cli.demo.pipeline import Job, Progress
+from sparrowmq.cli.demo.pipeline import DemoJob, StreamProgress
 
 ROW = ("JFK", "LAX", "Los Angeles", "Delta", 7)
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> DemoJob:
     parts = ("parquet", "checkpoint", "scratch", "sockets", "log")
-    return Job("127.0.0.1:1", "Flights", "Summaries", tmp_path, *(tmp_path / part for part in parts))
+    return DemoJob("127.0.0.1:1", "Flights", "Summaries", tmp_path, *(tmp_path / part for part in parts))
 
 
 class Chain:
@@ -54,7 +56,7 @@ class Call:
         return getattr(self._chain, name)
 
 
-def test_the_session_is_small_and_keeps_its_files_in_scratch(job: Job) -> None:
+def test_the_session_is_small_and_keeps_its_files_in_scratch(job: DemoJob) -> None:
     conf = dict(pipeline.configuration(job).getAll())
     assert conf["spark.master"] == "local[2]"
     assert conf["spark.local.dir"] == str(job.scratch)
@@ -64,7 +66,7 @@ def test_the_session_is_small_and_keeps_its_files_in_scratch(job: Job) -> None:
 
 
 def test_workers_of_a_cluster_get_the_package_and_find_the_driver(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    job: DemoJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = dataclasses.replace(job, master="spark://host:7077")
     conf = pipeline.configuration(job)
@@ -78,7 +80,7 @@ def test_workers_of_a_cluster_get_the_package_and_find_the_driver(
 
 
 def test_what_the_jvm_says_goes_to_the_log_and_ours_stays(
-    job: Job, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    job: DemoJob, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def launch_gateway(conf: Any) -> str:
         assert job.scratch.is_dir()
@@ -94,7 +96,7 @@ def test_what_the_jvm_says_goes_to_the_log_and_ours_stays(
 
 
 def test_standard_error_comes_back_when_the_jvm_does_not_start(
-    job: Job, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    job: DemoJob, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def launch_gateway(conf: Any) -> str:
         raise OSError("no java")
@@ -107,7 +109,7 @@ def test_standard_error_comes_back_when_the_jvm_does_not_start(
 
 
 def batch_writer(
-    job: Job, progress: Progress, monkeypatch: pytest.MonkeyPatch, sent: list[Any]
+    job: DemoJob, progress: StreamProgress, monkeypatch: pytest.MonkeyPatch, sent: list[Any]
 ) -> Callable[[Any, int], None]:
     """The function that Spark is given for its batches. A batch here is a chain with `rows`."""
     stream = Chain()
@@ -127,8 +129,8 @@ def batch(*counts: int) -> Any:
     return made
 
 
-def test_a_batch_that_runs_again_replaces_what_it_left(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress, sent = Progress(), list[Any]()
+def test_a_batch_that_runs_again_replaces_what_it_left(job: DemoJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, sent = StreamProgress(), list[Any]()
     write = batch_writer(job, progress, monkeypatch, sent)
     first, again, empty = batch(3), batch(4), batch()
     write(first, 0)
@@ -147,8 +149,10 @@ def test_a_batch_that_runs_again_replaces_what_it_left(job: Job, monkeypatch: py
     assert origins == [["JFK"]] * 3
 
 
-def test_a_batch_that_fails_counts_nothing_and_lets_go(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = Progress()
+def test_a_failed_batch_counts_nothing_and_frees_its_cache(
+    job: DemoJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = StreamProgress()
     write = batch_writer(job, progress, monkeypatch, [])
     failing = batch(3)
 
@@ -162,7 +166,7 @@ def test_a_batch_that_fails_counts_nothing_and_lets_go(job: Job, monkeypatch: py
     assert len(failing.arguments("unpersist")) == 1
 
 
-def test_summaries_go_to_their_topic_with_the_origin_as_tag(job: Job) -> None:
+def test_summaries_go_to_their_topic_with_the_origin_as_tag(job: DemoJob) -> None:
     spark = Chain()
     pipeline.send_summaries(spark, job, [("JFK", "{}")])
     assert spark.arguments("createDataFrame") == [([("JFK", "{}")], "tags string, body string")]

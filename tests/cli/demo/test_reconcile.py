@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrowmq.cli.demo.reconcile import Parquet, Verdict, read_parquet
+from sparrowmq.cli.demo.reconcile import Parquet, Reconciliation, read_parquet
 
 GOOD = Parquet(
     rows=6, duplicates=0, missing=0, strangers=0, missing_shown=[], duplicates_shown=[], queue_gaps=[]
 )
-BALANCED = Verdict(expected=6, sent=6, stored=6, parquet=GOOD, counted=6)
+BALANCED = Reconciliation(expected=6, sent=6, stored=6, parquet=GOOD, counted=6)
 
 
 def write(directory: Path, batch: int, rows: list[tuple[int, str, int]]) -> None:
@@ -75,11 +75,11 @@ def test_nothing_written(tmp_path: Path) -> None:
         (replace(BALANCED, parquet=msgspec.structs.replace(GOOD, missing=2)), "2 not in Parquet"),
         (
             replace(BALANCED, parquet=msgspec.structs.replace(GOOD, strangers=1)),
-            "1 rows in Parquet that were never",
+            "1 rows in Parquet were never",
         ),
         (replace(BALANCED, parquet=msgspec.structs.replace(GOOD, queue_gaps=["q"])), "gaps in queues: q"),
-        (replace(BALANCED, counted=4), "the totals count 4, Parquet has 6"),
+        (replace(BALANCED, counted=4), "the totals count 4, but Parquet has 6"),
     ],
 )
-def test_every_fault_is_told(verdict: Verdict, text: str) -> None:
+def test_every_fault_is_told(verdict: Reconciliation, text: str) -> None:
     assert any(fault.startswith(text) for fault in verdict.faults)

@@ -6,21 +6,21 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from sparrowmq.cli.demo.reconcile import Parquet, Verdict
-from sparrowmq.cli.demo.report import Run, Sample, render
-from sparrowmq.cli.demo.totals import Group, Totals
+from sparrowmq.cli.demo.reconcile import Parquet, Reconciliation
+from sparrowmq.cli.demo.report import DemoRun, DemoSample, render
+from sparrowmq.cli.demo.totals import FlightTotals, Group
 
 PARQUET = Parquet(12, 0, 0, 0, [], [], [])
-VERDICT = Verdict(expected=12, sent=12, stored=12, parquet=PARQUET, counted=12)
+VERDICT = Reconciliation(expected=12, sent=12, stored=12, parquet=PARQUET, counted=12)
 
 
-def run(verdict: Verdict = VERDICT) -> Run:
-    totals = Totals()
+def run(verdict: Reconciliation = VERDICT) -> DemoRun:
+    totals = FlightTotals()
     totals.replace(
         0, [Group("EWR", "IAH", "<Houston>", "A & B", 5, 10, 9, 90), Group("JFK", "MIA", "", "C", 6, 2, 2, 3)]
     )
-    samples = [Sample(0.0, 0, 0, 0), Sample(0.5, 12, 10, 0), Sample(1.0, 12, 12, 12)]
-    return Run("Flights", 3.4, totals, samples, verdict, 2, 2)
+    samples = [DemoSample(0.0, 0, 0, 0), DemoSample(0.5, 12, 10, 0), DemoSample(1.0, 12, 12, 12)]
+    return DemoRun("Flights", 3.4, totals, samples, verdict, 2, 2)
 
 
 class Tags(HTMLParser):
@@ -90,6 +90,6 @@ def test_faults_are_shown() -> None:
 
 
 def test_a_run_without_flights() -> None:
-    page = render(Run("Flights", 0.0, Totals(), [], VERDICT, 0, 0))
+    page = render(DemoRun("Flights", 0.0, FlightTotals(), [], VERDICT, 0, 0))
     parsed(page)
     assert 'class="verdict good"' in page

@@ -1,4 +1,4 @@
-"""The demo's frame without Spark: what it needs, when it ends, what Ctrl-C and failures leave behind."""
+"""The demo without Spark: its requirements, its end, and its state after Ctrl-C and failures."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.demo import pipeline
 from sparrowmq.cli.demo import run as module
-from sparrowmq.cli.demo.run import Options, Watch, late_interrupt, quiet_signals, run_demo
+from sparrowmq.cli.demo.run import DemoOptions, DemoWatch, late_interrupt, quiet_signals, run_demo
 from sparrowmq.cli.demo.screen import Screen
 from sparrowmq.cli.demo.totals import Group
 from sparrowmq.cli.demo.workplace import Workplace, prepare
 from sparrowmq.core.errors import SparrowError
 
 
-def options(directory: Path, **changes: Any) -> Options:
-    return Options(
+def options(directory: Path, **changes: Any) -> DemoOptions:
+    return DemoOptions(
         **{"rows": 10, "rate": None, "keep": False, "namesrv": None, "directory": directory} | changes
     )
 
@@ -62,17 +62,17 @@ def text_of(console: Console) -> str:
     return console.file.getvalue()
 
 
-def watch(out: Console, traffic: Traffic, progress: pipeline.Progress) -> Watch:
-    return Watch(traffic, progress, Screen(out))
+def watch(out: Console, traffic: Traffic, progress: pipeline.StreamProgress) -> DemoWatch:
+    return DemoWatch(traffic, progress, Screen(out))
 
 
-def processed(progress: pipeline.Progress, flights: int) -> None:
+def processed(progress: pipeline.StreamProgress, flights: int) -> None:
     progress.totals.replace(0, [Group("JFK", "LAX", "Los Angeles", "Delta", 7, flights, flights, 0)])
     progress.processed = flights
 
 
 def test_it_is_done_when_all_was_sent_and_processed(out: Console) -> None:
-    traffic, progress = Traffic(), pipeline.Progress()
+    traffic, progress = Traffic(), pipeline.StreamProgress()
     watching = watch(out, traffic, progress)
     with watching._screen:
         assert not watching.done()
@@ -92,7 +92,7 @@ def test_it_is_done_when_all_was_sent_and_processed(out: Console) -> None:
 def test_samples_are_apart(out: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("sparrowmq.cli.demo.run.time.monotonic", lambda: now[0])
-    watching = watch(out, Traffic(), pipeline.Progress())
+    watching = watch(out, Traffic(), pipeline.StreamProgress())
     with watching._screen:
         for step in (0.0, 0.1, 0.1, 0.1, 0.25, 0.01):
             now[0] += step
@@ -103,7 +103,7 @@ def test_samples_are_apart(out: Console, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_standing_still_ends_it_with_what_is_missing(out: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("sparrowmq.cli.demo.run.time.monotonic", lambda: now[0])
-    traffic, progress = Traffic(), pipeline.Progress()
+    traffic, progress = Traffic(), pipeline.StreamProgress()
     watching = watch(out, traffic, progress)
     with watching._screen:
         assert not watching.done()
@@ -112,13 +112,13 @@ def test_standing_still_ends_it_with_what_is_missing(out: Console, monkeypatch: 
             traffic.sent = traffic.stored = traffic.sent + 1000
             assert not watching.done(), "something moved"
         now[0] += module.STALL_SECONDS_MAX + 1
-        text = "nothing moved for 120 s: sent 3,000, stored 3,000, processed 0"
+        text = "no progress for 120 s: sent 3,000, stored 3,000, processed 0"
         with pytest.raises(SparrowError, match=text):
             watching.done()
 
 
 def test_faults_of_traffic_and_stream_reach_the_user(out: Console) -> None:
-    traffic, progress = Traffic(), pipeline.Progress()
+    traffic, progress = Traffic(), pipeline.StreamProgress()
     watching = watch(out, traffic, progress)
     with watching._screen:
         with pytest.raises(SparrowError, match="the Spark stream ended: no space left"):
@@ -133,7 +133,7 @@ def test_faults_of_traffic_and_stream_reach_the_user(out: Console) -> None:
 
 def test_summaries_are_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SUMMARY_SECONDS_MAX", 0.01)
-    traffic, progress = Traffic(), pipeline.Progress()
+    traffic, progress = Traffic(), pipeline.StreamProgress()
     progress.summaries = 3
     module._await_summaries(traffic, progress)
     assert traffic.summaries == 0
@@ -161,7 +161,7 @@ def test_cleaning_up_is_not_interrupted() -> None:
 
 def test_a_missing_extra_is_named_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "pyarrow" else object())
-    with pytest.raises(UsageError, match=r"needs pyarrow; type:  pip install 'sparrowmq\[demo\]'"):
+    with pytest.raises(UsageError, match=r"needs pyarrow; type:  \S*pip install 'sparrowmq\[demo\]'"):
         module.check_needs()
 
 
@@ -199,7 +199,7 @@ def staged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.M
 
 
 def test_a_demo_that_fails_keeps_its_logs(staged: pytest.MonkeyPatch, out: Console, tmp_path: Path) -> None:
-    def fail(given: Options, console: Console, place: Workplace, data: Path) -> None:
+    def fail(given: DemoOptions, console: Console, place: Workplace, data: Path) -> None:
         place.spark_log.write_text("why")
         raise RuntimeError("no luck")
 
@@ -214,7 +214,7 @@ def test_a_demo_that_fails_keeps_its_logs(staged: pytest.MonkeyPatch, out: Conso
 def test_a_demo_that_is_stopped_leaves_nothing(
     staged: pytest.MonkeyPatch, out: Console, tmp_path: Path
 ) -> None:
-    def stop(given: Options, console: Console, place: Workplace, data: Path) -> None:
+    def stop(given: DemoOptions, console: Console, place: Workplace, data: Path) -> None:
         raise KeyboardInterrupt
 
     staged.setattr(module, "_run_through", stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sparrowmq.cli.demo.totals import FULL_ROWS, Group, Tally, Totals, describe, groups
+from sparrowmq.cli.demo.totals import FULL_ROWS, FlightTally, FlightTotals, Group, describe, groups
 
 
 def group(
@@ -14,7 +14,7 @@ def group(
 
 
 def test_tally() -> None:
-    tally = Tally()
+    tally = FlightTally()
     assert tally.mean_delay == 0.0
     tally.add(group("EWR", "X", 5, 10, 8, 80))
     tally.add(group("EWR", "X", 6, 2, 2, -30))
@@ -22,11 +22,11 @@ def test_tally() -> None:
 
 
 def test_by_origin_and_hour() -> None:
-    totals = Totals()
+    totals = FlightTotals()
     totals.replace(0, [group("LGA", "X", 7, 1, 1, 5), group("EWR", "X", 9, 2, 2, 10)])
     totals.replace(1, [group("EWR", "Y", 6, 3, 3, 3), group("EWR", "Z", 9, 1, 1, 20)])
     assert list(totals.by_origin()) == ["EWR", "LGA"]
-    assert totals.by_origin()["EWR"] == Tally(6, 6, 33)
+    assert totals.by_origin()["EWR"] == FlightTally(6, 6, 33)
     hours = totals.by_hour()
     assert list(hours["EWR"]) == [6, 9]
     assert hours["EWR"][9].mean_delay == 10.0
@@ -34,7 +34,7 @@ def test_by_origin_and_hour() -> None:
 
 
 def test_a_batch_that_runs_again_counts_once() -> None:
-    totals = Totals()
+    totals = FlightTotals()
     totals.replace(0, [group("EWR", "X", 5, 10, 10, 50)])
     totals.replace(0, [group("EWR", "X", 5, 10, 10, 50)])
     totals.replace(1, [])
@@ -42,7 +42,7 @@ def test_a_batch_that_runs_again_counts_once() -> None:
 
 
 def test_worst_routes() -> None:
-    totals = Totals()
+    totals = FlightTotals()
     totals.replace(0, [group("EWR", "B", 5, 10, 10, 100, "one"), group("EWR", "A", 5, 10, 10, 100, "one")])
     totals.replace(1, [group("EWR", "B", 6, 20, 20, 200, "two"), group("JFK", "C", 6, 5, 5, 500, "x")])
     routes = totals.worst_routes()
@@ -54,7 +54,7 @@ def test_worst_routes() -> None:
 
 
 def test_rare_routes_are_not_ranked() -> None:
-    totals = Totals()
+    totals = FlightTotals()
     totals.replace(
         0,
         [group("EWR", "Often", 5, FULL_ROWS - 99, FULL_ROWS - 99, 1), group("EWR", "Rare", 5, 99, 99, 9999)],
@@ -63,13 +63,13 @@ def test_rare_routes_are_not_ranked() -> None:
 
 
 def test_nothing_yet() -> None:
-    totals = Totals()
+    totals = FlightTotals()
     assert (totals.flights, totals.batches, totals.by_origin(), totals.worst_routes()) == (0, 0, {}, [])
     assert totals.summaries(0) == []
 
 
 def test_summaries() -> None:
-    totals = Totals()
+    totals = FlightTotals()
     totals.replace(3, [group("EWR", "X", 5, 1000, 990, 12870), group("JFK", "X", 5, 2, 2, -5)])
     (origin, text), (other, _) = totals.summaries(3)
     assert (origin, other) == ("EWR", "JFK")

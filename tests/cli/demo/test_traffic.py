@@ -12,7 +12,7 @@ from tests.support import run, until_sync
 from sparrowmq import aio
 from sparrowmq.cli.demo import traffic as module
 from sparrowmq.cli.demo.flights import data_directory
-from sparrowmq.cli.demo.traffic import Plan, Traffic, delete_topics
+from sparrowmq.cli.demo.traffic import Traffic, TrafficPlan, delete_topics
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import Message
 from sparrowmq.testing import LocalCluster
@@ -24,8 +24,8 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-def plan(namesrv: str, rows: int = 1000, rate: float | None = None, data: Path | None = None) -> Plan:
-    return Plan(namesrv, "Flights", "Summaries", "demo", data or data_directory(), rows, rate)
+def plan(namesrv: str, rows: int = 1000, rate: float | None = None, data: Path | None = None) -> TrafficPlan:
+    return TrafficPlan(namesrv, "Flights", "Summaries", "demo", data or data_directory(), rows, rate)
 
 
 def begin(traffic: Traffic) -> None:

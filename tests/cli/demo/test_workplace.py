@@ -1,4 +1,4 @@
-"""The demo's directories: runs never meet, results stay, the rest goes."""
+"""The demo's directories: runs do not share one, results stay, everything else is deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.demo import workplace
 from sparrowmq.cli.demo.workplace import prepare
 

@@ -1,4 +1,4 @@
-"""`sparrow pipe archive` where no Spark is needed; tests/spark/test_pipe_archive.py runs it."""
+"""`sparrow pipe archive` where no Spark is needed; tests/spark/commands/test_pipe_archive.py runs it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_a_plan(sparrow: Sparrow, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "an archive takes topics or a pattern"),
-        (["Archived", "--start", "now"], "start='now': it takes earliest or latest"),
+        ([], "an archive needs either topics or a pattern"),
+        (["Archived", "--start", "now"], "start='now': must be earliest or latest"),
         (["Archived", "--since", "2026-01-01"], "narrow a --backfill"),
         (["Archived", "--option", "x"], "--option 'x': give NAME=VALUE"),
         (["Archived", "--option", "batchrow=5", "--plan"], "did you mean batchRows"),

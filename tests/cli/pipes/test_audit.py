@@ -1,4 +1,4 @@
-"""`sparrow pipe audit` where no Spark is needed; tests/spark/test_pipe_commands.py runs it."""
+"""`sparrow pipe audit` where no Spark is needed; tests/spark/commands/test_pipe_commands.py runs it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_a_plan(sparrow: Sparrow, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["Audited", "--allow", "lots=1"], "'lots' is no kind of finding"),
+        (["Audited", "--allow", "lots=1"], "'lots' is not a kind of finding"),
         (["Audited", "--allow", "lost=x"], "--allow lost=x: give a number"),
         (["Audited", "--offsets", "x"], "give JSON such as"),
-        (["Audited", "--since", "yesterday"], "'yesterday' is no time"),
+        (["Audited", "--since", "yesterday"], "'yesterday' is not a time"),
         (["Audited", "--no-live"], "without the live log an audit needs an archive"),
         (["Nowhere"], "Nowhere"),
     ],

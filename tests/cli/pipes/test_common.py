@@ -1,4 +1,4 @@
-"""What the pipelines' commands share."""
+"""Shared by the pipelines' commands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 from pyspark.errors import PySparkException
 from rich.console import Console
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.pipes.common import (
     PLAIN_SECONDS,
     Bars,
-    Run,
+    PipeRun,
     Show,
     millis,
     need_spark,
@@ -29,7 +29,7 @@ from sparrowmq.cli.pipes.common import (
     watching,
 )
 from sparrowmq.core.errors import SparrowError
-from sparrowmq.spark.pipelines.watch import Progress, TopicLag
+from sparrowmq.spark.pipelines.common.watch import Progress, TopicLag
 
 
 def test_pairs() -> None:
@@ -46,7 +46,7 @@ def test_a_missing_package_gives_the_line_to_type(monkeypatch: pytest.MonkeyPatc
 
     need_spark()
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(UsageError, match=r"pipelines need pyspark: pip install 'sparrowmq\[spark\]'"):
+    with pytest.raises(UsageError, match=r"need pyspark; type: \S*pip install 'sparrowmq\[spark\]'"):
         need_spark()
 
 
@@ -88,12 +88,12 @@ def test_the_bar_of_a_query_goes_when_its_result_comes() -> None:
 
 
 def test_a_run_is_watched_as_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    with watching(Run(show=Show.JSON, metrics="127.0.0.1:0")) as watch:
+    with watching("x", PipeRun(show=Show.JSON, metrics="127.0.0.1:0")) as watch:
         watch.begin("archive")
     captured = capsys.readouterr()
     assert captured.out.startswith('{"pipeline":"archive"')
     assert captured.err.startswith("metrics at port ")
-    with watching(Run(show=Show.NONE)) as watch:
+    with watching("x", PipeRun(show=Show.NONE)) as watch:
         watch.begin("archive")
     assert capsys.readouterr() == ("", "")
 
@@ -161,5 +161,5 @@ def test_what_spark_said_is_kept_when_something_fails(
 def test_moments() -> None:
     assert millis(None) is None
     assert millis("2026-11-21T08:00:00+00:00") == 1795248000000
-    with pytest.raises(UsageError, match="'noon' is no time"):
+    with pytest.raises(UsageError, match="'noon' is not a time"):
         millis("noon")

@@ -1,4 +1,4 @@
-"""`sparrow pipe mirror` where no Spark is needed; tests/spark/test_pipe_mirror.py runs it."""
+"""`sparrow pipe mirror` where no Spark is needed; tests/spark/commands/test_pipe_mirror.py runs it."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_a_plan(sparrow: Sparrow, target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "a mirror takes topics or a pattern"),
-        (["Mirrored", "--start", "now"], "start='now': it takes earliest or latest"),
+        ([], "a mirror needs either topics or a pattern"),
+        (["Mirrored", "--start", "now"], "start='now': must be earliest or latest"),
         (["Mirrored", "--target", "paris"], "both called 'paris'"),
-        (["%RETRY%g"], "under way to consumers"),
+        (["%RETRY%g"], "belong to consumers"),
         (["Mirrored", "--target-option", "x"], "--target-option 'x': give NAME=VALUE"),
         (["Mirrored", "--target-option", "retry=5", "--plan"], "option retry='5' is unknown for writes"),
         (["Nowhere", "--plan"], "Nowhere"),
@@ -68,9 +68,11 @@ def test_what_is_wrong_is_said(
     assert done.err.startswith("sparrow: ")
 
 
-def test_a_cluster_is_no_mirror_of_itself(sparrow: Sparrow, cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_cluster_cannot_be_mirrored_to_itself(
+    sparrow: Sparrow, cluster: LocalCluster, tmp_path: Path
+) -> None:
     options = ("--to", cluster.namesrv, "--dir", str(tmp_path / "m"), *NAMES)
     assert (
-        "source and target are one cluster"
+        "source and target are the same cluster"
         in sparrow("pipe", "mirror", "Mirrored", *options, "--plan", status=1).err
     )

@@ -1,4 +1,4 @@
-"""`sparrow pipe replay` where no Spark is needed; tests/spark/test_pipe_replay.py runs it."""
+"""`sparrow pipe replay` where no Spark is needed; tests/spark/commands/test_pipe_replay.py runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sparrowmq as mq
 from sparrowmq.cli.pipes.replay import span
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.spark.offsets import Span
+from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.testing import LocalCluster
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def test_a_plan(sparrow: Sparrow, tmp_path: Path) -> None:
     home = tmp_path / "home"
     asked = ["pipe", "replay", "Replayed", "--to", "ReplayedTo", "--home", str(home), "--plan"]
     shown = sparrow(*asked, "--rate", "50", "--spread", "--tags", "a || b").out
-    assert shown.startswith("replay: 3 steps, 7 messages wait\n")
+    assert shown.startswith("replay: 3 steps, 7 messages at most\n")
     assert "tags: a || b" in shown
     assert "send to ReplayedTo" in shown
     assert "promise: exactly once" in shown
@@ -46,15 +46,18 @@ def test_a_plan(sparrow: Sparrow, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "a replay needs to, a topic"),
+        ([], "a replay needs a target topic"),
         (["--to", "ReplayedTo"], "a replay needs a source"),
-        (["Replayed", "--to", "ReplayedTo", "--rate", "0"], "rate=0: it takes 1 or more"),
-        (["Replayed", "--to", "ReplayedTo", "--set", "topic='x'"], "values has 'topic'; it takes body"),
-        (["Replayed", "--to", "ReplayedTo", "--since", "now"], "'now' is no time"),
+        (["Replayed", "--to", "ReplayedTo", "--rate", "0"], "rate=0: must be 1 or more"),
+        (["Replayed", "--to", "ReplayedTo", "--set", "topic='x'"], "values has 'topic'; it may have body"),
+        (["Replayed", "--to", "ReplayedTo", "--since", "now"], "'now' is not a time"),
         (["--range", "x=1-2", "--to", "ReplayedTo"], "give TOPIC/BROKER/QUEUE=FIRST-END"),
-        (["--range", "Replayed/broker-a/0=0-999", "--to", "ReplayedTo"], "not all of these offsets"),
+        (
+            ["--range", "Replayed/broker-a/0=0-999", "--to", "ReplayedTo"],
+            "some of these offsets do not exist",
+        ),
         (["Nowhere", "--to", "ReplayedTo"], "Nowhere"),
-        (["--archive", "nowhere", "--to", "ReplayedTo"], "holds no archive"),
+        (["--archive", "nowhere", "--to", "ReplayedTo"], "does not contain an archive"),
         (["--dead-letters", "nobody", "--to", "ReplayedTo"], "group 'nobody' has no dead letters"),
     ],
 )

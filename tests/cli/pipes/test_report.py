@@ -54,8 +54,8 @@ def test_dates() -> None:
     ("arguments", "text"),
     [
         (["Reported", "--day", "monday"], "--day 'monday': give a date such as"),
-        (["Reported", "--day", "2999-01-01"], "day=2999-01-01 is still to come"),
-        (["Reported", "--day", "today", "--zone", "Nowhere"], "zone='Nowhere' is no time zone"),
+        (["Reported", "--day", "2999-01-01"], "day=2999-01-01 is in the future"),
+        (["Reported", "--day", "today", "--zone", "Nowhere"], "zone='Nowhere' is not a time zone"),
         (["Reported", "--no-live"], "an archive is needed"),
         (["Nowhere", "--plan"], "Nowhere"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -12,19 +12,27 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
 from sparrowmq.cli.pipes import shared as module
-from sparrowmq.cli.pipes.common import Run, Show
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
-from sparrowmq.spark.pipelines.steps import Plan
+from sparrowmq.cli.pipes.common import PipeRun, Show
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.spark.pipelines.common.steps import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """Options of one command."""
+
+    least: Annotated[int, typer.Option(help="At least.")] = 1
+    most: Annotated[int, typer.Option(help="At most.")] = 9
 
 
 def made(seen: list[tuple[list[str], int, Shared]]) -> typer.Typer:
     small = typer.Typer()
 
     @small.command()
-    @with_shared
+    @with_options
     def work(
         topics: Annotated[list[str], typer.Argument(help="Topics.")],
         many: Annotated[int, typer.Option(help="How many.")] = 3,
@@ -59,7 +67,26 @@ def test_a_command_gets_them_all_as_one() -> None:
     topics, many, shared = seen[1]
     assert (topics, many, shared.plan, shared.dry_run, shared.as_json) == (["A"], 4, True, True, True)
     assert shared.source == {"name_server": "h:1", "options": {"x": "y"}}
-    assert shared.run == Run("local[3]", ["a=b"], Show.JSON, "h:2", as_json=True)
+    assert shared.run == PipeRun("local[3]", ["a=b"], Show.JSON, "h:2", as_json=True)
+
+
+def test_a_command_has_groups_of_its_own_and_their_options_stand_where_the_group_does() -> None:
+    seen: list[tuple[str, Sized, Shared]] = []
+    small = typer.Typer()
+
+    @small.command()
+    @with_options
+    def work(
+        topic: Annotated[str, typer.Argument(help="A topic.")] = "T", *, sized: Sized, shared: Shared
+    ) -> None:
+        """Does it."""
+        seen.append((topic, sized, shared))
+
+    assert CliRunner().invoke(small, ["--most", "4", "--json"]).exit_code == 0
+    assert CliRunner().invoke(small, ["U"]).exit_code == 0
+    assert seen == [("T", Sized(most=4), Shared(as_json=True)), ("U", Sized(), Shared())]
+    command: Any = typer.main.get_command(small)
+    assert [one.name for one in command.params][:3] == ["topic", "least", "most"]
 
 
 def test_wrong_and_missing_ones_are_told() -> None:
@@ -71,7 +98,7 @@ def test_wrong_and_missing_ones_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["archive", "audit", "history", "mirror", "replay", "report", "store", "sql"]
+    "name", ["archive", "audit", "backfill", "history", "mirror", "replay", "report", "store", "sql"]
 )
 def test_every_pipeline_has_them(name: str) -> None:
     group: Any = typer.main.get_command(app)

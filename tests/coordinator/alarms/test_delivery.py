@@ -1,4 +1,4 @@
-"""Alarms on their way to receivers that hang and refuse, until they take them; and to nobody else."""
+"""Alarms for receivers that hang or refuse are repeated until accepted; other receivers are not affected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def receivers(box: Mailbox) -> list[str]:
 
 
 def fire(it: Running, group: str) -> None:
-    """A group is far behind; the services that see and tell it run at once."""
+    """A group is far behind; the services that detect and report it run once."""
     it.cluster.seen.places[group] = [place(10**6)]
     it.call("PATCH", "/services/lag-alarm", {"options": {"checks": 1, "calm_checks": 1}})
     it.call("POST", "/services/lag-alarm/run", {})
@@ -36,7 +36,7 @@ def fire(it: Running, group: str) -> None:
 
 
 def own(it: Running, name: str, group: str) -> None:
-    """Somebody with an address, who owns a group."""
+    """A user with an address, who owns a group."""
     it.person(name)
     assert it.call("PATCH", f"/people/{name}", {"email": f"{name}@x.org"})[0] == 200
     grant = {"name": name, "kind": "group", "object": group, "role": "owner"}
@@ -45,7 +45,7 @@ def own(it: Running, name: str, group: str) -> None:
 
 
 @pytest.mark.proves("pmq:4")
-def test_a_webhook_that_hangs_and_a_mail_server_that_refuses_hold_up_nobody_and_get_it_later(
+def test_hanging_webhook_and_refusing_mail_server_delay_no_other_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(senders, "SECONDS", 0.2)
@@ -93,7 +93,7 @@ def test_a_webhook_that_hangs_and_a_mail_server_that_refuses_hold_up_nobody_and_
             assert all(run["outcome"] == "done" for run in runs)
 
 
-def test_a_webhook_that_works_gets_each_change_once(tmp_path: Path) -> None:
+def test_working_webhook_gets_each_change_once(tmp_path: Path) -> None:
     with (
         hook(204) as (url, got),
         running(database_url=sqlite_url(tmp_path / "c.db"), alarm_webhook=url) as it,

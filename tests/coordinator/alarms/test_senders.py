@@ -1,6 +1,4 @@
-"""Notices against real receivers: a webhook, a mail server, and those that hang, refuse or answer
-nonsense.
-"""
+"""Notices to real receivers: a webhook, a mail server, and receivers that hang, refuse or answer nonsense."""
 
 from __future__ import annotations
 
@@ -78,24 +76,25 @@ def hook(status: int) -> Iterator[tuple[str, list[Any]]]:
         server.server_close()
 
 
-def test_a_webhook_gets_the_notice_as_json() -> None:
+def test_webhook_gets_the_notice_as_json() -> None:
     with hook(204) as (url, got):
         to_webhook(notice(WEBHOOK, f"{url}/a/b?key=1"))
-    assert got == [("/a/b?key=1", "application/json", {**BODY, "notice": 17})]
+    told = {**BODY, "text": r"g ist 5 hinten: äöü\r\nBcc: eve@x.org", "notice": 17}
+    assert got == [("/a/b?key=1", "application/json", told)]
 
 
-def test_a_webhook_that_refuses_is_a_failure() -> None:
+def test_refusing_webhook_is_a_failure() -> None:
     with hook(500) as (url, _), pytest.raises(OSError, match="status 500"):
         to_webhook(notice(WEBHOOK, url))
 
 
 @pytest.mark.parametrize("target", ["ftp://x/", "nonsense", "http://"])
-def test_an_address_that_is_none_is_a_failure(target: str) -> None:
-    with pytest.raises(ValueError, match="is no address for a webhook"):
+def test_invalid_address_is_a_failure(target: str) -> None:
+    with pytest.raises(ValueError, match="is not a webhook URL"):
         to_webhook(notice(WEBHOOK, target))
 
 
-def test_a_webhook_that_hangs_or_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_or_missing_webhook_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senders, "SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(TimeoutError):
         to_webhook(notice(WEBHOOK, f"http://127.0.0.1:{listening.getsockname()[1]}"))
@@ -136,7 +135,7 @@ async def _served() -> None:
     await asyncio.sleep(0.01)  # transports let go of their sockets
 
 
-def test_a_mail_is_delivered_and_names_cannot_add_headers() -> None:
+def test_mail_is_delivered_and_names_cannot_add_headers() -> None:
     box = Mailbox()
     with mail_server(box) as smtp:
         to_mail(notice(EMAIL, "ann@x.org"), smtp)
@@ -144,7 +143,7 @@ def test_a_mail_is_delivered_and_names_cannot_add_headers() -> None:
     assert (found.mail_from, found.rcpt_tos) == ("mq@x.org", ["ann@x.org"])
     assert isinstance(found.content, bytes)
     mail = message_from_bytes(found.content, policy=policy.default)
-    assert mail["Subject"] == "[firing] lag: g ist 5 hinten: äöü Bcc: eve@x.org"
+    assert mail["Subject"] == r"[firing] lag: g ist 5 hinten: äöü\r\nBcc: eve@x.org"
     assert mail["Bcc"] is None
     assert mail["Message-ID"] == "<sparrowmq-notice-17@127.0.0.1>"
     assert abs(mail["Date"].datetime.timestamp() - time.time()) < 3600
@@ -155,7 +154,7 @@ def test_a_mail_is_delivered_and_names_cannot_add_headers() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
-def test_a_mail_server_that_wants_a_login_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mail_server_that_requires_a_login_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senders, "SECONDS", 1.0)  # this server lets a wrong login wait
     tried: list[Any] = []
 
@@ -177,7 +176,7 @@ def test_a_mail_server_that_wants_a_login_gets_it(monkeypatch: pytest.MonkeyPatc
     assert "secret" not in repr(right)
 
 
-def test_a_mail_server_that_refuses_or_is_gone_is_a_failure() -> None:
+def test_refusing_or_missing_mail_server_is_a_failure() -> None:
     with mail_server(Mailbox("550 not here")) as smtp:
         with pytest.raises(OSError, match="550"):
             to_mail(notice(EMAIL, "ann@x.org"), smtp)
@@ -188,7 +187,7 @@ def test_a_mail_server_that_refuses_or_is_gone_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("tls", ["starttls", "always"])
-def test_a_mail_server_that_shows_no_certificate_of_its_name_gets_neither_password_nor_mail(
+def test_mail_server_without_a_valid_certificate_gets_neither_password_nor_mail(
     tls: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair, box = authority.sign("mail"), Mailbox()
@@ -208,30 +207,30 @@ def test_a_mail_server_that_shows_no_certificate_of_its_name_gets_neither_passwo
 
 
 @pytest.mark.parametrize("target", ["/a\r\nX: y", "/a b", "/a\0", "?\r\n\r\nGET / HTTP/1.1"])
-def test_an_address_adds_no_lines_to_a_webhook_s_request(target: str) -> None:
+def test_address_adds_no_lines_to_a_webhooks_request(target: str) -> None:
     with hook(204) as (url, got):
         with pytest.raises((ValueError, OSError, InvalidURL)):
             to_webhook(notice(WEBHOOK, url + target))
         assert not got
 
 
-def test_a_webhook_that_sends_elsewhere_is_not_followed() -> None:
-    """Notices go where the settings say and nowhere else."""
+def test_webhook_redirects_are_not_followed() -> None:
+    """Notices go only where the settings say."""
     refused = pytest.raises(OSError, match="status 302")
     with hook(204) as (elsewhere, stolen), hook(302) as (url, got), refused:
         to_webhook(notice(WEBHOOK, f"{url}/?to={elsewhere}"))
     assert (len(got), stolen) == (1, [])
 
 
-def test_the_log_gets_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_gets_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "sparrowmq.coordinator.alarms"):
         senders.senders(None)[LOG](notice(LOG))
-    assert caplog.messages == ["[firing] lag: g ist 5 hinten: äöü Bcc: eve@x.org"]
+    assert caplog.messages == [r"[firing] lag: g ist 5 hinten: äöü\r\nBcc: eve@x.org"]
     assert EMAIL not in senders.senders(None)
     assert EMAIL in senders.senders(Smtp("h", 1, "a@b"))
 
 
-def test_headline_and_letter_have_no_line_breaks_of_others() -> None:
+def test_subject_and_text_contain_no_injected_line_breaks() -> None:
     assert "\n" not in headline(BODY)
     assert "Bcc: eve@x.org" not in letter(BODY).splitlines()
 
@@ -239,7 +238,7 @@ def test_headline_and_letter_have_no_line_breaks_of_others() -> None:
 @pytest.mark.parametrize(
     "address", ["", "x", "@x", "a@", "a b@x", "a@x,b@x", "a@x\nBcc: b@x", "a" * 250 + "@x.org"]
 )
-def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(SettingsError, match="is no mail address"):
+def test_invalid_addresses_are_refused(address: str) -> None:
+    with pytest.raises(SettingsError, match="is not a mail address"):
         check_address(address)
     assert check_address("ann.b+mq@x.org") == "ann.b+mq@x.org"

@@ -7,36 +7,36 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from sparrowmq.coordinator import audit
 from sparrowmq.coordinator.alarms import outbox, table
-from sparrowmq.coordinator.alarms.machine import Policy, State
+from sparrowmq.coordinator.alarms.machine import AlarmPolicy, AlarmState
 from sparrowmq.coordinator.alarms.outbox import Channels
-from sparrowmq.coordinator.alarms.table import Check, Condition
-from sparrowmq.coordinator.audit import Actor
+from sparrowmq.coordinator.alarms.table import AlarmCheck, Condition
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import alarm, notice
+from sparrowmq.coordinator.records import audit
+from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.users import people
-from sparrowmq.coordinator.users.people import Change
+from sparrowmq.coordinator.users.people import PersonUpdate
 from sparrowmq.core.errors import RefusedError
 
 SERVICE, PERSON = Actor("service:lag-alarm", generation=7), Actor("ann", "on it")
 NOWHERE = Channels()
 BAD = Condition("g t", "g is 5 behind", "g", "t")
 OTHER = Condition("h t", "h is 9 behind", "h", "t")
-ONCE = Policy(reminder_ms=0)
+ONCE = AlarmPolicy(reminder_ms=0)
 
 
 def observe(
     database: Database, *found: Condition, unknown: tuple[str, ...] = (), **options: Any
 ) -> dict[str, int]:
-    check = Check("lag", options.get("policy", ONCE), found, unknown)
+    check = AlarmCheck("lag", options.get("policy", ONCE), found, unknown)
     with database.write() as connection:
         return table.observe(connection, check, SERVICE, options.get("channels", NOWHERE))
 
 
 def alarms(database: Database) -> dict[str, table.AlarmRow]:
     with database.read() as connection:
-        return {row.key: row for row in table.search(connection, State)}
+        return {row.key: row for row in table.search(connection, AlarmState)}
 
 
 def notices(database: Database) -> list[tuple[str, str, str]]:
@@ -45,18 +45,18 @@ def notices(database: Database) -> list[tuple[str, str, str]]:
     return [(row["kind"], row["channel"], row["target"]) for row in rows]
 
 
-def entries(database: Database) -> list[audit.Entry]:
+def entries(database: Database) -> list[audit.AuditEntry]:
     with database.read() as connection:
         return list(reversed(audit.search(connection, audit.Search())))
 
 
 @pytest.mark.proves("pmq:T3")
-def test_a_check_fires_keeps_and_resolves(database: Database) -> None:
+def test_check_fires_keeps_and_resolves_an_alarm(database: Database) -> None:
     assert observe(database, BAD, OTHER) == {"seen": 2, "fired": 2, "resolved": 0}
     assert observe(database, BAD, OTHER) == {"seen": 2, "fired": 0, "resolved": 0}
     assert observe(database, OTHER) == {"seen": 1, "fired": 0, "resolved": 1}
     found = alarms(database)
-    assert (found["g t"].alarm.state, found["h t"].alarm.state) == (State.RESOLVED, State.FIRING)
+    assert (found["g t"].alarm.state, found["h t"].alarm.state) == (AlarmState.RESOLVED, AlarmState.FIRING)
     assert [kind for kind, _, _ in notices(database)] == ["firing", "firing", "resolved"]
     told = [(one.actor, one.action, one.object, one.generation) for one in entries(database)]
     assert told == [
@@ -66,24 +66,24 @@ def test_a_check_fires_keeps_and_resolves(database: Database) -> None:
     ]
 
 
-def test_the_text_is_that_of_the_last_check(database: Database) -> None:
+def test_text_is_that_of_the_last_check(database: Database) -> None:
     observe(database, BAD)
     observe(database, Condition("g t", "g is 6 behind", "g", "t"))
     assert alarms(database)["g t"].text == "g is 6 behind"
 
 
 @pytest.mark.proves("pmq:T6")
-def test_alarms_of_groups_that_could_not_be_looked_at_stay(database: Database) -> None:
+def test_alarms_of_unchecked_groups_stay(database: Database) -> None:
     observe(database, BAD, OTHER)
     assert observe(database, unknown=("g",)) == {"seen": 0, "fired": 0, "resolved": 1}
-    assert alarms(database)["g t"].alarm.state is State.FIRING
+    assert alarms(database)["g t"].alarm.state is AlarmState.FIRING
 
 
 def many(count: int) -> list[Condition]:
     return [Condition(f"q{number:05}", f"queue {number}", "g", "t") for number in range(count)]
 
 
-def test_thousands_of_conditions_are_few_alarms_and_one_that_says_how_many_more(
+def test_thousands_of_conditions_are_few_alarms_and_one_with_the_remaining_count(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "ALARMS_MAX", 5)
@@ -93,14 +93,14 @@ def test_thousands_of_conditions_are_few_alarms_and_one_that_says_how_many_more(
     found = alarms(database)
     assert found.keys() == {"q00000", "q00001", "q00002", "a", "q00003", table.MORE}
     assert found[table.MORE].text == (
-        "996 more alarms of the rule lag are not told one by one; the first of them: queue 4"
+        "996 more alarms of the rule lag are not reported individually; the first of them: queue 4"
     )
     assert observe(database, *late[1:])["resolved"] == 1, "the one that is gone"
     assert observe(database, *many(4)) == {"seen": 4, "fired": 0, "resolved": 2}
     assert observe(database)["resolved"] == 4
 
 
-def test_names_of_any_length_and_bytes_are_kept_apart(database: Database) -> None:
+def test_names_of_any_length_and_bytes_are_distinguished(database: Database) -> None:
     long = "c" * 700
     bad = [Condition(long + end, f"the client {long}\0{end}", "g" * 300, "t\0") for end in ("1", "2", "\0")]
     assert observe(database, *bad)["fired"] == 3
@@ -111,45 +111,45 @@ def test_names_of_any_length_and_bytes_are_kept_apart(database: Database) -> Non
     assert observe(database, bad[0], bad[0]) == {"seen": 1, "fired": 0, "resolved": 2}
 
 
-def test_what_another_leader_goes_on_with_is_not_told_again(database: Database) -> None:
-    hourly = Policy(reminder_ms=3_600_000)
+def test_alarms_continued_by_another_leader_are_not_reported_again(database: Database) -> None:
+    hourly = AlarmPolicy(reminder_ms=3_600_000)
     observe(database, BAD, policy=hourly)
     with database.write() as connection:
         after = Actor("service:lag-alarm", generation=8)
-        table.observe(connection, Check("lag", hourly, (BAD,)), after, NOWHERE)
+        table.observe(connection, AlarmCheck("lag", hourly, (BAD,)), after, NOWHERE)
         connection.execute(update(alarm).values(noticed_at=alarm.c.noticed_at - 3_600_000))
-        table.observe(connection, Check("lag", hourly, (BAD,)), after, NOWHERE)
-        table.observe(connection, Check("lag", hourly, (BAD,)), SERVICE, NOWHERE)
+        table.observe(connection, AlarmCheck("lag", hourly, (BAD,)), after, NOWHERE)
+        table.observe(connection, AlarmCheck("lag", hourly, (BAD,)), SERVICE, NOWHERE)
     assert [kind for kind, _, _ in notices(database)] == ["firing", "reminder"]
 
 
-def test_an_alarm_that_calms_down_keeps_who_looks_after_it(database: Database) -> None:
-    calm = Policy(reminder_ms=0, calm_checks=2)
+def test_resolved_alarm_keeps_its_assignee(database: Database) -> None:
+    calm = AlarmPolicy(reminder_ms=0, calm_checks=2)
     observe(database, BAD, policy=calm)
     with database.write() as connection:
         table.acknowledge(connection, alarms(database)["g t"].id, PERSON, NOWHERE)
     assert observe(database, policy=calm)["resolved"] == 0
     found = alarms(database)["g t"]
-    assert (found.alarm.state, found.changed_by) == (State.ACKNOWLEDGED, "ann")
+    assert (found.alarm.state, found.changed_by) == (AlarmState.ACKNOWLEDGED, "ann")
     assert observe(database, policy=calm)["resolved"] == 1
 
 
-def test_rules_do_not_touch_each_others_alarms(database: Database) -> None:
+def test_rules_do_not_affect_each_others_alarms(database: Database) -> None:
     observe(database, BAD)
     with database.write() as connection:
-        table.observe(connection, Check("another", ONCE, ()), SERVICE, NOWHERE)
-    assert alarms(database)["g t"].alarm.state is State.FIRING
+        table.observe(connection, AlarmCheck("another", ONCE, ()), SERVICE, NOWHERE)
+    assert alarms(database)["g t"].alarm.state is AlarmState.FIRING
 
 
-def test_people_acknowledge_silence_and_wake_with_their_reasons(database: Database) -> None:
+def test_users_acknowledge_silence_and_wake_with_their_reasons(database: Database) -> None:
     observe(database, BAD)
     number = alarms(database)["g t"].id
     with database.write() as connection:
-        assert table.silence(connection, number, 30, PERSON, NOWHERE).alarm.state is State.SILENCED
+        assert table.silence(connection, number, 30, PERSON, NOWHERE).alarm.state is AlarmState.SILENCED
         table.silence(connection, number, 60, PERSON, NOWHERE)
         table.wake(connection, number, PERSON, NOWHERE)
         found = table.acknowledge(connection, number, PERSON, NOWHERE)
-    assert (found.alarm.state, found.changed_by) == (State.ACKNOWLEDGED, "ann")
+    assert (found.alarm.state, found.changed_by) == (AlarmState.ACKNOWLEDGED, "ann")
     assert [kind for kind, _, _ in notices(database)] == ["firing", "silenced", "firing", "acknowledged"]
     by_ann = [(one.action, one.reason) for one in entries(database) if one.actor == "ann"]
     assert by_ann == [
@@ -172,7 +172,7 @@ def test_people_acknowledge_silence_and_wake_with_their_reasons(database: Databa
         (lambda c, n: table.silence(c, n, 43_201, PERSON, NOWHERE), 422),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_leaves_no_entry(
+def test_invalid_changes_are_refused_and_leave_no_audit_entry(
     database: Database, call: Any, status: int
 ) -> None:
     observe(database, BAD)
@@ -183,7 +183,7 @@ def test_what_cannot_be_done_is_refused_and_leaves_no_entry(
     assert len(entries(database)) == before
 
 
-def test_an_alarm_and_its_notices_are_kept_together_or_not_at_all(
+def test_alarm_and_its_notices_are_stored_together_or_not_at_all(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -196,10 +196,10 @@ def test_an_alarm_and_its_notices_are_kept_together_or_not_at_all(
     assert entries(database) == []
 
 
-def test_notices_go_to_all_channels_and_to_owners_who_are_let_in(database: Database) -> None:
+def test_notices_go_to_all_channels_and_to_enabled_owners(database: Database) -> None:
     with database.write() as connection:
         for name, email in (("ann", "ann@x.org"), ("bob", "bob@x.org"), ("eve", "eve@x.org"), ("joe", "")):
-            people.add(connection, name, "h", Change(role="admin", email=email), PERSON)
+            people.add(connection, name, "h", PersonUpdate(role="admin", email=email), PERSON)
         people.grant(connection, "ann", ("group", "g"), "owner", PERSON)
         people.grant(connection, "bob", ("topic", "t"), "owner", PERSON)
         people.grant(connection, "eve", ("group", "g"), "viewer", PERSON)
@@ -214,20 +214,20 @@ def test_notices_go_to_all_channels_and_to_owners_who_are_let_in(database: Datab
     ]
 
 
-def test_search_by_state_rule_and_group(database: Database) -> None:
+def test_alarms_are_searched_by_state_rule_and_group(database: Database) -> None:
     observe(database, BAD, OTHER)
     observe(database, OTHER)
 
-    def keys(*states: State, **options: str) -> list[str]:
+    def keys(*states: AlarmState, **options: str) -> list[str]:
         with database.read() as connection:
             return [row.key for row in table.search(connection, states, **options)]
 
-    assert keys(State.FIRING) == ["h t"]
-    assert keys(*State, group="g") == ["g t"]
-    assert keys(*State, rule="' OR 1=1 --") == []
+    assert keys(AlarmState.FIRING) == ["h t"]
+    assert keys(*AlarmState, group="g") == ["g t"]
+    assert keys(*AlarmState, rule="' OR 1=1 --") == []
 
 
-def test_a_notice_is_due_until_it_is_sent_or_given_up(database: Database) -> None:
+def test_notice_is_due_until_it_is_sent_or_abandoned(database: Database) -> None:
     observe(database, BAD)
     with database.write() as connection:
         (first,) = outbox.take(connection)
@@ -242,7 +242,7 @@ def test_a_notice_is_due_until_it_is_sent_or_given_up(database: Database) -> Non
         assert connection.execute(select(notice.c.ended_at)).scalar_one() > 0
 
 
-def test_a_sent_notice_is_not_sent_again_and_deleted_in_time(database: Database) -> None:
+def test_sent_notice_is_not_sent_again_and_deleted_later(database: Database) -> None:
     observe(database, BAD)
     with database.write() as connection:
         (first,) = outbox.take(connection)
@@ -253,7 +253,7 @@ def test_a_sent_notice_is_not_sent_again_and_deleted_in_time(database: Database)
         assert outbox.delete_before(connection, now + 60_000, 10) == 1
 
 
-def test_a_notice_that_was_put_off_has_lost_no_try_and_a_clock_that_was_set_back_holds_none_up(
+def test_postponed_notice_loses_no_attempt_and_a_clock_set_back_delays_none(
     database: Database,
 ) -> None:
     observe(database, BAD)
@@ -268,7 +268,7 @@ def test_a_notice_that_was_put_off_has_lost_no_try_and_a_clock_that_was_set_back
         assert outbox.take(connection) == [first]
 
 
-def test_tries_come_later_each_time() -> None:
+def test_delays_between_attempts_grow() -> None:
     waits = [outbox.retry_ms(number) for number in range(outbox.ATTEMPTS_MAX)]
     assert waits[:3] == [5_000, 10_000, 20_000]
     assert waits[-1] == outbox.RETRY_MS_MAX

@@ -1,4 +1,4 @@
-"""One coordinator for all tests of the API; a test uses people and groups of its own."""
+"""One coordinator for all tests of the API; each test uses its own users and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests made from the API's own description: what it allows, and what it just does not."""
+"""Requests generated from the API's description: valid ones, and ones that are just invalid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ODD_VALUES: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path: schemas of what is in its path, its query and its body."""
+    """One method of one path: the schemas of its path, query and body."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent."""
+    """The request to send."""
 
     operation: Operation
     inside: Mapping[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def _quoted(value: object) -> str:
 
 
 def operations(document: Mapping[str, Any]) -> Iterator[Operation]:
-    """All there are."""
+    """All operations."""
     for path, methods in document["paths"].items():
         for method, described in methods.items():
             given = described.get("parameters", [])
@@ -118,7 +118,7 @@ def _resolved(document: Mapping[str, Any], schema: Schema) -> Schema:
 
 
 def values(schema: Schema) -> st.SearchStrategy[Any]:
-    """What a schema allows."""
+    """Values that a schema allows."""
     if "anyOf" in schema:
         return st.one_of(*(values(one) for one in schema["anyOf"]))
     if "enum" in schema:
@@ -148,7 +148,7 @@ def is_text(schema: Schema) -> bool:
 
 @st.composite
 def requests(draw: st.DrawFn, operation: Operation, names: tuple[str, ...]) -> Request:
-    """A request that the description allows, mostly; `names` are of things that there are."""
+    """A request that is mostly valid by the description; `names` are names of existing objects."""
     odd, known = st.sampled_from(ODD_VALUES), st.sampled_from(names)
 
     def one(schema: Schema) -> Any:
@@ -164,7 +164,7 @@ def requests(draw: st.DrawFn, operation: Operation, names: tuple[str, ...]) -> R
 
 
 def plain(operation: Operation, names: tuple[str, ...]) -> Request:
-    """A request with something simple everywhere."""
+    """A request with a simple value everywhere."""
 
     def simple(schema: Schema) -> Any:
         options = schema.get("anyOf", [schema])
@@ -180,7 +180,7 @@ def plain(operation: Operation, names: tuple[str, ...]) -> Request:
 
 
 def odd_requests(operation: Operation, names: tuple[str, ...]) -> Iterator[Request]:
-    """For each field of an operation requests that are simple but for this one."""
+    """For each field of an operation, requests that are simple except for this field."""
     base = plain(operation, names)
     for name in operation.inside:
         for value in ODD:

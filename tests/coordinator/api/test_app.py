@@ -31,7 +31,7 @@ def test_every_route_is_described(api: Running) -> None:
 
 
 @pytest.mark.proves("pmq:P1", "pmq:P2", "pmq:P3")
-def test_no_route_but_two_answers_without_a_token(api: Running) -> None:
+def test_only_two_routes_answer_without_a_token(api: Running) -> None:
     calls = [(method, path) for path, methods in described(api).items() for method in methods]
     assert set(calls) > OPEN
     for method, path in set(calls) - OPEN:
@@ -43,7 +43,7 @@ def test_no_route_but_two_answers_without_a_token(api: Running) -> None:
 
 
 @pytest.mark.proves("pmq:P2")
-def test_no_page_is_reached_by_an_odd_path(api: Running) -> None:
+def test_unusual_paths_reach_no_page(api: Running) -> None:
     for path in ("/api/v1/people/.js", "/api/v1/audit?x=.js", "/api/v1/services/cat"):
         assert api.raw("GET", path, None, {})[0] == 401 or path.endswith(".js")
     assert api.raw("GET", "/docs", None, {})[0] == 404
@@ -61,7 +61,7 @@ def test_no_page_is_reached_by_an_odd_path(api: Running) -> None:
         (b" " * (BODY_BYTES_MAX + 1), 413),
     ],
 )
-def test_bodies_that_are_none_are_refused_in_words(api: Running, body: bytes, status: int) -> None:
+def test_invalid_bodies_are_refused_with_a_message(api: Running, body: bytes, status: int) -> None:
     found, answer = api.raw("POST", "/api/v1/login", body, {"Content-Type": "application/json"})
     assert found == status
     assert json.loads(answer)["error"]
@@ -73,12 +73,12 @@ def test_health_needs_no_token(api: Running) -> None:
     assert set(answer) == {"version", "schema", "coordinator", "now_ms"}
 
 
-def test_a_path_that_is_none_is_an_error_like_others(api: Running) -> None:
+def test_unknown_path_is_an_error_like_others(api: Running) -> None:
     assert api.call("GET", "/nothing") == (404, {"error": "Not Found"})
 
 
-def test_a_path_with_a_slash_more_sends_nobody_elsewhere(api: Running) -> None:
-    """The address would be what the caller's Host header says."""
+def test_path_with_a_trailing_slash_does_not_redirect_elsewhere(api: Running) -> None:
+    """The target would come from the caller's Host header."""
     host, _, port = api.url.removeprefix("http://").partition(":")
     connection = HTTPConnection(host, int(port), timeout=20)
     try:
@@ -89,8 +89,8 @@ def test_a_path_with_a_slash_more_sends_nobody_elsewhere(api: Running) -> None:
         connection.close()
 
 
-def test_a_method_that_is_none_is_told_which_there_are(api: Running) -> None:
-    """All of the path's, not only those of the first of its routes; nobody needs a token for that."""
+def test_unknown_method_is_answered_with_the_allowed_ones(api: Running) -> None:
+    """With all methods of the path, not only those of its first route; no token is needed."""
     host, _, port = api.url.removeprefix("http://").partition(":")
     connection = HTTPConnection(host, int(port), timeout=20)
     try:
@@ -103,7 +103,7 @@ def test_a_method_that_is_none_is_told_which_there_are(api: Running) -> None:
         connection.close()
 
 
-def test_every_status_is_described_with_what_comes(api: Running) -> None:
+def test_every_status_is_described_with_its_body(api: Running) -> None:
     for path, methods in described(api).items():
         for method, operation in methods.items():
             responses = operation["responses"]
@@ -111,18 +111,18 @@ def test_every_status_is_described_with_what_comes(api: Running) -> None:
             assert {"422", "503"} <= set(responses)
             assert ("401" in responses) == ("security" in operation or path.endswith("/login"))
             for status, one in responses.items():
-                schema = one["content"]["application/json"]["schema"]
                 if int(status) >= 400:
+                    schema = one["content"]["application/json"]["schema"]
                     assert schema == {"$ref": "#/components/schemas/Problem"}, f"{method} {path} {status}"
 
 
-def test_what_nobody_foresaw_is_an_error_without_the_inside(
+def test_unexpected_error_hides_its_details(
     api: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*arguments: object) -> None:
         raise RuntimeError("the inside")
 
     monkeypatch.setattr("sparrowmq.coordinator.users.people.everyone", broken)
-    said = {"error": "the coordinator failed at this; its log says why"}
+    said = {"error": "the coordinator failed on this request; see its log"}
     assert api.call("GET", "/people") == (500, said)
     until_sync(lambda: "the inside" in caplog.text)

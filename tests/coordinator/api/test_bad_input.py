@@ -1,4 +1,4 @@
-"""What strangers and broken programs send: forged and ended tokens, endless bodies, storms of logins."""
+"""Hostile and broken input: forged and expired tokens, endless bodies, login storms."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.coordinator.running import Running, running
 from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.database.tables import token as token_table
-from sparrowmq.coordinator.users import tries
-from sparrowmq.coordinator.users.tries import FAILURES_MAX
+from sparrowmq.coordinator.users import login_attempts
+from sparrowmq.coordinator.users.login_attempts import FAILURES_MAX
 
 
 def asked(api: Running, authorization: str) -> tuple[int, str]:
@@ -30,7 +30,7 @@ def entries(api: Running) -> int:
 
 
 @pytest.mark.proves("pmq:P1")
-def test_tokens_that_are_forged_changed_ended_or_taken_back_do_nothing(api: Running) -> None:
+def test_forged_changed_expired_or_revoked_tokens_are_refused(api: Running) -> None:
     good = api.person("holds-a-token")
     assert asked(api, f"Bearer {good}")[0] == 201
     _, ended = api.call("POST", "/tokens", {"person": "holds-a-token", "label": "ended"})
@@ -71,15 +71,27 @@ def test_tokens_that_are_forged_changed_ended_or_taken_back_do_nothing(api: Runn
         b'{"a": 1e999}',
     ],
 )
-def test_deep_and_broken_bodies_are_refused_in_words(api: Running, body: bytes) -> None:
+def test_deep_and_broken_bodies_are_refused_with_a_message(api: Running, body: bytes) -> None:
     status, answer = api.raw("POST", "/api/v1/login", body, {"Content-Type": "application/json"})
     assert status in (400, 422)
     assert json.loads(answer)["error"]
     assert api.call("GET", "/health")[0] == 200
 
 
-def test_a_body_that_never_ends_is_cut_off(api: Running) -> None:
-    """It says no length, so that it is counted while it comes."""
+def test_body_with_very_many_values_is_refused_before_each_gets_an_error(api: Running) -> None:
+    for body in (
+        b"{" + b",".join(b'"%d":1' % number for number in range(6000)) + b"}",
+        b'{"name":[' + b"1," * 30_000 + b"1]}",
+    ):
+        status, answer = api.raw("POST", "/api/v1/login", body, {"Content-Type": "application/json"})
+        assert (status, json.loads(answer)) == (
+            413,
+            {"error": "the body has too many values; the limit is 2000"},
+        )
+
+
+def test_endless_body_is_cut_off(api: Running) -> None:
+    """It declares no length, so it is counted while it arrives."""
     host, _, port = api.url.removeprefix("http://").partition(":")
     connection = HTTPConnection(host, int(port), timeout=20)
     pieces = (b" " * 4096 for _ in range(BODY_BYTES_MAX // 4096 + 1))
@@ -90,16 +102,16 @@ def test_a_body_that_never_ends_is_cut_off(api: Running) -> None:
         answer = connection.getresponse()
         assert (answer.status, json.loads(answer.read())) == (
             413,
-            {"error": "a body has at most 65536 bytes"},
+            {"error": "the body is too large; the limit is 65536 bytes"},
         )
     finally:
         connection.close()
 
 
-def test_storms_of_logins_are_in_the_audit_log_once(
+def test_login_storms_are_in_the_audit_log_once(
     migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tries, "ADDRESS_TRIES_MAX", 1 + 2 * FAILURES_MAX)
+    monkeypatch.setattr(login_attempts, "ADDRESS_TRIES_MAX", 1 + 2 * FAILURES_MAX)
     with running(database_url=sqlite_url(tmp_path / "storm.db")) as api:
         assert api.person("tried")
         for name in ("tried", "no-such-person-or-a-password", "third"):
@@ -114,8 +126,8 @@ def test_storms_of_logins_are_in_the_audit_log_once(
 
 
 @pytest.mark.proves("pmq:P1")
-def test_whoever_calls_does_not_say_where_from(api: Running) -> None:
-    """The audit log and the limits go by the connection."""
+def test_caller_cannot_choose_its_own_address(api: Running) -> None:
+    """The audit log and the limits use the address of the connection."""
     api.person("forwarded")
     headers = {"Content-Type": "application/json", "X-Forwarded-For": "6.6.6.6", "Forwarded": "for=6.6.6.6"}
     body = {"name": "forwarded", "password": api.passwords["forwarded"]}

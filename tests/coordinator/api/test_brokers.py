@@ -6,13 +6,13 @@ import pytest
 from tests.coordinator.running import Running
 from tests.support import until_sync
 
-from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
+from sparrowmq.coordinator.cluster.fleet import Backlog, FleetBroker
 
 
 @pytest.fixture
 def fleet(api: Running) -> Iterator[Running]:
-    """With the brokers a and b, and a check that has seen them."""
-    api.cluster.there = [Broker("c", "a", 0, "h:1"), Broker("c", "b", 0, "h:2")]
+    """The brokers a and b, and a check that has seen them."""
+    api.cluster.there = [FleetBroker("c", "a", 0, "h:1"), FleetBroker("c", "b", 0, "h:2")]
     api.cluster.left = Backlog({"g": 2})
     api.call("POST", "/services/broker-check/run", {})
     until_sync(lambda: {one["broker"] for one in api.get("/brokers")} >= {"a", "b"})
@@ -25,7 +25,7 @@ def state(api: Running, name: str) -> str | None:
     return found["drain"]["state"] if found["drain"] else None
 
 
-def test_a_broker_is_drained_and_given_back(fleet: Running) -> None:
+def test_broker_is_drained_and_put_back(fleet: Running) -> None:
     status, answer = fleet.call("POST", "/brokers/a/drain", {"reason": "new disks"})
     assert (status, answer[0]["drain"]["state"]) == (200, "asked")
     until_sync(lambda: state(fleet, "a") == "draining")
@@ -37,7 +37,7 @@ def test_a_broker_is_drained_and_given_back(fleet: Running) -> None:
     status, answer = fleet.call("POST", "/brokers/a/remove", {})
     assert (status, answer["error"]) == (
         409,
-        "the broker a is draining, not drained: 2 messages that 1 group has not read",
+        "the broker a is draining, not drained: 2 messages that 1 group has not yet read",
     )
     assert fleet.call("POST", "/brokers/a/cancel", {"reason": "later"})[0] == 200
     until_sync(lambda: state(fleet, "a") == "cancelled")
@@ -57,13 +57,13 @@ def test_only_operators_change_brokers_and_everybody_sees_them(fleet: Running) -
     viewer, operator = fleet.person("broker-viewer"), fleet.person("broker-operator", "operator")
     for what in ("drain", "cancel", "remove", "forget"):
         status, answer = fleet.call("POST", f"/brokers/b/{what}", {}, token=viewer)
-        assert (status, "needs the role operator" in answer["error"]) == (403, True)
+        assert (status, "requires the role operator" in answer["error"]) == (403, True)
     assert fleet.call("GET", "/brokers/b", token=viewer)[0] == 200
     assert fleet.call("POST", "/brokers/b/drain", {"forced": True}, token=operator)[0] == 200
     assert fleet.call("POST", "/brokers/b/cancel", {}, token=operator)[0] == 200
 
 
-def test_bad_input(fleet: Running) -> None:
+def test_invalid_input_is_refused(fleet: Running) -> None:
     status, answer = fleet.call("GET", "/brokers/none")
     assert (status, answer["error"]) == (404, "there is no broker 'none'; list all to see them")
     assert fleet.call("POST", "/brokers/none/drain", {})[0] == 404

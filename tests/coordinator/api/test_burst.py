@@ -1,4 +1,5 @@
-"""A burst of changes by several people at once: each has its entry, and each entry the state before it."""
+"""Many changes by several users at once: each has its audit entry, and each entry the state before the
+change."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ CALLERS = 8
 
 
 def changed(api: Running, first: int) -> list[int]:
-    """Every eighth change, over one connection; gives the answers' statuses."""
+    """Make every eighth change over one connection; returns the statuses."""
     host, _, port = api.url.removeprefix("http://").partition(":")
     connection = HTTPConnection(host, int(port), timeout=60)
     headers = {"Authorization": f"Bearer {api.token}", "Content-Type": "application/json"}
@@ -33,7 +34,7 @@ def changed(api: Running, first: int) -> list[int]:
     return statuses
 
 
-def test_an_audit_burst_is_stored_whole_and_in_order(api: Running) -> None:
+def test_burst_of_audit_entries_is_stored_completely_and_in_order(api: Running) -> None:
     with ThreadPoolExecutor(CALLERS) as threads:
         answers = [
             status for part in threads.map(lambda n: changed(api, n), range(CALLERS)) for status in part

@@ -26,10 +26,10 @@ from tests.coordinator.api.described import (
 )
 from tests.coordinator.running import Running, running
 
-from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.users import people, tokens
-from sparrowmq.coordinator.users.people import Change
+from sparrowmq.coordinator.users.people import PersonUpdate
 
 LONG = os.environ.get("SPARROW_TEST_TIER") == "long"
 EVERY = 1 if LONG else 31
@@ -48,7 +48,7 @@ SEARCHES = (
 
 
 class Fuzzed:
-    """An API, and an admin there who comes back whatever the requests do."""
+    """An API with an admin that is restored whatever the requests do."""
 
     def __init__(self, api: Running) -> None:
         self.api = api
@@ -57,11 +57,11 @@ class Fuzzed:
         self.operations = list(operations(document))
 
     def renew(self) -> None:
-        """Have the admin, whatever was done to it, and a new token."""
+        """Restore the admin, and get a new token."""
         database = Database(self.api.coordinator.settings.database_url)
         try:
             with database.write() as connection:
-                actor, change = Actor("test"), Change(role="admin", enabled=True)
+                actor, change = Actor("test"), PersonUpdate(role="admin", enabled=True)
                 if ADMIN in {one.name for one in people.everyone(connection)}:
                     people.edit(connection, ADMIN, change, actor)
                 else:
@@ -80,14 +80,14 @@ class Fuzzed:
             self.renew()
         shown = f"{method} {target[:300]} {(data or b'')[:300]!r}: {status}"
         assert status < 500, f"{shown} {answer[:500]!r}"
-        value = json.loads(answer)
+        value = json.loads(answer) if answer[:1] in (b"{", b"[", b'"') else answer.decode(errors="replace")
         if status >= 400:
             assert list(value) == ["error"], shown
             assert value["error"], shown
         return status, value
 
     def send(self, request: Request) -> None:
-        """Send it and look at what any answer must be."""
+        """Send it and check what must hold for any answer."""
         operation = request.operation
         status, _ = self.call(operation.method, request.target, request.data)
         assert status in operation.statuses, f"{operation}: {status}"
@@ -95,7 +95,7 @@ class Fuzzed:
 
 @pytest.fixture(scope="module")
 def api(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One of its own: people and tokens of others do not outlive this."""
+    """A separate API: users and tokens of other tests would not survive."""
     path = tmp_path_factory.mktemp("described") / "coordinator.db"
     shutil.copy(migrated, path)
     with running(database_url=sqlite_url(path)) as found:
@@ -108,7 +108,7 @@ def fuzzed(api: Running) -> Fuzzed:
 
 
 @pytest.mark.proves("pmq:P4")
-def test_odd_values_in_every_field_are_refused_or_taken_as_they_are(fuzzed: Fuzzed) -> None:
+def test_odd_values_in_every_field_are_refused_or_stored_unchanged(fuzzed: Fuzzed) -> None:
     sent: set[str] = set()
     every = itertools.chain.from_iterable(odd_requests(one, NAMES) for one in fuzzed.operations)
     for request in itertools.islice(every, 0, None, EVERY):
@@ -119,6 +119,19 @@ def test_odd_values_in_every_field_are_refused_or_taken_as_they_are(fuzzed: Fuzz
     assert fuzzed.call("GET", "/api/v1/audit?count=1")[1], "the audit log is still there"
 
 
+def hits(answer: Any) -> Any:
+    """What a search found: its list, rows of a CSV file after the first, or all but counts, faults and the
+    groups that may read the topic.
+    """
+    if isinstance(answer, str):
+        return answer.splitlines()[1:]
+    if isinstance(answer, dict):
+        return [
+            value for name, value in answer.items() if name != "groups" and isinstance(value, list) and value
+        ]
+    return answer
+
+
 @pytest.mark.proves("pmq:P4")
 def test_search_fields_of_all_routes_are_values(fuzzed: Fuzzed) -> None:
     """A quote in a search finds nothing: neither everything nor an error."""
@@ -127,13 +140,13 @@ def test_search_fields_of_all_routes_are_values(fuzzed: Fuzzed) -> None:
         inside = dict.fromkeys(operation.inside, "fuzzed")
         for evil in SEARCHES:
             status, answer = fuzzed.call("GET", Request(operation, inside, {name: evil}).target)
-            assert status in (422, 404) or answer == [], f"{operation} {name}={evil}: {answer}"
+            assert status in (422, 404) or not hits(answer), f"{operation} {name}={evil}: {answer}"
             count += 1
     assert count > 20
 
 
 def searches(fuzzed: Fuzzed) -> Iterator[tuple[Operation, str]]:
-    """Text fields in the queries of what only reads."""
+    """Text fields in the queries of read-only routes."""
     for operation in fuzzed.operations:
         if operation.method == "GET":
             yield from ((operation, name) for name, part in operation.query.items() if is_text(part))
@@ -144,6 +157,6 @@ def searches(fuzzed: Fuzzed) -> Iterator[tuple[Operation, str]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_whatever_the_description_allows_is_answered(fuzzed: Fuzzed, data: st.DataObject) -> None:
+def test_every_request_the_description_allows_is_answered(fuzzed: Fuzzed, data: st.DataObject) -> None:
     operation = data.draw(st.sampled_from(fuzzed.operations))
     fuzzed.send(data.draw(requests(operation, NAMES)))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from tests.coordinator.groups.test_table import FIRST, PLAN
+from tests.coordinator.groups.storage.test_table import FIRST, PLAN
 from tests.coordinator.running import Running
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.groups import table as managed_groups
-from sparrowmq.coordinator.groups.ledger import Kept, SeenMember
+from sparrowmq.coordinator.groups.group_metadata import KeptGroup, SeenMember
 
 
 @pytest.fixture(scope="module")
 def shown(api: Running) -> Running:
-    """The same coordinator, which knows a managed group `g`."""
+    """The same coordinator with a managed group `g`."""
     database = Database(api.coordinator.settings.database_url)
     with database.write() as connection:
-        managed_groups.save(connection, "g", 3, Kept(), FIRST, PLAN)
+        managed_groups.save(connection, "g", 3, KeptGroup(), FIRST, PLAN)
         managed_groups.see(
             connection, {"g": ({"p#1": SeenMember(250, 7_750, 1, 3, 0, {"batch": "single"})}, "b is down")}
         )
@@ -42,7 +42,7 @@ def test_managed_groups_are_shown_with_owners_members_and_plans(shown: Running) 
     assert (p["member"], p["knows"], p["late"], p["standing"], p["queues"]) == ("p#1", 1, 3, "active", 1)
     assert p["lease_ends_ms"] - p["heard_ms"] == 8_000
     assert (q["standing"], q["heard_ms"], q["topics"]) == ("standby", None, ["T", "U"])
-    assert q["reason"] == "1 members that joined before have the queues"
+    assert q["reason"] == "1 members that joined earlier have the queues"
     assert (p["knobs"], q["knobs"], q["unable"]) == ("newest", None, {})
     assert p["unable"] == {"batch": "its handlers take single messages (its own batch is 1)"}
     (plan,) = shown.get("/groups/g/plans")
@@ -53,21 +53,21 @@ def test_managed_groups_are_shown_with_owners_members_and_plans(shown: Running) 
     assert shown.get(f"/groups/g/plans?before_id={plan['id']}") == []
 
 
-def test_the_next_plan_is_previewed_with_the_rules_that_are_set(shown: Running) -> None:
+def test_next_plan_is_previewed_with_the_current_rules(shown: Running) -> None:
     now = shown.get("/groups/g/preview")
     assert [one["standing"] for one in now["members"]] == ["active", "active"]
     assert (now["moves"], now["given"]) == (0, 1)
-    shown.call("PUT", "/groups/g/knobs/deny", {"value": ["10.0.0.2"]})
+    shown.call("PUT", "/groups/g/settings/deny", {"value": ["10.0.0.2"]})
     denied = shown.get("/groups/g/preview")
     assert [one["standing"] for one in denied["members"]] == ["active", "rejected"]
     assert [one["standing"] for one in shown.get("/groups/g/preview?deny=10.9.9.9")["members"]] == [
         "active"
     ] * 2
-    shown.call("DELETE", "/groups/g/knobs/deny")
+    shown.call("DELETE", "/groups/g/settings/deny")
     assert shown.get("/groups/g/preview?maximum=1&join=1&without=p")["members"][1] == {
         "client": "new-1",
         "standing": "standby",
-        "reason": "1 members that joined before have the queues",
+        "reason": "1 members that joined earlier have the queues",
     }
     assert len(shown.get("/groups/g/members")) == 2, "nothing changed"
     for query in ("deny=x", "without=nobody", "join=1001", "maximum=-1"):
@@ -75,7 +75,7 @@ def test_the_next_plan_is_previewed_with_the_rules_that_are_set(shown: Running) 
 
 
 @pytest.mark.parametrize("path", ["", "/members", "/plans", "/preview"])
-def test_a_group_that_is_not_managed_is_told_of(shown: Running, path: str) -> None:
+def test_unmanaged_group_is_reported(shown: Running, path: str) -> None:
     status, answer = shown.call("GET", f"/groups/nobody{path}")
     assert status == 404
     assert answer["error"].startswith("group nobody is not managed: its members divide its queues themselves")

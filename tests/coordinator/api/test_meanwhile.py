@@ -1,4 +1,4 @@
-"""What changes while a request is under way: it is judged by what counts when it is carried out."""
+"""Changes during a request: the rights at the time of its execution decide."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqlalchemy import update
 from tests.coordinator.api.furnished import PASSWORD, House, furnished
 
 from sparrowmq.coordinator.api.shared import PREFIX
-from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import token as token_table
+from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.users import passwords, people
-from sparrowmq.coordinator.users.people import Change
+from sparrowmq.coordinator.users.people import PersonUpdate
 
 Work = Callable[[Database], None]
 
@@ -25,7 +25,7 @@ def house(migrated: Path, tmp_path: Path) -> Iterator[House]:
         yield found
 
 
-def edited(change: Change) -> Work:
+def edited(change: PersonUpdate) -> Work:
     def work(database: Database) -> None:
         with database.write() as connection:
             people.edit(connection, "second", change, Actor("admin"))
@@ -38,6 +38,11 @@ def deleted(database: Database) -> None:
         people.remove(connection, "second", Actor("admin"))
 
 
+def granted(database: Database) -> None:
+    with database.write() as connection:
+        people.grant(connection, "second", ("group", "another"), "viewer", Actor("admin"))
+
+
 def ended(database: Database) -> None:
     with database.write() as connection:
         mine = token_table.c.person == "second"
@@ -45,7 +50,7 @@ def ended(database: Database) -> None:
 
 
 def during(monkeypatch: pytest.MonkeyPatch, name: str, house: House, work: Work) -> None:
-    """Have `work` done when a function of passwords, which takes its time, has ended."""
+    """Run `work` when a password function, which takes some time, has ended."""
     usual = getattr(passwords, name)
 
     def slow(*arguments: object) -> object:
@@ -60,13 +65,13 @@ def during(monkeypatch: pytest.MonkeyPatch, name: str, house: House, work: Work)
 @pytest.mark.proves("pmq:P1")
 @pytest.mark.parametrize(
     "work",
-    [edited(Change(password_hash="another")), edited(Change(enabled=False)), deleted],
+    [edited(PersonUpdate(password_hash="another")), edited(PersonUpdate(enabled=False)), deleted],
     ids=["password", "disabled", "deleted"],
 )
-def test_a_login_with_what_counts_no_more_gives_no_token(
+def test_login_with_outdated_credentials_gives_no_token(
     house: House, monkeypatch: pytest.MonkeyPatch, work: Work
 ) -> None:
-    """A new password ends all tokens: one that is just being made with the old one, too."""
+    """A new password ends all tokens, including one that is being made with the old password."""
     during(monkeypatch, "matches", house, work)
     found = house.ask("POST", f"{PREFIX}/login", {"name": "second", "password": PASSWORD})
     assert (found.status, found.answer) == (401, {"error": "the name or the password is wrong"})
@@ -77,14 +82,15 @@ def test_a_login_with_what_counts_no_more_gives_no_token(
 @pytest.mark.parametrize(
     ("work", "status", "words"),
     [
-        (edited(Change(role="viewer")), 409, "what second may do was changed just now; try again"),
-        (edited(Change(enabled=False)), 401, "the token is not known or has ended"),
-        (deleted, 401, "the token is not known or has ended"),
-        (ended, 401, "the token is not known or has ended"),
+        (granted, 409, "what second may do has just changed; try again"),
+        (edited(PersonUpdate(role="viewer")), 401, "the token is unknown or has expired"),
+        (edited(PersonUpdate(enabled=False)), 401, "the token is unknown or has expired"),
+        (deleted, 401, "the token is unknown or has expired"),
+        (ended, 401, "the token is unknown or has expired"),
     ],
-    ids=["demoted", "disabled", "deleted", "ended"],
+    ids=["granted", "demoted", "disabled", "deleted", "ended"],
 )
-def test_who_may_no_more_changes_nothing_with_a_request_that_began_before(
+def test_user_who_lost_a_right_cannot_change_anything_with_a_running_request(
     house: House, monkeypatch: pytest.MonkeyPatch, work: Work, status: int, words: str
 ) -> None:
     during(monkeypatch, "hashed", house, work)
@@ -96,11 +102,11 @@ def test_who_may_no_more_changes_nothing_with_a_request_that_began_before(
 
 
 @pytest.mark.proves("pmq:P3")
-def test_nor_does_it_repair_anything(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_who_lost_a_right_cannot_repair_anything(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = house.survey.landscape
 
     async def slow(**options: bool) -> object:
-        edited(Change(role="viewer"))(house.app.state.context.database)
+        granted(house.app.state.context.database)
         return await usual(**options)
 
     house.restore()
@@ -109,19 +115,31 @@ def test_nor_does_it_repair_anything(house: House, monkeypatch: pytest.MonkeyPat
     found = house.ask("POST", f"{PREFIX}/findings/{number}/repair", {}, house.tokens["second"])
     assert (found.status, found.answer["error"].partition(";")[0]) == (
         409,
-        "what second may do was changed just now",
+        "what second may do has just changed",
     )
     assert not house.survey.done
 
 
 @pytest.mark.proves("pmq:P1")
-def test_a_token_goes_by_what_its_person_is_now(house: House) -> None:
-    """Not by what it was when the token was made; disabling and a new password end it for good."""
-    database, mine = house.app.state.context.database, house.tokens["second"]
-    edited(Change(role="viewer"))(database)
-    assert house.ask("DELETE", f"{PREFIX}/people/viewer", token=mine).status == 403
-    edited(Change(role="admin"))(database)
-    assert house.ask("DELETE", f"{PREFIX}/people/viewer", token=mine).status == 200
-    edited(Change(enabled=False))(database)
-    edited(Change(enabled=True))(database)
+def test_token_has_the_current_rights_of_its_user(house: House) -> None:
+    """Not those at its creation; another role, disabling and a new password end it permanently: a leaked
+    viewer token must not become an admin token."""
+    database, mine, limit = (
+        house.app.state.context.database,
+        house.tokens["viewer"],
+        f"{PREFIX}/limits/another",
+    )
+    assert house.ask("PUT", limit, {"messages": 1, "age_ms": 0}, mine).status == 403
+    with database.write() as connection:
+        people.grant(connection, "viewer", ("group", "another"), "owner", Actor("admin"))
+    assert house.ask("PUT", limit, {"messages": 1, "age_ms": 0}, mine).status == 200
+    with database.write() as connection:
+        people.edit(connection, "viewer", PersonUpdate(role="viewer"), Actor("admin"))
+    assert house.ask("GET", f"{PREFIX}/me", token=mine).status == 200, "it has that role already"
+    with database.write() as connection:
+        people.edit(connection, "viewer", PersonUpdate(role="admin"), Actor("admin"))
+    assert house.ask("GET", f"{PREFIX}/me", token=mine).status == 401
+    mine = house.tokens["second"]
+    edited(PersonUpdate(enabled=False))(database)
+    edited(PersonUpdate(enabled=True))(database)
     assert house.ask("GET", f"{PREFIX}/me", token=mine).status == 401

@@ -8,7 +8,7 @@ from tests.support import until_sync
 from typer.testing import CliRunner
 
 from sparrowmq.cli.main import app
-from sparrowmq.client.admin_types import GroupMemberInfo
+from sparrowmq.client.admin.types import GroupMemberInfo
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def seen(api: Running) -> Iterator[Running]:
     api.cluster.connected = {}
 
 
-def test_members_that_were_seen_are_listed(seen: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_members_are_listed(seen: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = seen.get("/roster?group=roster-g")
     assert (found["client_id"], found["language"], found["fenced"]) == ("a@1", "JAVA", False)
     assert 0 < found["first_seen"] <= found["last_seen"]

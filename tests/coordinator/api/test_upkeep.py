@@ -16,7 +16,7 @@ BAD = land(
 
 @pytest.fixture
 def found(api: Running) -> dict[str, Any]:
-    """What the consistency check finds on brokers and name servers, by group or topic."""
+    """The consistency check's findings on brokers and name servers, by group or topic."""
     api.survey.land = BAD
     api.survey.done.clear()
 
@@ -41,7 +41,7 @@ def test_findings_are_shown_with_their_repairs(api: Running, found: dict[str, An
         "set-offset",
     )
     assert one["repair"]["before"] == {"offset": 9}
-    assert one["repair"]["text"] == "commit 5 for mine on queue 0 of T on a"
+    assert one["repair"]["text"] == "commit offset 5 for mine on queue 0 of T on a"
     assert {**api.get(f"/findings/{one['id']}"), "seen_ms": 0} == {**one, "seen_ms": 0}  # it is seen again
     assert found["T"]["repair"] is None
     assert {row["id"] for row in api.get("/findings?repairs=true&kind=offset-beyond")} == {
@@ -52,7 +52,7 @@ def test_findings_are_shown_with_their_repairs(api: Running, found: dict[str, An
     assert api.call("GET", "/findings/987654")[0] == 404
 
 
-def test_who_may_repair_what_and_what_is_kept_of_it(api: Running, found: dict[str, Any]) -> None:
+def test_repairs_need_rights_and_are_recorded(api: Running, found: dict[str, Any]) -> None:
     viewer, operator, owner = api.person("sees"), api.person("mends", "operator"), api.person("has-mine")
     grant = {"name": "has-mine", "kind": "group", "object": "mine", "role": "owner"}
     assert api.call("POST", "/grants", grant)[0] == 200

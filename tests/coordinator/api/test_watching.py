@@ -38,7 +38,7 @@ def test_services_are_shown_with_leader_runs_and_options(api: Running) -> None:
 
 
 @pytest.mark.proves("pmq:2", "pmq:T1")
-def test_a_service_is_set_paused_resumed_and_run(api: Running) -> None:
+def test_service_is_configured_paused_resumed_and_run(api: Running) -> None:
     name = "/services/audit-cleanup"
     until_sync(lambda: service(api, "audit-cleanup")["last_run"])
     assert (
@@ -59,7 +59,7 @@ def test_a_service_is_set_paused_resumed_and_run(api: Running) -> None:
     }  # fmt: skip
 
 
-def test_a_service_is_handed_over_and_its_leader_kept_out(api: Running) -> None:
+def test_service_is_handed_over_and_its_old_leader_blocked(api: Running) -> None:
     epoch = until_sync(lambda: (it := service(api, "queue-alarm"))["leader"] and it)["epoch"]
     assert api.call("POST", "/services/queue-alarm/hand-over", {"reason": "away"})[0] == 200
     found = service(api, "queue-alarm")
@@ -84,12 +84,12 @@ def test_a_service_is_handed_over_and_its_leader_kept_out(api: Running) -> None:
         ("POST", "/alarms/987654/acknowledge", {}, 404, "there is no alarm 987654"),
         ("PUT", "/limits/g", {"messages": -1, "age_ms": 0}, 422, "messages of g must be from 0"),
         ("PUT", "/limits/no%20group", {"messages": 1, "age_ms": 0}, 422, "the group"),
-        ("DELETE", "/limits/nolimit", None, 404, "has no limit of its own"),
+        ("DELETE", "/limits/nolimit", None, 404, "has no limit set"),
         ("GET", "/audit?count=0", None, 422, "count"),
         ("GET", "/alarms?state=odd", None, 422, "state"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(
+def test_invalid_requests_are_refused_with_a_message(
     api: Running, method: str, path: str, body: object, status: int, text: str
 ) -> None:
     found, answer = api.call(method, path, body)
@@ -98,7 +98,7 @@ def test_what_cannot_be_is_refused_in_words(
 
 
 @pytest.mark.proves("pmq:P3", "pmq:8.1")
-def test_who_may_change_what(api: Running) -> None:
+def test_changes_need_the_right_role(api: Running) -> None:
     viewer, operator = api.person("just-looks"), api.person("operates", "operator")
     for path in ("/services", "/alarms", "/limits", "/audit"):
         assert api.call("GET", path, token=viewer)[0] == 200
@@ -116,7 +116,7 @@ def test_who_may_change_what(api: Running) -> None:
     assert api.call("PUT", "/limits/group1", {"messages": 1, "age_ms": 1}, token=operator)[0] == 200
 
 
-def test_an_owner_changes_its_own_group_and_no_other(api: Running) -> None:
+def test_owner_changes_only_its_own_group(api: Running) -> None:
     token = api.person("owns-one")
     grant = {"name": "owns-one", "kind": "group", "object": "mine", "role": "owner"}
     assert api.call("POST", "/grants", grant)[0] == 200
@@ -133,7 +133,7 @@ def test_an_owner_changes_its_own_group_and_no_other(api: Running) -> None:
 
 
 @pytest.mark.proves("pmq:T3")
-def test_an_alarm_is_silenced_woken_acknowledged_and_resolved(api: Running) -> None:
+def test_alarm_is_silenced_woken_acknowledged_and_resolved(api: Running) -> None:
     number = firing(api, "behind")["id"]
     assert api.call("POST", f"/alarms/{number}/silence", {"minutes": 0})[0] == 422
     assert api.call("POST", f"/alarms/{number}/silence", {"minutes": 5})[1]["state"] == "silenced"

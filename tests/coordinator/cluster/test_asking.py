@@ -7,11 +7,11 @@ import pytest
 from tests.support import run, until
 
 from sparrowmq.coordinator.cluster import asking
-from sparrowmq.coordinator.cluster.asking import Shared, each
+from sparrowmq.coordinator.cluster.asking import SharedAnswer, each
 from sparrowmq.core.errors import CoordinatorError, NoRouteError
 
 
-def test_each_is_looked_at_once_and_a_few_at_a_time() -> None:
+def test_each_item_is_queried_once_and_a_few_at_a_time() -> None:
     async def main() -> None:
         busy, most, failed = 0, 0, dict[str, str]()
 
@@ -40,7 +40,7 @@ def test_each_is_looked_at_once_and_a_few_at_a_time() -> None:
     run(main())
 
 
-def test_what_hangs_costs_the_others_nothing_and_is_told() -> None:
+def test_hanging_item_does_not_delay_others_and_is_reported() -> None:
     async def main() -> None:
         failed: dict[str, str] = {}
 
@@ -52,12 +52,12 @@ def test_what_hangs_costs_the_others_nothing_and_is_told() -> None:
         hanging = [f"hang{number}" for number in range(3)]
         found = await each(["a", *hanging, "b"], look, failed, seconds=0.05)
         assert found == {"a": 1, "b": 1}
-        assert failed == dict.fromkeys(hanging, "not looked at within 0.05 s, like 2 others of 5")
+        assert failed == dict.fromkeys(hanging, "not checked within 0.05 s, as 2 others of 5")
 
     run(main())
 
 
-def test_another_error_ends_it() -> None:
+def test_other_error_ends_the_query() -> None:
     async def main() -> None:
         async def look(name: str) -> None:
             raise KeyError(name)
@@ -78,20 +78,22 @@ class Looks:
     def __init__(self) -> None:
         self.now, self.count, self.go_on, self.error = 100.0, 0, asyncio.Event(), ""
         self.go_on.set()
+        self.takes = 0.0
 
-    def shared(self) -> Shared[Sight]:
-        return Shared(self, lambda: self.now)
+    def shared(self, rest: float = 0.0) -> SharedAnswer[Sight]:
+        return SharedAnswer(self, lambda: self.now, rest=rest)
 
     async def __call__(self) -> Sight:
         at = self.now
         self.count += 1
         await self.go_on.wait()
+        self.now += self.takes
         if self.error:
             raise CoordinatorError(self.error)
         return Sight(self.count, at)
 
 
-def test_one_look_is_for_all_who_ask_while_it_is_fresh() -> None:
+def test_fresh_result_is_shared_by_all_callers() -> None:
     async def main() -> None:
         looks = Looks()
         shared = looks.shared()
@@ -110,7 +112,28 @@ def test_one_look_is_for_all_who_ask_while_it_is_fresh() -> None:
     run(main())
 
 
-def test_who_is_cancelled_takes_it_from_nobody_and_closing_breaks_it_off(
+def test_slow_query_is_repeated_less_often_but_every_half_minute() -> None:
+    async def main() -> None:
+        looks = Looks()
+        shared, looks.takes = looks.shared(rest=20), 1.0
+        assert (await shared.get(5)).number == 1
+        looks.now += 18
+        assert (await shared.get(5)).number == 1, "19 seconds after it began"
+        looks.now += 1
+        assert (await shared.get(5)).number == 2
+        looks.takes = 9.0
+        shared.forget()
+        assert (await shared.get(5)).number == 3
+        looks.now += 30
+        assert (await shared.get(5)).number == 4
+        shared.forget()
+        assert (await shared.get(5)).number == 5, "something was changed"
+        await shared.close()
+
+    run(main())
+
+
+def test_cancelled_caller_does_not_affect_others_but_closing_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:

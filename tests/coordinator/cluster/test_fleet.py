@@ -1,15 +1,15 @@
-"""What services see of brokers and change there, on a real one."""
+"""How services query and change brokers, with a real one."""
 
 from __future__ import annotations
 
 import pytest
+from tests.coordinator.cluster.asked import observed
 from tests.support import run, until
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.client.admin_types import QueueProgress
+from sparrowmq.client.admin.types import QueueProgress
 from sparrowmq.coordinator.cluster.fleet import only_writable_at, unread, waiting
-from sparrowmq.coordinator.cluster.view import Cluster
 from sparrowmq.core.errors import BrokerError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
@@ -21,7 +21,7 @@ def place(topic: str, broker: int, consumer: int, number: int = 0) -> QueueProgr
 
 
 @pytest.mark.proves("broker:16.1")
-def test_delayed_messages_are_counted_by_what_a_broker_tells() -> None:
+def test_delayed_messages_are_counted_by_broker_statistics() -> None:
     assert waiting({}) == 0
     told = {
         "scheduleMessageOffset_3": "2,5",
@@ -32,7 +32,7 @@ def test_delayed_messages_are_counted_by_what_a_broker_tells() -> None:
     assert waiting(told) == 7
 
 
-def test_topics_that_only_one_broker_takes_messages_of() -> None:
+def test_topics_writable_at_only_one_broker_are_found() -> None:
     brokers = tuple(BrokerData("c", name, {0: f"{name}:1"}) for name in "ab")
 
     def route(**perms: int) -> TopicRoute:
@@ -42,7 +42,7 @@ def test_topics_that_only_one_broker_takes_messages_of() -> None:
     assert only_writable_at("a", {**routes, "closed": route(a=4)}) == ["left", "mine"]
 
 
-def test_unread_messages_are_those_that_are_stored_still() -> None:
+def test_unread_messages_exclude_deleted_ones() -> None:
     progress = {
         "g": [place("t", 10, 4), place("t", 9, 0, 1), place("%DLQ%g", 5, 0)],
         "done": [place("t", 3, 3)],
@@ -52,10 +52,10 @@ def test_unread_messages_are_those_that_are_stored_still() -> None:
     assert unread(progress, ["%RETRY%h", "%RETRY%i"], ends) == {"g": 8, "h": 1}
 
 
-def test_a_broker_is_written_to_closed_emptied_and_opened_again() -> None:
+def test_broker_is_written_to_closed_drained_and_reopened() -> None:
     async def main() -> None:
         with LocalCluster(timer_wheel_enable=True) as local:
-            cluster = Cluster(local.namesrv)
+            cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 await admin.create_topic("T", queues=2)
                 await admin.create_topic("R", queues=1, perm=4)
@@ -107,7 +107,7 @@ async def _is(found: object, wanted: list[int]) -> bool:
     return bool(value == wanted)
 
 
-def test_a_broker_whose_settings_cannot_be_changed_is_closed_at_the_name_servers(
+def test_broker_without_dynamic_settings_is_closed_at_the_name_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refuse(*_: object) -> None:
@@ -115,7 +115,7 @@ def test_a_broker_whose_settings_cannot_be_changed_is_closed_at_the_name_servers
 
     async def main() -> None:
         with LocalCluster() as local:
-            cluster = Cluster(local.namesrv)
+            cluster = observed(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 await admin.create_topic("T", queues=1)
                 monkeypatch.setattr(aio.Admin, "change_broker_settings", refuse)

@@ -1,4 +1,4 @@
-"""What a survey sees of a real broker, and what its repairs do there."""
+"""A survey of a real broker, and the effect of its repairs."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.coordinator.cluster import asked
 from tests.support import run, until
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.coordinator.cluster.survey import Survey, disk_of, log_of, rules_of
-from sparrowmq.coordinator.upkeep.consistency import look
+from sparrowmq.coordinator.cluster.survey import disk_of, log_of, rules_of
+from sparrowmq.coordinator.upkeep.consistency_rules import look
 from sparrowmq.coordinator.upkeep.landscape import Loss
-from sparrowmq.coordinator.upkeep.logs import FILE_BYTES, Rules
-from sparrowmq.core.clock import SystemClock
+from sparrowmq.coordinator.upkeep.logs import FILE_BYTES, CleaningRules
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.core.settings import BrokerSettings
-from sparrowmq.runtime.servers import Servers
+from sparrowmq.core.settings.servers import BrokerSettings
+from sparrowmq.runtime.servers import LocalServers
 from sparrowmq.testing import LocalCluster
 
 GIB = 1 << 30
 
 
 async def prepared(admin: aio.Admin, namesrv: str) -> int:
-    """A topic with four messages and a group that has read one; the time in between."""
+    """A topic with four messages and a group that has read one; returns the time in between."""
     await admin.create_topic("T", queues=1)
     await admin.create_group("g")
     async with aio.Producer("p", namesrv=namesrv) as producer:
@@ -39,10 +39,10 @@ async def prepared(admin: aio.Admin, namesrv: str) -> int:
     return before
 
 
-def test_a_real_cluster_is_seen_and_mended() -> None:
+def test_real_cluster_is_surveyed_and_repaired() -> None:
     async def main() -> None:
         with LocalCluster() as local:
-            survey = Survey(local.namesrv, SystemClock())
+            survey = asked.survey(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 before = await prepared(admin, local.namesrv)
                 (log,) = (await survey.disks()).logs
@@ -74,7 +74,7 @@ def test_a_real_cluster_is_seen_and_mended() -> None:
     run(main())
 
 
-def test_brokers_of_a_cluster_that_differ_are_mended(tmp_path: Path) -> None:
+def test_differing_brokers_of_a_cluster_are_repaired(tmp_path: Path) -> None:
     async def main() -> None:
         with LocalCluster() as local:
             settings = BrokerSettings(
@@ -84,9 +84,9 @@ def test_brokers_of_a_cluster_that_differ_are_mended(tmp_path: Path) -> None:
                 namesrv_addr=local.namesrv,
                 mapped_file_size_commit_log=1 << 20,
             )
-            second = Servers(None, settings)
+            second = LocalServers(None, settings)
             await second.start()
-            survey = Survey(local.namesrv, SystemClock())
+            survey = asked.survey(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 await admin.create_topic("T", queues=4)
                 await admin.create_group("g")
@@ -109,10 +109,10 @@ def test_brokers_of_a_cluster_that_differ_are_mended(tmp_path: Path) -> None:
     run(main())
 
 
-def test_members_that_read_are_seen() -> None:
+def test_reading_members_are_found() -> None:
     async def main() -> None:
         with LocalCluster() as local:
-            survey = Survey(local.namesrv, SystemClock())
+            survey = asked.survey(local.namesrv)
             async with aio.Admin(namesrv=local.namesrv) as admin:
                 await admin.create_topic("T", queues=1)
             async with aio.PushConsumer("g", namesrv=local.namesrv) as consumer:
@@ -128,9 +128,9 @@ def test_members_that_read_are_seen() -> None:
     run(main())
 
 
-def test_a_cluster_that_is_not_there_is_an_error() -> None:
+def test_unavailable_cluster_is_an_error() -> None:
     async def main() -> None:
-        survey = Survey("127.0.0.1:1", SystemClock())
+        survey = asked.survey("127.0.0.1:1")
         try:
             with pytest.raises(SparrowError):
                 await survey.disks()
@@ -152,14 +152,14 @@ def test_a_cluster_that_is_not_there_is_an_error() -> None:
         ("", (0, 0)),
     ],
 )
-def test_sizes_of_disks_are_read(text: str, sizes: tuple[int, int]) -> None:
+def test_disk_sizes_are_read(text: str, sizes: tuple[int, int]) -> None:
     assert disk_of({"commitLogDirCapacity": text}) == sizes
 
 
-def test_a_broker_that_tells_little_or_nonsense_has_the_defaults() -> None:
-    assert rules_of({}) == Rules()
+def test_broker_with_missing_or_invalid_data_gets_the_defaults() -> None:
+    assert rules_of({}) == CleaningRules()
     odd = {"deleteWhen": "25", "fileReservedTime": "-1", "mappedFileSizeCommitLog": "0"}
-    assert rules_of(odd) == Rules()
+    assert rules_of(odd) == CleaningRules()
     told = {
         "deleteWhen": "04;16",
         "fileReservedTime": "48",
@@ -169,7 +169,7 @@ def test_a_broker_that_tells_little_or_nonsense_has_the_defaults() -> None:
         "diskSpaceWarningLevelRatio": "80",
         "mappedFileSizeCommitLog": "4096",
     }
-    assert rules_of(told) == Rules(48, frozenset({4, 16}), 60, False, 70, 80, 4096)
+    assert rules_of(told) == CleaningRules(48, frozenset({4, 16}), 60, False, 70, 80, 4096)
     log = log_of("a", "[::1]:10911", {"commitLogMaxOffset": "x", "commitLogMinOffset": "9" * 30}, 7)
     assert (log.host, log.now, log.earliest_ms) == ("[::1]", (7, 0, 0, 0, 0), 0)
     assert log.rules.file_bytes == FILE_BYTES

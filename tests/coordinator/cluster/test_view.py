@@ -1,22 +1,23 @@
-"""What services see of a real broker."""
+"""A real broker as services see it."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
+from tests.coordinator.cluster.asked import observed
 from tests.support import run, until
 
 import sparrowmq as mq
 from sparrowmq import aio
-from sparrowmq.coordinator.cluster.view import Cluster
-from sparrowmq.coordinator.services.unassigned import members_of, topics_of
+from sparrowmq.coordinator.cluster.view import ObservedCluster
+from sparrowmq.coordinator.services.groups.unassigned import members_of, topics_of
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.testing import LocalCluster
 
 
 @pytest.mark.proves("pmq:T12")
-def test_places_ages_and_members_of_a_real_cluster() -> None:
+def test_offsets_ages_and_members_of_a_real_cluster_are_read() -> None:
     async def main() -> None:
         with LocalCluster() as local:
             async with aio.Admin(namesrv=local.namesrv) as admin:
@@ -26,7 +27,7 @@ def test_places_ages_and_members_of_a_real_cluster() -> None:
             async with aio.Producer("p", namesrv=local.namesrv) as producer:
                 for _ in range(4):
                     await producer.send(mq.Message("T", b"x"))
-            cluster = Cluster(local.namesrv)
+            cluster = observed(local.namesrv)
             async with aio.PushConsumer("g", namesrv=local.namesrv) as consumer:
                 consumer.subscribe("T", handler=lambda message: None)
                 await until(lambda: _owns(cluster, 2))
@@ -43,11 +44,11 @@ def test_places_ages_and_members_of_a_real_cluster() -> None:
     run(main())
 
 
-def test_a_pull_consumer_by_offset_tells_which_queues_it_reads() -> None:
+def test_pull_consumer_by_offset_reports_which_queues_it_reads() -> None:
     async def main() -> None:
         with LocalCluster() as local:
             local.create_topic("T", queues=2)
-            cluster = Cluster(local.namesrv)
+            cluster = observed(local.namesrv)
             consumer = aio.PullConsumer("g", namesrv=local.namesrv)
             consumer.register_topic("T")
             async with consumer:
@@ -57,7 +58,7 @@ def test_a_pull_consumer_by_offset_tells_which_queues_it_reads() -> None:
     run(main())
 
 
-async def _owns(cluster: Cluster, count: int) -> bool:
+async def _owns(cluster: ObservedCluster, count: int) -> bool:
     told = await cluster.told()
     of_group = told.groups.get("g") or []
     found = members_of(of_group, *await cluster.queues(topics_of(of_group)))
@@ -67,9 +68,9 @@ async def _owns(cluster: Cluster, count: int) -> bool:
     return len(topic) == count and topic <= found.owned
 
 
-def test_a_cluster_that_is_not_there_is_an_error() -> None:
+def test_unavailable_cluster_is_an_error() -> None:
     async def main() -> None:
-        cluster = Cluster("127.0.0.1:1")
+        cluster = observed("127.0.0.1:1")
         try:
             with pytest.raises(SparrowError):
                 await cluster.places(ages=False)

@@ -31,9 +31,10 @@ from sparrowmq.core.errors import (
         ("postgres://me:secret@host/mq", "postgresql+psycopg"),
         ("mysql://me:secret@host/mq", "mysql+pymysql"),
         ("mariadb://me:secret@host/mq", "mysql+pymysql"),
+        ("postgresql://host/mq?user=me&password=secret", "postgresql+psycopg"),
     ],
 )
-def test_the_driver_need_not_be_named_and_the_password_is_never_shown(url: str, driver: str) -> None:
+def test_driver_need_not_be_named_and_the_password_is_never_shown(url: str, driver: str) -> None:
     database = Database(url)
     try:
         assert database.where.startswith(driver)
@@ -51,13 +52,13 @@ def test_other_addresses_are_refused(url: str, text: str) -> None:
         Database(url)
 
 
-def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(DatabaseError, match=r"pip install 'sparrowmq\[postgres\]'"):
         Database("postgresql://me@host/mq")
 
 
-def test_time_moves_inside_a_transaction(database: Database) -> None:
+def test_time_advances_inside_a_transaction(database: Database) -> None:
     with database.read() as connection:
         first = database.now(connection)
         assert abs(first - time.time() * 1000) < 60_000
@@ -65,7 +66,7 @@ def test_time_moves_inside_a_transaction(database: Database) -> None:
             pass
 
 
-def test_a_transaction_is_kept_whole_or_not_at_all(database: Database) -> None:
+def test_transaction_is_stored_completely_or_not_at_all(database: Database) -> None:
     def add(name: str) -> None:
         with database.write() as connection:
             connection.execute(insert(lease).values(service=name))
@@ -85,7 +86,7 @@ def test_readers_do_not_wait_for_a_writer(database: Database) -> None:
             assert reading.execute(select(lease.c.service)).all() == []
 
 
-def test_a_locked_database_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_database_is_reported(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     path = database.engine.url.database
     assert path is not None
     monkeypatch.setattr(connect, "WAIT_SECONDS", 0.05)
@@ -103,7 +104,7 @@ def test_a_locked_database_says_so(database: Database, monkeypatch: pytest.Monke
         impatient.close()
 
 
-def test_a_full_database_says_so_and_keeps_nothing_of_it(database: Database) -> None:
+def test_full_database_is_reported_and_stores_nothing(database: Database) -> None:
     with database.read() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
 
@@ -113,13 +114,15 @@ def test_a_full_database_says_so_and_keeps_nothing_of_it(database: Database) -> 
             for number in range(10_000):
                 connection.execute(insert(lease).values(service=f"{number:060}"))
 
-    with pytest.raises(DatabaseFullError, match="it is full; free space on its disk, nothing of this"):
+    with pytest.raises(
+        DatabaseFullError, match="it is full, and this change was not saved; free space on its disk"
+    ):
         fill()
     with database.read() as connection:
         assert connection.execute(select(lease)).all() == []
 
 
-def test_a_database_that_is_nowhere_says_so(tmp_path: Path) -> None:
+def test_missing_database_is_reported(tmp_path: Path) -> None:
     database = Database(sqlite_url(tmp_path / "no" / "such" / "folder.db"))
     try:
         with pytest.raises(DatabaseGoneError, match="cannot be reached"), database.read():
@@ -128,7 +131,7 @@ def test_a_database_that_is_nowhere_says_so(tmp_path: Path) -> None:
         database.close()
 
 
-def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
+def test_error_for_an_invalid_database_file_says_so(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(b"something else entirely, and long enough to be looked at as a header" * 20)
     database = Database(sqlite_url(path))
@@ -139,13 +142,16 @@ def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
         database.close()
 
 
-def test_a_wrong_statement_is_not_taken_for_something_passing(database: Database) -> None:
-    with pytest.raises(DatabaseError, match="refused the statement") as caught, database.read() as connection:
+def test_invalid_statement_is_not_treated_as_temporary_error(database: Database) -> None:
+    with (
+        pytest.raises(DatabaseError, match="rejected the statement") as caught,
+        database.read() as connection,
+    ):
         connection.execute(text("SELECT nonsense"))
     assert not caught.value.retryable
 
 
-def test_calls_leave_the_loop_free(database: Database) -> None:
+def test_calls_do_not_block_the_loop(database: Database) -> None:
     async def main() -> None:
         turns = 0
 
@@ -163,8 +169,8 @@ def test_calls_leave_the_loop_free(database: Database) -> None:
     run(main())
 
 
-def test_a_start_without_the_coordinator_loads_none_of_it() -> None:
-    """The broker's process stays as small as it was."""
+def test_start_without_the_coordinator_loads_none_of_it() -> None:
+    """The broker's process stays as small as before."""
     code = (
         "import sys, sparrowmq.runtime.process, sparrowmq.cli.main\n"
         "found = [n for n in sys.modules if n.split('.')[0] in ('sqlalchemy', 'fastapi', 'uvicorn')"

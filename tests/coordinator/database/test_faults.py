@@ -1,4 +1,4 @@
-"""Which error of a driver becomes which of ours; real ones are in `test_connect.py` and `tests/databases`."""
+"""Which driver error becomes which of our errors; `test_connect.py` and `tests/databases` use real ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wrapped(error: Exception, *, gone: bool = False) -> SQLAlchemyError:
         (ArgumentError("something else"), DatabaseError),
     ],
 )
-def test_kinds(error: SQLAlchemyError, kind: type[DatabaseError]) -> None:
+def test_error_kinds_are_mapped(error: SQLAlchemyError, kind: type[DatabaseError]) -> None:
     assert kind_of(error) is kind
     told = explained(error, "postgresql://me:***@host/mq")
     assert type(told) is kind
@@ -62,7 +62,7 @@ def test_kinds(error: SQLAlchemyError, kind: type[DatabaseError]) -> None:
     assert told.retryable is (kind not in (DatabaseError, DatabaseValueError))
 
 
-def test_what_a_driver_says_is_one_short_line() -> None:
+def test_driver_message_becomes_one_short_line() -> None:
     told = str(explained(wrapped(DriverError("a\n  b" + "x" * 1000)), "here"))
     assert "\n" not in told
     assert len(told) < 500

@@ -1,4 +1,4 @@
-"""Steps with thousands of rows take a few statements, on all databases."""
+"""Steps with thousands of rows take few statements, on all databases."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from sqlalchemy import event, select
 
 from sparrowmq.aio import GroupMemberInfo
-from sparrowmq.coordinator import findings
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import member_seen, object_use
-from sparrowmq.coordinator.findings import Finding
-from sparrowmq.coordinator.services import governance, growth, roster
-from sparrowmq.coordinator.upkeep.governance import Memory
+from sparrowmq.coordinator.records import findings
+from sparrowmq.coordinator.records.findings import Finding
+from sparrowmq.coordinator.services.groups import growth, roster
+from sparrowmq.coordinator.services.housekeeping import governance
+from sparrowmq.coordinator.upkeep.governance_rules import Memory
 from sparrowmq.coordinator.upkeep.landscape import Ends, Use
 from sparrowmq.core.message import MessageQueue
 
@@ -34,7 +35,7 @@ def statements(database: Database) -> Iterator[list[str]]:
         event.remove(database._engine, "before_cursor_execute", note)
 
 
-def test_what_is_remembered_of_topics(database: Database) -> None:
+def test_topic_memory_takes_few_statements(database: Database) -> None:
     def look(sent: int, count: int) -> int:
         use = Use({f"t{number}": [Ends(MessageQueue("t", "b", 0), 0, sent)] for number in range(count)})
         with statements(database) as found, database.write() as connection:
@@ -49,7 +50,7 @@ def test_what_is_remembered_of_topics(database: Database) -> None:
         assert isinstance(governance._read(connection)["topic", "t0"], Memory)
 
 
-def test_members_that_are_seen_for_the_first_time_and_with_another_address(database: Database) -> None:
+def test_new_members_and_changed_addresses_take_few_statements(database: Database) -> None:
     def look(address: str) -> int:
         online = {"g": [GroupMemberInfo(f"m{number}", address, "JAVA", 1) for number in range(COUNT)]}
         with statements(database) as found, database.write() as connection:
@@ -62,7 +63,7 @@ def test_members_that_are_seen_for_the_first_time_and_with_another_address(datab
         assert len(roster.read(connection, "g")) == COUNT
 
 
-def test_counters_that_grow_and_go(database: Database) -> None:
+def test_growing_and_deleted_counters_take_few_statements(database: Database) -> None:
     def look(value: int, count: int) -> dict[str, int]:
         values = {f"g{number}": value for number in range(count)}
         with statements(database) as found, database.write() as connection:
@@ -76,7 +77,7 @@ def test_counters_that_grow_and_go(database: Database) -> None:
     assert look(5, COUNT)["g9"] == 0, "it was forgotten"
 
 
-def test_findings_that_come_stay_and_go(database: Database) -> None:
+def test_new_kept_and_resolved_findings_take_few_statements(database: Database) -> None:
     def look(count: int) -> dict[str, int]:
         all_ = [Finding("k", f"q{number}", "text") for number in range(count)]
         with statements(database) as found, database.write() as connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,12 +11,13 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, text
+from alembic.script import ScriptDirectory
+from sqlalchemy import delete, insert, inspect, select, text
 
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.database.tables import VERSION_TABLE, metadata
-from sparrowmq.core.errors import DatabaseVersionError
+from sparrowmq.core.errors import DatabaseError, DatabaseVersionError
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def tables(database: Database) -> set[str]:
         return set(inspect(connection).get_table_names()) - {VERSION_TABLE}
 
 
-def test_up_gives_the_tables_this_release_writes(fresh: Database) -> None:
+def test_upgrade_gives_the_tables_of_this_release(fresh: Database) -> None:
     assert migrate.upgrade(fresh) == migrate.newest()
     migrate.check(fresh)
     assert tables(fresh) == set(metadata.tables)
@@ -45,7 +48,29 @@ def test_up_gives_the_tables_this_release_writes(fresh: Database) -> None:
         assert compare_metadata(context, metadata) == []
 
 
-def test_up_and_down_and_up_again(fresh: Database) -> None:
+def test_newest_revision_is_that_of_alembic() -> None:
+    assert migrate.newest() == ScriptDirectory(str(migrate.HOME)).get_current_head()
+
+
+def test_alembic_is_imported_only_to_migrate(fresh: Database, fresh_url: str) -> None:
+    """It takes megabytes. A coordinator looks at its tables when it starts, and again and again."""
+    migrate.upgrade(fresh)
+    program = f"""
+import sys
+import sparrowmq.coordinator.server
+from sparrowmq.coordinator.database import migrate
+from sparrowmq.coordinator.database.connect import Database
+database = Database({fresh_url!r})
+assert migrate.upgrade(database) == migrate.newest()
+migrate.check(database)
+database.close()
+print(sorted({{"alembic", "mako", "pygments"}} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+
+
+def test_upgrade_downgrade_and_upgrade_again(fresh: Database) -> None:
     migrate.upgrade(fresh)
     assert migrate.upgrade(fresh) == migrate.newest()
     assert migrate.downgrade(fresh, "base") == "base"
@@ -55,8 +80,33 @@ def test_up_and_down_and_up_again(fresh: Database) -> None:
     assert migrate.upgrade(fresh) == migrate.newest()
 
 
-def test_an_upgrade_that_broke_off_goes_on(fresh: Database) -> None:
-    """MySQL keeps the tables that were made before."""
+def test_ids_of_deleted_tokens_are_not_reused(tmp_path: Path) -> None:
+    """SQLite gave the id of the newest token, once deleted, to the next one."""
+    database = Database(sqlite_url(tmp_path / "older.db"))
+    migrate.upgrade(database)
+    migrate.downgrade(database, "0005")
+
+    def new_token(digest: str) -> int:
+        statement = text(
+            "INSERT INTO token (person, digest, created_at, expires_at) VALUES ('root', :digest, 1, 2)"
+        )
+        with database.write() as connection:
+            return int(connection.execute(statement, {"digest": digest}).lastrowid)
+
+    with database.write() as connection:
+        connection.execute(
+            text("INSERT INTO person (name, password_hash, role, created_at) VALUES ('root', '', 'admin', 1)")
+        )
+    given = [new_token("a"), new_token("b")]
+    with database.write() as connection:
+        connection.execute(delete(metadata.tables["token"]).where(metadata.tables["token"].c.id == given[1]))
+    migrate.upgrade(database)
+    assert new_token("c") > given[1]
+    database.close()
+
+
+def test_interrupted_upgrade_continues(fresh: Database) -> None:
+    """MySQL keeps the tables that were already created."""
     migrate.upgrade(fresh)
     with fresh.write() as connection:
         connection.execute(text(f"DELETE FROM {VERSION_TABLE}"))
@@ -65,7 +115,7 @@ def test_an_upgrade_that_broke_off_goes_on(fresh: Database) -> None:
     assert tables(fresh) == set(metadata.tables)
 
 
-def test_several_at_once_migrate_one_after_the_other(fresh_url: str) -> None:
+def test_simultaneous_migrations_run_one_after_the_other(fresh_url: str) -> None:
     databases = [Database(fresh_url) for _ in range(3)]
     try:
         with ThreadPoolExecutor(3) as threads:
@@ -76,19 +126,19 @@ def test_several_at_once_migrate_one_after_the_other(fresh_url: str) -> None:
 
 
 @pytest.mark.parametrize("call", [migrate.check, migrate.upgrade])
-def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(fresh: Database, call: object) -> None:
+def test_database_of_a_newer_release_is_refused_and_unchanged(fresh: Database, call: object) -> None:
     assert callable(call)
     migrate.upgrade(fresh)
     with fresh.write() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(
-        DatabaseVersionError, match="has the tables 9999 of a newer SparrowMQ; this one knows"
+        DatabaseVersionError, match="has tables of revision 9999, from a newer SparrowMQ; this one knows"
     ):
         call(fresh)
     assert tables(fresh) == set(metadata.tables)
 
 
-def test_a_revision_that_is_none_is_refused_with_those_there_are(fresh: Database) -> None:
+def test_unknown_revision_is_refused_with_the_known_ones(fresh: Database) -> None:
     with pytest.raises(DatabaseVersionError, match=r"there is no revision 'nonsense'.*known:"):
         migrate.upgrade(fresh, "nonsense")
 
@@ -96,5 +146,92 @@ def test_a_revision_that_is_none_is_refused_with_those_there_are(fresh: Database
 def test_older_tables_are_named(fresh: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate.upgrade(fresh)
     monkeypatch.setattr(migrate, "newest", lambda: "0999")
-    with pytest.raises(DatabaseVersionError, match=r"has the tables \d{4}, this release needs 0999"):
+    with pytest.raises(DatabaseVersionError, match=r"has tables of revision \d{4}, this release needs 0999"):
         migrate.check(fresh)
+
+
+COUNTED = [name for name, table in metadata.tables.items() if "id" in table.c]
+
+
+def row_of(name: str, number: int) -> dict[str, object]:
+    """A row of a table, unique where required."""
+    found: dict[str, object] = {}
+    for column in metadata.tables[name].c:
+        if column.name == "id" or column.nullable:
+            continue
+        kind = column.type.python_type
+        found[column.name] = f"x{number}" if kind is str else kind(1)
+    return found
+
+
+def test_tables_with_generated_ids_are_known() -> None:
+    assert {"token", "alarm", "audit", "notice", "finding", "managed_plan"} <= set(COUNTED)
+
+
+def test_no_id_is_given_twice(fresh: Database) -> None:
+    """`token delete 5` must not delete a token made after another token 5 was deleted."""
+    migrate.upgrade(fresh)
+    for name in COUNTED:
+        table, ids = metadata.tables[name], []
+        for number in range(3):
+            with fresh.write() as connection:
+                made = connection.execute(insert(table).values(**row_of(name, number)))
+                ids.append(made.inserted_primary_key[0])
+            with fresh.write() as connection:
+                connection.execute(delete(table).where(table.c.id == ids[-1]))
+        assert ids[0] < ids[1] < ids[2], name
+
+
+NAMES = [
+    "admin",
+    "admin ",
+    "admin  ",
+    " admin",
+    "Admin",
+    "caf\u00e9",
+    "cafe\u0301",
+    "cafe",
+    "admin\t",
+    "\u00df",
+    "ss",
+]
+
+
+def test_names_are_compared_by_every_character(fresh: Database) -> None:
+    """Trailing blanks, case and Unicode forms distinguish names, in keys and in searches."""
+    migrate.upgrade(fresh)
+    person, alarm = metadata.tables["person"], metadata.tables["alarm"]
+    with fresh.write() as connection:
+        for name in NAMES:
+            connection.execute(insert(person).values(name=name, password_hash=name, role="viewer"))
+            row = {"rule": "r", "object_key": name, "state": "firing", "text": name}
+            connection.execute(insert(alarm).values(**row))
+    with fresh.read() as connection:
+        for name in NAMES:
+            assert list(connection.execute(select(person.c.name).where(person.c.name == name)).scalars()) == [
+                name
+            ]
+            query = select(alarm.c.text).where(alarm.c.object_key == name)
+            assert list(connection.execute(query).scalars()) == [name]
+
+
+def test_existing_data_is_kept(fresh: Database) -> None:
+    migrate.upgrade(fresh, "0005")
+    old = {"person": "ann", "digest": "d", "label": "ci", "created_at": 1, "expires_at": 2}
+    with fresh.write() as connection:
+        columns, values = ", ".join(old), ", ".join(f":{name}" for name in old)
+        connection.execute(text(f"INSERT INTO token ({columns}) VALUES ({values})"), old)
+        connection.execute(text("INSERT INTO secret (name, value) VALUES ('members', 'key')"))
+    migrate.upgrade(fresh)
+    token = metadata.tables["token"]
+    with fresh.read() as connection:
+        (found,) = connection.execute(select(token)).mappings()
+        assert {name: found[name] for name in old} == old
+        assert (found["id"], found["parent"], found["maker"]) == (1, 0, "ann")
+        assert connection.execute(select(metadata.tables["secret"])).first() is None
+        assert {one["name"] for one in inspect(connection).get_indexes("token")} >= {"ix_token_person"}
+    with pytest.raises(DatabaseError), fresh.write() as connection:
+        connection.execute(insert(token).values(**old))
+    migrate.downgrade(fresh, "0005")
+    with fresh.read() as connection:
+        assert connection.execute(text("SELECT person FROM token")).scalars().all() == ["ann"]

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from sparrowmq.coordinator.database.texts import KEY_CHARS, fitting, key_of
 
 
-def test_what_servers_refuse_is_replaced() -> None:
+def test_characters_that_servers_refuse_are_replaced() -> None:
     assert fitting("a\0b\ud800c", 9) == "a\ufffdb?c"
     assert fitting("abc", 2) == "ab"
 
 
-def test_long_keys_that_differ_at_their_end_stay_two() -> None:
+def test_long_keys_that_differ_at_their_end_stay_distinct() -> None:
     long = "x" * KEY_CHARS
     assert key_of(long) == long
     one, two = key_of(long + "1"), key_of(long + "2")

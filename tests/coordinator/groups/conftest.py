@@ -1,4 +1,4 @@
-"""The world of live knobs: one coordinator and cluster a module, a topic and a group a test."""
+"""The rig for dynamic settings: one coordinator and cluster per module, one topic and group per test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.coordinator.groups.live_world import World
+from tests.coordinator.groups.running_world import World
 from tests.coordinator.running import running
 
 from sparrowmq.coordinator.database.connect import sqlite_url
@@ -31,7 +31,7 @@ def running_world(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def world(running_world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("sparrowmq.client.managed.REPORT_SECONDS", 0.05)
+    monkeypatch.setattr("sparrowmq.client.consumer.managed.REPORT_SECONDS", 0.05)
     number = next(_NUMBERS)
     running_world.cluster.create_topic(f"Orders{number}", queues=2)
     return replace(running_world, group=f"billing{number}", topic=f"Orders{number}", handled=[])

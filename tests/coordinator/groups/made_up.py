@@ -1,13 +1,13 @@
-"""A made-up cluster with two brokers that judge policies as real ones do."""
+"""A fake cluster with two brokers that check policies as real ones do."""
 
 from __future__ import annotations
 
 from tests.support import run
 
-from sparrowmq.broker.fence import judge
+from sparrowmq.broker.members.fence import judge
 from sparrowmq.coordinator.groups.handover import Times
+from sparrowmq.coordinator.groups.initial_state import Terms
 from sparrowmq.coordinator.groups.leader import GroupLeader
-from sparrowmq.coordinator.groups.takeover import Terms
 from sparrowmq.core.errors import (
     BrokerError,
     ConnectError,
@@ -23,13 +23,15 @@ A, B = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
 
 
 class FakeCluster:
-    """Topic `T` with a queue at each of two brokers; `down` brokers take no policies."""
+    """Topic `T` with a queue at each of two brokers; brokers in `down` accept no policies."""
 
     def __init__(self) -> None:
         self.policies: dict[str, GroupPolicies] = {"a": GroupPolicies(), "b": GroupPolicies()}
         self.down: set[str] = set()
         self.now = 0.0
         self.asked = 0
+        self.sent: list[tuple[str, float]] = []
+        """Each policy that was sent: to which broker, and when."""
 
     async def topic_route(self, topic: str) -> TopicRoute:
         self.asked += 1
@@ -49,6 +51,7 @@ class FakeCluster:
         self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
     ) -> None:
         assert broker is not None
+        self.sent.append((broker, self.now))
         if broker in self.down:
             raise ConnectError("it is down")
         known = self.policies[broker]
@@ -63,7 +66,7 @@ class FakeCluster:
 
 
 class WithApache(FakeCluster):
-    """Broker `b` is not SparrowMQ's, while `is_apache`."""
+    """Broker `b` is Apache's, while `is_apache`."""
 
     is_apache = True
 

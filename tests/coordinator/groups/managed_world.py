@@ -24,7 +24,7 @@ SETTINGS = aio.ConsumerSettings(managed=True, consume_from="first", threads=4)
 
 
 class Gate:
-    """A handler that begins, and ends when it is let go on."""
+    """A handler that starts, and ends when the test allows it."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -36,7 +36,8 @@ class Gate:
 
 
 class Led(AsyncExitStack):
-    """A coordinator that leads, and the members that joined; all end with the block, the last one first."""
+    """A leading coordinator, and the members that joined; all are closed at the end of the block, last one
+    first."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class Led(AsyncExitStack):
         self.server: Any = None
 
     async def join(self, *arguments: Any, **more: Any) -> aio.PushConsumer:
-        """One more member; arguments as of `World.member`."""
+        """Add a member; arguments as of `World.member`."""
         return await self.enter_async_context(self._world.member(*arguments, **more))
 
     async def alone(self, *arguments: Any, **more: Any) -> aio.PushConsumer:
@@ -56,7 +57,7 @@ class Led(AsyncExitStack):
 
 @dataclass
 class World:
-    """A cluster with a topic `Orders` of four queues, an admin client, and what was handled."""
+    """A cluster with a topic `Orders` of four queues, an admin client, and a record of handled messages."""
 
     cluster: LocalCluster
     admin: aio.Admin
@@ -65,16 +66,16 @@ class World:
 
     @property
     def namesrv(self) -> str:
-        """Where the cluster is."""
+        """The name server's address."""
         return self.cluster.namesrv
 
     def coordinator(self, times: Times = TIMES, **more: Any) -> Any:
-        """A coordinator, while it is entered."""
+        """A running coordinator."""
         return serve_members(self.admin, host="127.0.0.1", port=0, times=times, **more)
 
     @asynccontextmanager
     async def led(self, times: Times = TIMES, **more: Any) -> AsyncIterator[Led]:
-        """A coordinator, and what is entered into it."""
+        """A coordinator and its members."""
         async with Led(self) as led:
             led.server = await led.enter_async_context(self.coordinator(times, **more))
             yield led
@@ -96,7 +97,7 @@ class World:
             yield consumer
 
     def note(self, name: str, message: aio.ReceivedMessage) -> None:
-        """Somebody handled a message."""
+        """Record a handled message."""
         self.handled[message.body] += 1
         self.seen_by.setdefault(message.body, []).append(name)
 
@@ -124,15 +125,15 @@ def queues(consumer: aio.PushConsumer | aio.PullConsumer) -> list[int]:
 
 
 def rests(consumer: aio.PushConsumer) -> list[int]:
-    """Queues of which no handler may start any more, though the consumer has them."""
+    """Queues in which no handler may start any more, though the consumer still has them."""
     member = consumer._member
     assert member is not None
     held = [one for one in member.queues.process_queues() if one.queue.topic == "Orders"]
-    return sorted(one.queue.queue_id for one in held if one.leaving)
+    return sorted(one.queue.queue_id for one in held if not one.may_start())
 
 
 def flow(test: Callable[[World], Awaitable[None]]) -> None:
-    """Run a test in a cluster of its own."""
+    """Run a test in its own cluster."""
     with LocalCluster() as cluster:
         cluster.create_topic("Orders", queues=4)
 

@@ -1,4 +1,5 @@
-"""The database that leaders share in a schedule: gone for a while, slow, gone right after a commit."""
+"""The database that leaders share in a simulated schedule: unavailable for a while, slow, or unavailable
+right after a commit."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sparrowmq.coordinator.groups.ledger import GroupRow, Kept, MemberRow
+from sparrowmq.coordinator.groups.group_metadata import GroupRow, KeptGroup, MemberRow
 
 if TYPE_CHECKING:
     from tests.coordinator.groups.schedule_nodes import Node
@@ -19,16 +20,16 @@ T = TypeVar("T")
 
 
 class LostError(Exception):
-    """Somebody else leads."""
+    """Another node leads."""
 
 
 class GoneError(Exception):
-    """No answer, or none that came back: whether it was kept is not known."""
+    """No answer, or a lost one: whether the change was stored is unknown."""
 
 
 @dataclass
 class Database:
-    """One lease, one group. Its time is the world's. Every transaction is a message there and one back."""
+    """One lease, one group. Its time is the world's. Every transaction is a request and an answer."""
 
     world: World
     owner: str = ""
@@ -38,7 +39,7 @@ class Database:
     slow_until: float = 0.0
     answer_lost: bool = False
     """Whether the next commit is kept, and nobody hears of it because the database is gone right then."""
-    kept: Kept = field(default_factory=Kept)
+    kept: KeptGroup = field(default_factory=KeptGroup)
 
     def ask(
         self,
@@ -47,7 +48,7 @@ class Database:
         then: Callable[[T], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """A transaction; when it fails nothing is kept, unless it is the answer that got lost."""
+        """A transaction; a failure stores nothing, unless only the answer was lost."""
         world, rng, life = self.world, self.world.rng, node.life
 
         def answer(call: Callable[[], None]) -> None:
@@ -88,7 +89,8 @@ class Database:
     # Transactions
 
     def lead(self, name: str, epoch: int) -> int:
-        """Renew the lease of an epoch, or claim it (0); the epoch, 0 when it is another's."""
+        """Renew the lease of an epoch, or claim it (0); returns the epoch, 0 when another node has the
+        lease."""
         now = self.world.now
         if epoch:
             if (self.owner, self.epoch) != (name, epoch) or self.until <= now:
@@ -101,7 +103,7 @@ class Database:
         return self.epoch
 
     def save(self, name: str, epoch: int, generation: int, members: Mapping[str, MemberRow]) -> None:
-        """Keep a plan's number and the members. Raises `LostError`."""
+        """Store a plan's number and the members. Raises `LostError`."""
         if (self.owner, self.epoch) != (name, epoch) or self.until <= self.world.now:
             raise LostError
-        self.kept = Kept(GroupRow(epoch=epoch, generation=generation), dict(members))
+        self.kept = KeptGroup(GroupRow(epoch=epoch, generation=generation), dict(members))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tests.coordinator.groups.schedule_database import LEADER_LEASE, LostError
 from tests.coordinator.groups.schedule_nodes import CALL_SECONDS, QUEUES, TIMES, Broker, Node
 
+from sparrowmq.coordinator.groups.group_metadata import KeptGroup, MemberRow
 from sparrowmq.coordinator.groups.handover import Fenced, HandOver, Phase
-from sparrowmq.coordinator.groups.ledger import Kept, MemberRow
-from sparrowmq.coordinator.groups.plan import Candidate, Plan, make_plan
-from sparrowmq.coordinator.groups.takeover import Start, begin, members_of
+from sparrowmq.coordinator.groups.initial_state import Start, begin, members_of
+from sparrowmq.coordinator.groups.plan import Candidate, GroupPlan, make_plan
 from sparrowmq.core.grants import Report
 from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, QueueGrant
 
@@ -36,7 +36,7 @@ class Leader(Node):
     def _reset(self) -> None:
         self.hand: HandOver | None = None
         self.epoch = 0
-        self.plan = Plan("g")
+        self.plan = GroupPlan("g")
         self.candidates: dict[str, Candidate] = {}
         self.busy: object = None
         """What it is at, one thing at a time: taking over, or a step."""
@@ -50,7 +50,7 @@ class Leader(Node):
         self._unclaimed: set[str] = set()
 
     def crash(self) -> None:
-        """Dead; another process in its place soon."""
+        """Crash; another process replaces it soon."""
         self.die()
         self._reset()
         self.world.at(self.world.now + self.world.rng.uniform(0.5, 5), self._again)
@@ -62,7 +62,7 @@ class Leader(Node):
 
     @property
     def leads(self) -> bool:
-        """Whether its lease runs, by its own clock."""
+        """Whether its lease is valid, by its own clock."""
         return bool(self.epoch) and self.clock < self._valid
 
     def _turn(self) -> None:
@@ -78,21 +78,21 @@ class Leader(Node):
                 self._step(self.hand)
 
     def _resign(self) -> None:
-        """Lead no more: what was under way means nothing, an answer about the lease neither."""
+        """Stop leading: operations in progress and answers about the lease are ignored."""
         if self.epoch:
             self._asks += 1
             self._asked_at = None
         self.hand, self.busy, self.epoch, self._told = None, None, 0, 0
 
     def _depose(self) -> None:
-        """Something says that this is not how things are: begin anew, if it leads still."""
+        """An answer contradicts the leader's state: start again, if it still leads."""
         if self.hand is not None:
             self.world.events["leaders that begin anew"] += 1
             self._told = self.hand.revision
         self.hand = self.busy = None
 
     def _while(self, busy: object, call: Callable[[], None]) -> Call:
-        """The call, unless something else is under way by then."""
+        """Run the call, unless another operation has started by then."""
 
         def checked() -> None:
             if self.busy is busy:
@@ -129,7 +129,8 @@ class Leader(Node):
     # Taking over
 
     def _take_over(self, busy: object) -> None:
-        """Ask all brokers, then the database, and go on from there; begin again when one does not answer."""
+        """Query all brokers, then the database, and continue from there; start again when one does not
+        answer."""
         found: dict[str, GroupPolicies] = {}
         db, epoch = self.world.db, self.epoch
 
@@ -138,7 +139,7 @@ class Leader(Node):
             if len(found) == len(self.world.brokers):
                 db.ask(self, lambda: db.kept, loaded, lambda _: give_up())
 
-        def loaded(kept: Kept) -> None:
+        def loaded(kept: KeptGroup) -> None:
             if self.busy is busy:
                 self._begin(begin("g", found, kept, epoch, self._told))
                 self.busy = None
@@ -178,12 +179,12 @@ class Leader(Node):
             return
         self._save(plan.generation, lambda: self._kept(hand, plan), lambda: self._fence(hand))
 
-    def _kept(self, hand: HandOver, plan: Plan) -> None:
+    def _kept(self, hand: HandOver, plan: GroupPlan) -> None:
         self.world.changed = self.world.now
         self._planned(hand, plan)
         self._fence(hand)
 
-    def _planned(self, hand: HandOver, plan: Plan) -> None:
+    def _planned(self, hand: HandOver, plan: GroupPlan) -> None:
         before = {one.queue: one for one in hand.state().queues}
         hand.plan(plan, self.clock)
         self.plan = plan
@@ -195,7 +196,7 @@ class Leader(Node):
                 self.world.problems.append(f"{one.queue} was stopped though it stays with {one.holder}")
 
     def _save(self, generation: int, then: Call, else_then: Call) -> None:
-        """Have it in the database; `else_then` when that does not answer."""
+        """Store it in the database; `else_then` runs when the database does not answer."""
         rows = {name: MemberRow("", "", "", one.joined, ("T",)) for name, one in self.candidates.items()}
         busy, epoch, db = self.busy, self.epoch, self.world.db
 
@@ -219,7 +220,8 @@ class Leader(Node):
                 self.world.problems.append(f"{self.world.now:.2f}: {one} waits for more than {limit} s")
 
     def _fence(self, hand: HandOver) -> None:
-        """Tell brokers, and wait for them; who does not answer in time is told again with the next step."""
+        """Send policies to brokers and wait; a broker that does not answer in time gets them again in the
+        next step."""
         if not self.leads:
             self._resign()
             return
@@ -264,7 +266,7 @@ class Leader(Node):
         self.world.send(self, broker, serve)
 
     def _note(self, hand: HandOver) -> None:
-        """Keep who is there, when that has changed; the step ends, whether the database answers or not."""
+        """Store the members if they changed; the step ends whether the database answers or not."""
         mark = (self.plan.generation, sorted(self.candidates))
         if mark == self._noted:
             self.busy = None
@@ -281,7 +283,7 @@ class Leader(Node):
     # Requests of members
 
     def join(self, member: Member, life: int) -> None:
-        """Count a member in; it gets queues with the next step."""
+        """Add a member; it gets queues in the next step."""
         hand = self.hand
         if hand is None or not self.leads:
             return
@@ -301,7 +303,7 @@ class Leader(Node):
         self.world.send(self, member, lambda: member.answered(name, orders, sent))
 
     def leave(self, name: str) -> None:
-        """A member goes, with everything done."""
+        """A member leaves after its work is done."""
         if self.hand is not None and self.leads:
             self.hand.leave(name)
             self.candidates.pop(name, None)

@@ -1,4 +1,4 @@
-"""Members in a schedule: real `Grants`, made up handlers. Some are slow, some fail."""
+"""Members in a schedule: real `Grants`, fake handlers. Some are slow, some fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Run:
-    """A queue at work in a member."""
+    """A queue being processed by a member."""
 
     queue: MessageQueue
     generation: int
@@ -51,7 +51,7 @@ class Member(Node):
         self.after(self.world.rng.random(), self._poll)
 
     def crash(self) -> None:
-        """Dead; started again later."""
+        """Crash; it is started again later."""
         self.die()
         for counter in self.world.running.values():
             counter[id(self)] = 0
@@ -62,7 +62,7 @@ class Member(Node):
             self.begin()
 
     def leave(self) -> None:
-        """Stop everything, then say so."""
+        """Stop everything, then leave the group."""
         self.leaves = True
 
     def _poll(self) -> None:
@@ -92,12 +92,12 @@ class Member(Node):
             self.world.at(self.world.now + self.world.rng.uniform(1, 10), self._again)
 
     def joined(self, name: str, life: int) -> None:
-        """The coordinator counts it in; a second one that did too is left to its lease."""
+        """The coordinator accepts it; a second coordinator that also did waits for its lease to end."""
         if self.id is None and life == self.life:
             self.id = name
 
     def answered(self, name: str, orders: Orders | None, sent: float) -> None:
-        """What the coordinator says."""
+        """Handle the coordinator's answer."""
         if name != self.id or self.leaves:
             return
         if orders is None:
@@ -176,13 +176,19 @@ class Member(Node):
             self._call(run, serve, got)
 
     def _handle(self, run: Run) -> None:
-        """Start handlers, if the lease allows it."""
-        while run.buffer and run.running < (1 if self.ordered else 2) and not run.leaving:
+        """Start handlers, if the members' gate allows it: nothing else prevents them."""
+        while run.buffer and run.running < (1 if self.ordered else 2):
             if not self.grants.may_start(run.queue, run.generation, self.clock):
                 self.world.events["starts refused by the lease"] += 1
                 return
             if self.id in self.world.out:
                 text = f"{self.world.now:.2f}: {self.id} starts a handler after its leader let go of it"
+                self.world.problems.append(text)
+            if run.generation < self.world.granted.get(run.queue, 0):
+                text = f"{self.world.now:.2f}: {self.id} starts a handler of {run.queue} that others have"
+                self.world.problems.append(text)
+            if run.leaving:
+                text = f"{self.world.now:.2f}: {self.id} starts a handler of {run.queue} it gives up"
                 self.world.problems.append(text)
             offset, message = run.buffer.pop(0)
             counter = self.world.running[run.queue]
@@ -204,7 +210,7 @@ class Member(Node):
             self._finish(run, offset)
 
     def _send_back(self, run: Run, offset: int, message: int) -> None:
-        """Have it again later: it goes to the end of its queue."""
+        """Send it back: it goes to the end of its queue."""
 
         def serve(broker: Broker) -> bool:
             if not broker.take("send-back", run.queue, run.generation):
@@ -228,10 +234,10 @@ class Member(Node):
             run.in_hand.discard(offset)
             if not run.leaving or run.next_offset is not None:
                 run.next_offset = min(run.in_hand, default=run.pulled)
+        self._handle(run)
         if run.leaving:
             self._drain(run)
             return
-        self._handle(run)
         self._commit(run, lambda _: None)
 
     def _commit(self, run: Run, then: Callable[[Any], None]) -> None:
@@ -250,11 +256,11 @@ class Member(Node):
         if run is None or run.leaving:
             return
         run.leaving = True
-        run.buffer.clear()
+        self._handle(run)  # which starts nothing
         self._drain(run)
 
     def _drain(self, run: Run) -> None:
-        """When nothing runs any more: commit, then release, whether that was accepted or refused."""
+        """When no handler runs any more: commit, then release, whether the commit was accepted or refused."""
         if run.running or run.committing:
             return
         run.committing = True

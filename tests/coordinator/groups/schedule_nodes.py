@@ -1,11 +1,12 @@
-"""What crashes, freezes and has a clock of its own in a schedule; among it brokers, with the real fence."""
+"""Nodes of a schedule, which crash, freeze and have their own clocks; brokers among them, with the real
+fence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.broker.fence import ManagedGroup, judge
+from sparrowmq.broker.members.fence import ManagedGroup, judge
 from sparrowmq.coordinator.groups.handover import Times
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.managed import GroupPolicy
@@ -24,7 +25,7 @@ Call = Callable[[], None]
 
 
 class Node:
-    """What can crash, freeze, and has a clock of its own."""
+    """A node that can crash, freeze, and has its own clock."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -41,7 +42,7 @@ class Node:
         return self.start + self.world.now * self.rate
 
     def after(self, seconds: float, call: Call) -> None:
-        """Do something later, unless it died meanwhile; a frozen node does it when it thaws."""
+        """Do something later, unless it died meanwhile; a frozen node does it when it is resumed."""
         life = self.life
 
         def due() -> None:
@@ -61,7 +62,7 @@ class Node:
 
 
 class Broker(Node):
-    """Queues, a group's offsets and its policy. A crash takes offsets of the last seconds, no policy."""
+    """Queues, a group's offsets and its policy. A crash loses offsets of the last seconds, but no policy."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -74,12 +75,12 @@ class Broker(Node):
         self.keep()
 
     def keep(self) -> None:
-        """Offsets are written every five seconds."""
+        """Write offsets every five seconds."""
         self._kept = dict(self.offsets)
         self.after(5, self.keep)
 
     def crash(self) -> None:
-        """Dead for a while, then there again with what is on disk."""
+        """Crash for a while, then restart with the state on disk."""
         self.die()
         self.offsets = dict(self._kept)
         self._locks = {}
@@ -93,7 +94,7 @@ class Broker(Node):
         self.keep()
 
     def put(self, policy: GroupPolicy) -> bool:
-        """Set the policy; whether it was taken."""
+        """Set the policy; returns whether it was accepted."""
         old = self.policy.policy
         if judge(policy, old if old.epoch else None, 0, self.name) is not None:
             self.world.events["policies refused"] += 1
@@ -105,7 +106,7 @@ class Broker(Node):
         return True
 
     def lock(self, queue: MessageQueue, generation: int, owner: str) -> bool:
-        """Have a queue for one who handles it in order (41); as at brokers a lock lasts for a minute."""
+        """Lock a queue for an ordered member (41); the lock lasts for a minute, as at brokers."""
         if not self.take("lock", queue, generation):
             return False
         holder, until = self._locks.get(queue, (owner, 0.0))

@@ -18,7 +18,7 @@ from tests.coordinator.groups.schedule_leader import Leader
 from tests.coordinator.groups.schedule_member import Member
 from tests.coordinator.groups.schedule_nodes import QUEUES, TIMES, Broker, Call, Node
 
-from sparrowmq.coordinator.groups.handover import Phase, State
+from sparrowmq.coordinator.groups.handover import HandOverState, Phase
 from sparrowmq.core.message import MessageQueue
 
 FAULT_SECONDS = 60.0
@@ -59,12 +59,12 @@ class World:
         self.members = [Member(self, f"m{number}") for number in range(self.rng.randint(2, 4))]
 
     def at(self, when: float, call: Call) -> None:
-        """Do something at a time."""
+        """Run something at a time."""
         self._count += 1
         heapq.heappush(self._heap, (when, self._count, call))
 
     def send(self, source: Node, target: Node, call: Call) -> None:
-        """A message: late, seldom very late, lost when the way is cut or the target is not there."""
+        """Send a message: late, rarely very late, lost when the network is cut or the target is down."""
         if self.faulty and self.rng.random() < 0.01:
             delay = self.rng.uniform(1, 15)
         else:
@@ -81,7 +81,7 @@ class World:
         self.at(self.now + delay, arrive)
 
     def run(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass."""
+        """Advance the time."""
         while self._heap and self._heap[0][0] <= until and not self.problems and not stop():
             self.now, _, call = heapq.heappop(self._heap)
             call()
@@ -89,7 +89,7 @@ class World:
     # Faults
 
     def harm(self) -> None:
-        """One fault, and the next a little later."""
+        """Cause one fault, and the next a little later."""
         if not self.faulty:
             return
         rng = self.rng
@@ -123,7 +123,7 @@ class World:
         self.at(self.now + rng.expovariate(0.5), self.harm)
 
     def heal(self) -> None:
-        """No faults any more: who is frozen thaws, who is dead or left comes back."""
+        """End all faults: frozen nodes resume, dead or left ones restart."""
         self.faulty = False
         self.cuts.clear()
         self.db.back_at = self.db.slow_until = 0.0
@@ -143,22 +143,23 @@ class World:
                 f"{self.now:.2f}: {what} of {queue} under {generation} accepted after {self.granted[queue]}"
             )
 
-    def granting(self, state: State) -> None:
-        """A leader tells members of this from now on: its grants count."""
+    def granting(self, state: HandOverState) -> None:
+        """A leader begins to send grants to members: they count from now on."""
         for one in state.queues:
             if one.phase is Phase.GRANTED:
                 self.granted[one.queue] = max(one.generation, self.granted.get(one.queue, 0))
 
     @property
     def leader(self) -> Leader | None:
-        """The one that leads, if any."""
+        """The current leader, if any."""
         return next(
             (one for one in self.leaders if one.hand is not None and one.epoch == self.db.epoch), None
         )
 
     @property
     def in_force(self) -> bool:
-        """Whether every member has exactly what the plan gives it, or still ends its own handlers there."""
+        """Whether every member has exactly its queues of the plan, or is still finishing its handlers
+        there."""
         leader = self.leader
         if leader is None or leader.hand is None or not leader.hand.settled:
             return False
@@ -175,7 +176,7 @@ class World:
 
 
 def simulate(seed: int, faults: Sequence[str] = FAULTS) -> World:
-    """Faults for a minute, then peace until the plan is in force and all messages are consumed."""
+    """Cause faults for a minute, then wait until the plan is in force and all messages are consumed."""
     world = World(seed, faults)
     rng = world.rng
 

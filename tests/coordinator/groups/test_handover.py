@@ -7,7 +7,10 @@ replays it.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.conftest import LONG
@@ -15,17 +18,18 @@ from tests.coordinator.groups.schedules import outages, simulate
 
 from sparrowmq.coordinator.groups.handover import (
     TRANSITIONS,
-    Event,
     Fenced,
-    Handing,
     HandOver,
+    HandOverEvent,
+    HandOverState,
     Phase,
+    QueueHandOver,
     Times,
     after,
 )
-from sparrowmq.coordinator.groups.plan import Plan, PlannedQueue, Why
-from sparrowmq.core.errors import InvalidStateError, SettingsError
-from sparrowmq.core.grants import Report
+from sparrowmq.coordinator.groups.plan import GroupPlan, PlannedQueue, Why
+from sparrowmq.core.errors import InvalidStateError, InvariantError, SettingsError
+from sparrowmq.core.grants import Grants, Holding, Report
 from sparrowmq.core.message import MessageQueue
 
 GIVEN = os.environ.get("SPARROW_HANDOVER_SEED")
@@ -34,7 +38,7 @@ SEEDS = [int(GIVEN)] if GIVEN else list(range(1, 3001 if LONG else 201))
 
 @pytest.mark.timeout(3600 if LONG else 600)  # half a minute when nothing else runs
 @pytest.mark.proves("MUST-72", "MUST-73")
-def test_whatever_happens_no_old_generation_is_accepted_and_no_message_is_lost() -> None:
+def test_no_fault_lets_an_old_generation_in_or_loses_a_message() -> None:
     totals: Counter[str] = Counter()
     for seed in SEEDS:
         world = simulate(seed)
@@ -51,7 +55,7 @@ def test_whatever_happens_no_old_generation_is_accepted_and_no_message_is_lost()
 
 
 @pytest.mark.proves("MUST-72", "MUST-73")
-def test_a_database_that_fails_stops_no_queue_and_what_rested_goes_on() -> None:
+def test_failing_database_stops_no_queue_and_paused_handlers_resume() -> None:
     totals: Counter[str] = Counter()
     for seed in SEEDS if LONG else SEEDS[:10]:
         world = outages(seed)
@@ -61,17 +65,49 @@ def test_a_database_that_fails_stops_no_queue_and_what_rested_goes_on() -> None:
         assert all(totals[what] for what in ("leases ran out", "calls without database", "answers lost"))
 
 
+def without_lease(grants: Grants, queue: MessageQueue, generation: int, now: float) -> bool:
+    return grants._queues.get(queue) == (generation, Holding.HELD)
+
+
+def while_leaving(grants: Grants, queue: MessageQueue, generation: int, now: float) -> bool:
+    return now < grants.lease_end and grants.generation(queue) == generation
+
+
+def with_a_longer_lease(grants: Grants, queue: MessageQueue, generation: int, now: float) -> bool:
+    return now < grants.lease_end + 3.0 and grants._queues.get(queue) == (generation, Holding.HELD)
+
+
+@pytest.mark.parametrize(
+    ("gate", "text"),
+    [
+        (without_lease, "starts a handler after its leader let go of it|that others have"),
+        (while_leaving, "it gives up"),
+        (with_a_longer_lease, "starts a handler after its leader let go of it|that others have"),
+    ],
+)
+def test_schedules_detect_a_broken_gate(
+    monkeypatch: pytest.MonkeyPatch, gate: Callable[..., bool], text: str
+) -> None:
+    """They run the production gate, so they fail when it is wrong."""
+    monkeypatch.setattr(Grants, "may_start", gate)
+    for seed in range(1, 201):
+        if problems := simulate(seed).problems:
+            assert re.search(text, problems[0]), problems
+            return
+    pytest.fail("200 schedules with a broken gate found nothing")
+
+
 # One step at a time
 
 A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 TIMES = Times(member_lease=8.0, lease=10.0, drain=30.0)
 
 
-def plan_of(generation: int, **owners: str | None) -> Plan:
-    """A plan in which queue `a` is A and `b` is B."""
+def plan_of(generation: int, **owners: str | None) -> GroupPlan:
+    """A plan in which A owns queue `a` and B owns queue `b`."""
     places = {"a": A, "b": B}
     queues = [PlannedQueue(places[name], owner, generation, None, Why.NEW) for name, owner in owners.items()]
-    return Plan("g", generation, queues=tuple(queues))
+    return GroupPlan("g", generation, queues=tuple(queues))
 
 
 def started(*members: str) -> HandOver:
@@ -81,7 +117,7 @@ def started(*members: str) -> HandOver:
     return hand
 
 
-def granted(hand: HandOver, plan: Plan, now: float = 0.0) -> HandOver:
+def granted(hand: HandOver, plan: GroupPlan, now: float = 0.0) -> HandOver:
     hand.plan(plan, now)
     hand.fenced(hand.fences())
     assert hand.settled
@@ -89,8 +125,8 @@ def granted(hand: HandOver, plan: Plan, now: float = 0.0) -> HandOver:
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("event", Event)
-def test_every_pair_of_phase_and_event_is_in_the_table_or_refused(phase: Phase, event: Event) -> None:
+@pytest.mark.parametrize("event", HandOverEvent)
+def test_every_pair_of_phase_and_event_is_in_the_table_or_refused(phase: Phase, event: HandOverEvent) -> None:
     if (phase, event) in TRANSITIONS:
         assert after(phase, event) is TRANSITIONS[phase, event]
     else:
@@ -98,7 +134,7 @@ def test_every_pair_of_phase_and_event_is_in_the_table_or_refused(phase: Phase, 
             after(phase, event)
 
 
-def test_a_queue_is_granted_only_when_its_broker_has_the_generation() -> None:
+def test_queue_is_granted_only_when_its_broker_has_the_generation() -> None:
     hand = started("p")
     hand.plan(plan_of(1, a="p", b=None), 0.0)
     assert hand.fences() == [Fenced(A, "p", 1), Fenced(B, None, 1)]
@@ -112,12 +148,12 @@ def test_a_queue_is_granted_only_when_its_broker_has_the_generation() -> None:
     assert (found.phase, found.holder) == (Phase.FREE, None)
 
 
-def test_a_released_queue_moves_and_others_are_not_touched() -> None:
+def test_released_queue_moves_and_others_are_not_affected() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p", b="p"))
     before = hand.find(B)
     revision = hand.orders("p").revision
     hand.plan(
-        Plan("g", 2, queues=(PlannedQueue(A, "q", 2, "p", Why.SHARED), plan_of(1, b="p").queues[0])), 1.0
+        GroupPlan("g", 2, queues=(PlannedQueue(A, "q", 2, "p", Why.SHARED), plan_of(1, b="p").queues[0])), 1.0
     )
     assert hand.find(B) is before
     orders = hand.orders("p")
@@ -137,7 +173,7 @@ def test_a_released_queue_moves_and_others_are_not_touched() -> None:
 
 
 def keep_reporting(hand: HandOver, member: str, revision: int, seconds: range) -> None:
-    """Report every second, and see to it that nothing moves meanwhile."""
+    """Report every second, and check that nothing moves meanwhile."""
     for second in seconds:
         hand.report(member, Report(second, revision), float(second))
         assert hand.tick(float(second)) == []
@@ -145,7 +181,7 @@ def keep_reporting(hand: HandOver, member: str, revision: int, seconds: range) -
 
 
 @pytest.mark.parametrize(("knows", "moves_at"), [(True, 31), (False, 40)])
-def test_a_member_that_never_drains_is_not_waited_for_without_end(knows: bool, moves_at: int) -> None:
+def test_member_that_never_drains_is_awaited_only_for_a_limited_time(knows: bool, moves_at: int) -> None:
     hand = granted(started("p"), plan_of(1, a="p"))
     before = hand.orders("p").revision
     hand.plan(plan_of(2, a="q"), 0.0)
@@ -155,14 +191,14 @@ def test_a_member_that_never_drains_is_not_waited_for_without_end(knows: bool, m
     assert hand.counts.drained_too_long == 1
 
 
-def test_a_silent_member_is_out_and_what_it_had_moves() -> None:
+def test_silent_member_is_removed_and_its_queues_move() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p"))
     hand.report("q", Report(1, 0), 9.0)
     assert hand.tick(9.9) == []
     assert hand.tick(10.0) == ["p"]
     assert hand.members() == ["q"]
     assert not hand.report("p", Report(5, 0), 10.0), "it has to join again"
-    with pytest.raises(InvalidStateError, match="p is not counted in"):
+    with pytest.raises(InvalidStateError, match="p is not a member; it has to join first"):
         hand.orders("p")
     hand.plan(plan_of(2, a="q"), 10.0)
     hand.tick(10.0)
@@ -170,7 +206,7 @@ def test_a_silent_member_is_out_and_what_it_had_moves() -> None:
     assert hand.counts.lease_over == 1
 
 
-def test_a_member_that_leaves_is_not_waited_for() -> None:
+def test_member_that_leaves_is_not_awaited() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p"))
     hand.plan(plan_of(2, a="q"), 1.0)
     hand.leave("p")
@@ -178,16 +214,16 @@ def test_a_member_that_leaves_is_not_waited_for() -> None:
     assert hand.fences() == [Fenced(A, "q", 2)]
 
 
-def test_ids_are_not_used_twice() -> None:
+def test_ids_are_not_reused() -> None:
     hand = granted(started("p"), plan_of(1, a="p"))
-    with pytest.raises(InvalidStateError, match="p is counted in already"):
+    with pytest.raises(InvalidStateError, match="p is already a member"):
         hand.join("p", 1.0)
     assert hand.tick(10.0) == ["p"]
-    with pytest.raises(InvalidStateError, match="p is counted in already"):
+    with pytest.raises(InvalidStateError, match="p is already a member"):
         hand.join("p", 11.0)
 
 
-def test_a_plan_that_changes_on_the_way_is_followed_and_queues_that_go_are_closed() -> None:
+def test_plan_changed_during_a_handover_is_followed_and_removed_queues_are_closed() -> None:
     hand = granted(started("p", "q", "r"), plan_of(1, a="p", b="p"))
     hand.plan(plan_of(2, a="q", b="q"), 1.0)
     hand.plan(plan_of(3, a="r"), 2.0)
@@ -205,7 +241,7 @@ def test_a_plan_that_changes_on_the_way_is_followed_and_queues_that_go_are_close
     assert hand.orders("q").granted == {A: 4}
 
 
-def test_the_next_leader_goes_on_and_gives_everybody_a_whole_lease() -> None:
+def test_next_leader_continues_and_gives_every_member_a_full_lease() -> None:
     hand = granted(started("p", "q"), plan_of(1, a="p", b="q"))
     hand.plan(plan_of(2, a="q", b="p"), 1.0)
     known = hand.orders("p").revision
@@ -221,7 +257,7 @@ def test_the_next_leader_goes_on_and_gives_everybody_a_whole_lease() -> None:
     assert later.tick(1010.0) == ["p"]
 
 
-def hand_of(hand: HandOver, queue: MessageQueue, phase: Phase) -> Handing | None:
+def hand_of(hand: HandOver, queue: MessageQueue, phase: Phase) -> QueueHandOver | None:
     found = hand.find(queue)
     return found if found is not None and found.phase is phase and found.known_at is None else None
 
@@ -234,6 +270,32 @@ def hand_of(hand: HandOver, queue: MessageQueue, phase: Phase) -> Handing | None
         ({"drain": -1.0}, "drain=-1 s must not be negative"),
     ],
 )
-def test_times_that_cannot_be_safe_are_refused(times: dict[str, float], text: str) -> None:
+def test_unsafe_times_are_refused(times: dict[str, float], text: str) -> None:
     with pytest.raises(SettingsError, match=text):
         Times(**times)
+
+
+# Invariants
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_queue_has_a_holder_exactly_when_it_is_granted_or_revoked(phase: Phase) -> None:
+    has = phase in (Phase.GRANTED, Phase.REVOKING)
+    good = QueueHandOver(A, phase, "p" if has else None, 3, "p", 3)
+    hand = HandOver(TIMES, 1, state=HandOverState((good,), ("p",)))
+    for wrong in (replace(good, holder=None if has else "p"), replace(good, generation=2)):
+        with pytest.raises(InvariantError, match=r"its holder is|decreased from 3 to 2"):
+            hand._put(wrong)
+        found = hand.find(A)
+        assert found is not None and (found.holder, found.generation) == (good.holder, 3), "as it was"
+        assert hand.orders("p").granted == ({A: 3} if phase is Phase.GRANTED else {})
+
+
+def test_generations_and_epochs_only_rise() -> None:
+    with pytest.raises(InvariantError, match="epoch 0 is out of range"):
+        HandOver(TIMES, 0)
+    hand = HandOver(TIMES, 1, state=HandOverState((QueueHandOver(A, Phase.GRANTED, "p", 5, "p", 5),), ("p",)))
+    with pytest.raises(InvariantError, match="has generation 5, but the plan has 4"):
+        hand.plan(plan_of(4, a="q"), 1.0)
+    found = hand.find(A)
+    assert found is not None and (found.phase, found.holder) == (Phase.GRANTED, "p")

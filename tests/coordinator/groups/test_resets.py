@@ -1,44 +1,50 @@
-"""Offsets to be set, in the database. `tests/databases` runs the same tests on PostgreSQL and MariaDB."""
+"""Requested offset changes in the database. `tests/databases` runs the same tests on PostgreSQL and
+MariaDB."""
 
 from __future__ import annotations
 
 import pytest
 from sqlalchemy import update
 
-from sparrowmq.coordinator import audit
-from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.database.tables import group_reset
-from sparrowmq.coordinator.groups import knobs, resets
-from sparrowmq.coordinator.groups.resets import State, Target
+from sparrowmq.coordinator.groups import dynamic_settings, resets
+from sparrowmq.coordinator.groups.resets import ResetState, ResetTarget
+from sparrowmq.coordinator.records import audit
+from sparrowmq.coordinator.records.audit import Actor
+from sparrowmq.core.dynamic_settings import SettingPlace
 from sparrowmq.core.errors import RefusedError
-from sparrowmq.core.knobs import Place
 
 ANN = Actor("ann", "a bad deploy")
-ORDERS = Place("Orders", 1)
-FIRST = Target("first")
+ORDERS = SettingPlace("Orders", 1)
+FIRST = ResetTarget("first")
 
 
-def ask(database: Database, place: Place = ORDERS, target: Target = FIRST) -> int:
+def ask(database: Database, place: SettingPlace = ORDERS, target: ResetTarget = FIRST) -> int:
     with database.write() as connection:
         return resets.ask(connection, "billing", place, target, ANN)
 
 
-def waiting(database: Database) -> list[resets.Wish]:
+def waiting(database: Database) -> list[resets.ResetRow]:
     with database.read() as connection:
         return resets.waiting(connection)
 
 
-def entries(database: Database) -> list[audit.Entry]:
+def entries(database: Database) -> list[audit.AuditEntry]:
     with database.read() as connection:
         return audit.search(connection, audit.Search(kind="group", object="billing"))[::-1]
 
 
-def test_a_wish_waits_until_it_is_carried_out_with_both_offsets_in_the_log(database: Database) -> None:
-    number = ask(database, target=Target("offset", 7))
+def test_request_waits_until_it_is_executed_with_both_offsets_in_the_audit_log(database: Database) -> None:
+    number = ask(database, target=ResetTarget("offset", 7))
     (wish,) = waiting(database)
-    assert (wish.id, wish.group, wish.place, wish.target) == (number, "billing", ORDERS, Target("offset", 7))
-    assert (wish.asked_by, wish.reason, wish.state) == ("ann", "a bad deploy", State.WAITING)
+    assert (wish.id, wish.group, wish.place, wish.target) == (
+        number,
+        "billing",
+        ORDERS,
+        ResetTarget("offset", 7),
+    )
+    assert (wish.asked_by, wish.reason, wish.state) == ("ann", "a bad deploy", ResetState.WAITING)
     with database.write() as connection:
         before, after = {"Orders/b/1": 40}, {"Orders/b/1": 7}
         resets.end(connection, wish, before=before, after=after, generation=3)
@@ -46,7 +52,7 @@ def test_a_wish_waits_until_it_is_carried_out_with_both_offsets_in_the_log(datab
     assert waiting(database) == []
     with database.read() as connection:
         (ended,) = resets.of(connection, "billing")
-    assert (ended.state, ended.before, ended.after) == (State.DONE, before, after)
+    assert (ended.state, ended.before, ended.after) == (ResetState.DONE, before, after)
     assert ended.ended_at >= ended.asked_at > 0
     asked, done = entries(database)
     assert (asked.action, asked.after) == (
@@ -58,31 +64,31 @@ def test_a_wish_waits_until_it_is_carried_out_with_both_offsets_in_the_log(datab
     assert (done.before["Orders/b/1"], done.after["Orders/b/1"]) == (40, 7)
 
 
-def test_a_wish_that_fails_says_why(database: Database) -> None:
+def test_failed_request_has_a_reason(database: Database) -> None:
     ask(database)
     with database.write() as connection:
         resets.end(connection, resets.waiting(connection)[0], problem="no such queue")
     with database.read() as connection:
         (ended,) = resets.of(connection, "billing")
-    assert (ended.state, ended.message) == (State.FAILED, "no such queue")
+    assert (ended.state, ended.message) == (ResetState.FAILED, "no such queue")
     assert entries(database)[-1].after["problem"] == "no such queue"
 
 
-def test_a_whole_group_and_too_many_wishes_are_refused(
+def test_whole_group_and_too_many_requests_are_refused(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RefusedError, match="name the topic or queue whose offsets are to be set"):
-        ask(database, Place())
+    with pytest.raises(RefusedError, match="name the topic or queue to reset"):
+        ask(database, SettingPlace())
     monkeypatch.setattr(resets, "WAITING_MAX", 1)
     ask(database)
-    with pytest.raises(RefusedError, match="1 resets of group billing wait already") as caught:
+    with pytest.raises(RefusedError, match="1 resets of group billing are already waiting") as caught:
         ask(database)
     assert caught.value.status == 409
     with database.read() as connection:
-        assert knobs.revision(connection, "billing") == 1, "what is refused changes nothing"
+        assert dynamic_settings.revision(connection, "billing") == 1, "what is refused changes nothing"
 
 
-def test_old_wishes_are_forgotten_and_open_ones_kept(database: Database) -> None:
+def test_old_requests_are_deleted_and_open_ones_kept(database: Database) -> None:
     for _ in range(2):
         ask(database)
     with database.write() as connection:
@@ -101,8 +107,8 @@ def test_old_wishes_are_forgotten_and_open_ones_kept(database: Database) -> None
 def test_targets_are_written_and_read(
     to: str | None, offset: int | None, time_ms: int | None, text: str
 ) -> None:
-    found = Target.of(to, offset, time_ms)
-    assert (str(found), Target.parse(text)) == (text, found)
+    found = ResetTarget.of(to, offset, time_ms)
+    assert (str(found), ResetTarget.parse(text)) == (text, found)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +116,7 @@ def test_targets_are_written_and_read(
     [(None, None, None), ("first", 5, None), ("middle", None, None), (None, -1, None), (None, 2**63, None),
      (None, None, -1), (None, None, 10**15), (None, 1, 1)],
 )  # fmt: skip
-def test_what_is_no_target_is_refused(to: str | None, offset: int | None, time_ms: int | None) -> None:
-    with pytest.raises(RefusedError, match=r"give one of to|must be from 0 to") as caught:
-        Target.of(to, offset, time_ms)
+def test_invalid_targets_are_refused(to: str | None, offset: int | None, time_ms: int | None) -> None:
+    with pytest.raises(RefusedError, match=r"give exactly one of|must be from 0 to") as caught:
+        ResetTarget.of(to, offset, time_ms)
     assert caught.value.status == 422

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from tests.coordinator.groups.made_up import FakeCluster, lead, step
 
+from sparrowmq.core.errors import BodyError, CoordinatorError
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.protocol.managed import POLICY_BYTES_MAX, QUEUES_MAX, GroupPolicy, QueueGrant
 
-def test_routes_are_asked_for_now_and_then() -> None:
+
+def test_routes_are_queried_periodically() -> None:
     cluster = FakeCluster()
     leader = lead(cluster)
     leader.join("p", "", ["T"], 1)
@@ -15,3 +22,37 @@ def test_routes_are_asked_for_now_and_then() -> None:
     cluster.now = 5.0
     step(leader)
     assert cluster.asked == 2
+
+
+def test_group_has_as_many_queues_as_fit_into_one_policy() -> None:
+    class Wide(FakeCluster):
+        many = QUEUES_MAX // 2
+
+        async def topic_route(self, topic: str) -> TopicRoute:
+            found = await super().topic_route(topic)
+            return replace(
+                found, queues=tuple(replace(one, read_queue_nums=self.many) for one in found.queues)
+            )
+
+    cluster = Wide()
+    leader = lead(cluster)
+    member = leader.join("p", "", ["T"], 1)
+    step(leader)
+    assert len(cluster.grants("a")) == QUEUES_MAX
+    cluster.many, cluster.now = QUEUES_MAX, 5.0
+    with pytest.raises(
+        CoordinatorError, match="subscribe to 20000 queues; the limit of a managed group is 10000"
+    ):
+        step(leader)
+    assert len(cluster.grants("a")) == QUEUES_MAX, "what it has stays"
+    assert leader.members == [member]
+
+
+def test_broker_reads_the_longest_possible_policy() -> None:
+    grant = QueueGrant("T" * 127, "broker-" + "a" * 50, 9999, 2**40, "client" * 16 + "#1.1795396117747.1000")
+    policy = GroupPolicy("g" * 120, 7, 8, members=[], queues=[grant] * QUEUES_MAX)
+    data = policy.encode()
+    assert len(data) < POLICY_BYTES_MAX
+    assert GroupPolicy.decode_request(data) == policy
+    with pytest.raises(BodyError, match="the limit for GroupPolicy is 4194304"):
+        GroupPolicy.decode_request(data + b" " * POLICY_BYTES_MAX)

@@ -1,4 +1,5 @@
-"""Groups of members that divide queues by themselves: who is on their list; managed groups are not theirs."""
+"""Groups whose members allocate queues themselves: the list of permitted members; managed groups are
+excluded."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import pytest
 from tests.coordinator.services.watched import MadeUpKeeper
 from tests.support import run
 
-from sparrowmq.client.admin_types import GroupConnections, GroupMemberInfo
-from sparrowmq.coordinator.groups.plan import Candidate, Rules
-from sparrowmq.coordinator.groups.takeover import Terms
+from sparrowmq.client.admin.types import GroupConnections, GroupMemberInfo
+from sparrowmq.coordinator.groups.initial_state import Terms
+from sparrowmq.coordinator.groups.plan import AdmissionRules, Candidate
 from sparrowmq.coordinator.groups.unfenced import UnfencedGroups, listed
-from sparrowmq.core.knobs import Place, Setting
+from sparrowmq.core.dynamic_settings import SettingPlace, SettingValue
 from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 
 
@@ -45,41 +46,41 @@ def looked(cluster: Seen, terms: Terms | None, epoch: int = 7, *, led: bool = Fa
     return run(groups.look({} if terms is None else {"g": terms}))
 
 
-def test_the_list_keeps_its_order_and_newcomers_wait_behind_it() -> None:
+def test_list_keeps_its_order_and_new_members_are_appended() -> None:
     online = [Candidate(name, "10.0.0.1:1") for name in "pqr"]
-    assert listed(online, Rules(), ["r"]) is None
-    assert listed(online, Rules(maximum=2), []) == ["p", "q"]
-    assert listed(online, Rules(maximum=2), ["r", "gone", "q"]) == ["r", "q"]
-    assert listed(online, Rules.parse(deny=["10.0.0.1"]), ["p"]) == []
+    assert listed(online, AdmissionRules(), ["r"]) is None
+    assert listed(online, AdmissionRules(maximum=2), []) == ["p", "q"]
+    assert listed(online, AdmissionRules(maximum=2), ["r", "gone", "q"]) == ["r", "q"]
+    assert listed(online, AdmissionRules.parse(deny=["10.0.0.1"]), ["p"]) == []
 
 
 @pytest.mark.proves("MUST-72")
-def test_rules_become_a_list_that_is_told_when_it_changes_and_nobody_else_moves_up_before() -> None:
+def test_rules_become_a_list_that_is_sent_when_it_changes_and_nobody_advances_before() -> None:
     cluster = Seen()
     cluster.online = {"q": "10.0.0.2", "p": "10.0.0.1"}
-    assert looked(cluster, Terms(rules=Rules(maximum=1))) == ["g"]
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1))) == ["g"]
     assert (cluster.members(), cluster.told) == (["p"], 2)
-    assert looked(cluster, Terms(rules=Rules(maximum=1))) == ["g"]
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1))) == ["g"]
     assert cluster.told == 2, "it is so already"
     cluster.online["a"] = "10.0.0.3"
-    looked(cluster, Terms(rules=Rules(maximum=1)), epoch=8)
+    looked(cluster, Terms(rules=AdmissionRules(maximum=1)), epoch=8)
     assert (cluster.members(), cluster.told) == (["p"], 2), "a newcomer stands by, whatever its name"
     del cluster.online["p"]
-    looked(cluster, Terms(rules=Rules(maximum=1)), epoch=8)
+    looked(cluster, Terms(rules=AdmissionRules(maximum=1)), epoch=8)
     assert cluster.members() == ["a"]
-    looked(cluster, Terms(rules=Rules.parse(allow=["10.0.0.2/32"])), epoch=8)
+    looked(cluster, Terms(rules=AdmissionRules.parse(allow=["10.0.0.2/32"])), epoch=8)
     assert cluster.members() == ["q"]
     cluster.online = {}
-    looked(cluster, Terms(rules=Rules(maximum=1)), epoch=8)
+    looked(cluster, Terms(rules=AdmissionRules(maximum=1)), epoch=8)
     assert cluster.members() == []
 
 
-def test_when_nothing_is_set_any_more_everybody_may_consume() -> None:
+def test_everybody_may_consume_when_no_rule_is_set_any_more() -> None:
     cluster = Seen()
     cluster.online = {"p": "10.0.0.1"}
     groups = UnfencedGroups(cluster, 7, lambda group: False)
-    pause = Setting("pause", Place(topic="T"), True, reason="repair")
-    assert run(groups.look({"g": Terms(rules=Rules(maximum=1), settings=(pause,))})) == ["g"]
+    pause = SettingValue("pause", SettingPlace(topic="T"), True, reason="repair")
+    assert run(groups.look({"g": Terms(rules=AdmissionRules(maximum=1), settings=(pause,))})) == ["g"]
     (rule,) = cluster.policies["a"]["g"].pauses
     assert (rule.topic, rule.reason) == ("T", "repair")
     assert run(groups.look({})) == []
@@ -90,11 +91,11 @@ def test_when_nothing_is_set_any_more_everybody_may_consume() -> None:
     assert cluster.told == told
 
 
-def test_what_was_unset_while_nobody_led_ends_with_the_next_leader() -> None:
+def test_settings_removed_without_a_leader_end_with_the_next_leader() -> None:
     cluster = Seen()
     cluster.online = {"p": "10.0.0.1"}
-    pause = Setting("pause", Place(topic="T"), True)
-    assert looked(cluster, Terms(rules=Rules(maximum=1), settings=(pause,)), epoch=7) == ["g"]
+    pause = SettingValue("pause", SettingPlace(topic="T"), True)
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1), settings=(pause,)), epoch=7) == ["g"]
     theirs = GroupPolicy("other", 0, 4, members=["p"], maximum=1)
     cluster.policies["a"]["other"] = theirs
     cluster.down = {"b"}
@@ -108,24 +109,24 @@ def test_what_was_unset_while_nobody_led_ends_with_the_next_leader() -> None:
     assert cluster.policies["a"]["other"] is theirs, "an operator's own policy is left alone"
 
 
-def test_managed_groups_are_not_for_them() -> None:
+def test_managed_groups_are_excluded() -> None:
     cluster = Seen()
     cluster.online = {"p": "10.0.0.1"}
-    assert looked(cluster, Terms(rules=Rules(maximum=1)), led=True) == []
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1)), led=True) == []
     grant = QueueGrant("T", "a", 0, 3, "")
     cluster.policies["a"]["g"] = GroupPolicy("g", 3, 1, members=[], queues=[grant])
-    assert looked(cluster, Terms(rules=Rules(maximum=1))) == []
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1))) == []
     assert cluster.told == 0, "what was granted is kept until somebody deletes it"
     del cluster.policies["a"]["g"]
-    assert looked(cluster, Terms(rules=Rules(maximum=1))) == ["g"]
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1))) == ["g"]
 
 
-def test_a_broker_that_is_down_is_told_with_the_next_look(caplog: pytest.LogCaptureFixture) -> None:
+def test_broker_that_is_down_is_updated_in_the_next_round(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Seen()
     cluster.online = {"p": "10.0.0.1"}
     cluster.down = {"b"}
-    assert looked(cluster, Terms(rules=Rules(maximum=1))) == []
-    assert "members of group g that divide by themselves are not steered" in caplog.text
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1))) == []
+    assert "settings could not be applied to the unmanaged members of group g" in caplog.text
     cluster.down = set()
-    assert looked(cluster, Terms(rules=Rules(maximum=1))) == ["g"]
+    assert looked(cluster, Terms(rules=AdmissionRules(maximum=1))) == ["g"]
     assert cluster.members() == ["p"]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sparrowmq.coordinator.leases import rules
-from sparrowmq.coordinator.leases.rules import Action, Candidate, LeaseTimes, Owner
+from sparrowmq.coordinator.leases.rules import LeaseAction, LeaseCandidate, LeaseTimes, Owner
 
 TIMES = LeaseTimes(ttl_ms=15_000, renew_ms=5_000, margin_ms=2_000)
 NODES = 4
@@ -27,7 +27,7 @@ BOUND = (TIMES.ttl_ms + TIMES.renew_ms) / 1000 + 4 * DELAY_MAX
 
 @dataclass
 class Table:
-    """One lease, as `leases.table` keeps it; `now` is the database's time in milliseconds."""
+    """One lease, as `leases.table` stores it; `now` is the database's time in milliseconds."""
 
     owner: str = ""
     epoch: int = 0
@@ -68,12 +68,12 @@ class Table:
 
 @dataclass
 class Node:
-    """One coordinator. `asked` numbers its question that waits for an answer; 0: none."""
+    """One coordinator. `asked` numbers its unanswered request; 0: none."""
 
     number: int
     rate: float
     owner: Owner
-    candidate: Candidate = field(default_factory=Candidate)
+    candidate: LeaseCandidate = field(default_factory=LeaseCandidate)
     asked: int = 0
     alive: bool = True
     frozen_until: float = 0.0
@@ -81,7 +81,7 @@ class Node:
 
 
 class World:
-    """All of it. `run(faults)` ends after that many; what must hold is asserted all the time."""
+    """The whole simulation. `run(faults)` ends after that many; invariants are checked all the time."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -114,7 +114,7 @@ class World:
         heapq.heappush(self._events, (self.now + delay, next(self._order), event))
 
     def _on(self, node: Node, event: Callable[[], None]) -> None:
-        """Something that happens in a node: once it is thawed, never after it died."""
+        """An event in a node: after the node is resumed, never after it died."""
         if not node.alive:
             return
         if self.now < node.frozen_until:
@@ -131,9 +131,9 @@ class World:
     def _decide(self, node: Node) -> None:
         now = self._clock(node)
         action = rules.decide(node.candidate, now, enabled=True, overdue=False)
-        if action is Action.STOP:
+        if action is LeaseAction.STOP:
             node.candidate = rules.missed(now, TIMES)
-        elif action in (Action.CLAIM, Action.RENEW):
+        elif action in (LeaseAction.CLAIM, LeaseAction.RENEW):
             self._ask(node, now)
             return
         elif rules.leads(node.candidate, now):
@@ -176,12 +176,12 @@ class World:
             self._decide(node)
 
     def _travel(self, node: Node, arrive: Callable[[], None]) -> None:
-        """Between a node and the database; lost while the node is isolated."""
+        """A message between a node and the database; lost while the node is isolated."""
         if self.now >= node.isolated_until:
             self._at(self.random.uniform(0.001, DELAY_MAX), arrive)
 
     def _write(self, node: Node) -> None:
-        """A write that was decided on now and is made later: after a freeze, much later."""
+        """A write that is decided now and made later: much later after a freeze."""
         assert node.candidate.holding is not None
         owner, epoch = node.owner.id, node.candidate.holding.epoch
 
@@ -194,7 +194,7 @@ class World:
         self._at(self.random.uniform(0, 0.2), lambda: self._on(node, lambda: self._travel(node, arrive)))
 
     def _fault(self) -> None:
-        """Something happens to the leader, when somebody else is well."""
+        """A fault of the leader, while another node is healthy."""
         self._at(self.random.uniform(5.0, 60.0), self._fault)
         leader = next((node for node in self.nodes if node.owner.id == self.table.owner and node.alive), None)
         others = [node for node in self.nodes if node is not leader and self._well(node)]

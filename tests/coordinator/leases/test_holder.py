@@ -45,7 +45,7 @@ def live(database: Database) -> bool:
 
 
 @pytest.mark.proves("pmq:L5", "pmq:L8")
-def test_it_leads_at_once_and_gives_the_lease_back_at_its_end(database: Database) -> None:
+def test_holder_leads_at_once_and_releases_the_lease_at_its_end(database: Database) -> None:
     async def main() -> None:
         changes: list[int | None] = []
         async with holding(database, changed=lambda: changes.append(holder.epoch)) as holder:
@@ -59,9 +59,7 @@ def test_it_leads_at_once_and_gives_the_lease_back_at_its_end(database: Database
 
 
 @pytest.mark.proves("pmq:L6", "pmq:1.4")
-def test_another_takes_over_when_it_is_handed_over(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_holder_takes_over_on_handover(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with holding(database) as first:
             await until(lambda: first.epoch)
@@ -70,14 +68,14 @@ def test_another_takes_over_when_it_is_handed_over(
                     table.hand_over(connection, "s", 60_000)
                 assert await until(lambda: second.epoch) >= 3
                 await until(lambda: first.epoch is None)
-                assert "s: somebody else leads now; its work stops" in caplog.text
+                assert "s: another process leads now; its work stops" in caplog.text
 
     with caplog.at_level(logging.WARNING):
         run(main())
 
 
 @pytest.mark.proves("pmq:L3", "pmq:L4")
-def test_a_closed_gate_lets_go_and_an_open_one_claims_again(database: Database) -> None:
+def test_closed_gate_releases_the_group_and_an_open_one_claims_it_again(database: Database) -> None:
     async def main() -> None:
         async with holding(database) as holder:
             await until(lambda: holder.epoch)
@@ -93,21 +91,20 @@ def test_a_closed_gate_lets_go_and_an_open_one_claims_again(database: Database) 
 
 
 @pytest.mark.proves("pmq:L2")
-def test_an_overdue_step_lets_the_lease_run_out(database: Database) -> None:
+def test_overdue_step_lets_the_lease_expire(database: Database) -> None:
     async def main() -> None:
         async with holding(database, times=LeaseTimes(ttl_ms=500, renew_ms=200, margin_ms=50)) as holder:
             await until(lambda: holder.epoch)
-            holder.step_deadline = 0.0
-            await until(lambda: holder.epoch is None)
-            await until(lambda: not live(database))
-            holder.step_deadline = None
+            with holder.step(deadline=0.0):
+                await until(lambda: holder.epoch is None)
+                await until(lambda: not live(database))
             await until(lambda: holder.epoch)
 
     run(main())
 
 
 @pytest.mark.proves("pmq:L9", "pmq:L10")
-def test_without_database_it_stops_by_its_own_clock(
+def test_without_a_database_it_stops_by_its_own_clock(
     database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -120,7 +117,7 @@ def test_without_database_it_stops_by_its_own_clock(
                 patched.setattr(table, "renew", gone)
                 patched.setattr(table, "claim", gone)
                 await until(lambda: holder.epoch is None)
-                await until(lambda: "the lease ended before it could be renewed" in caplog.text)
+                await until(lambda: "the lease expired before it could be renewed" in caplog.text)
             assert await until(lambda: holder.epoch) >= 2
         assert "s: renew failed: the database is gone" in caplog.text
 
@@ -128,7 +125,7 @@ def test_without_database_it_stops_by_its_own_clock(
         run(main())
 
 
-def test_a_lease_that_was_taken_stops_the_work(database: Database) -> None:
+def test_lost_lease_stops_the_work(database: Database) -> None:
     async def main() -> None:
         changes: list[int | None] = []
         async with holding(database, changed=lambda: changes.append(holder.epoch)) as holder:

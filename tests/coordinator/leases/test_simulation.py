@@ -21,7 +21,7 @@ SEEDS = range(20) if os.environ.get("SPARROW_TEST_TIER") == "long" else range(1)
 
 @pytest.mark.parametrize("seed", [int(os.environ.get("SPARROW_SEED", seed)) for seed in SEEDS])
 @pytest.mark.proves("pmq:1.2", "pmq:1.3", "pmq:1.6", "pmq:L1", "pmq:L9")
-def test_leaders_never_write_among_each_other(seed: int) -> None:
+def test_writes_of_leaders_never_interleave(seed: int) -> None:
     world = World(seed)
     try:
         world.run(FAULTS)
@@ -37,7 +37,7 @@ def test_leaders_never_write_among_each_other(seed: int) -> None:
 
 
 class Simulated:
-    """SQLite with a clock that tests turn: `julianday` is theirs."""
+    """SQLite with a clock that tests control: `julianday` is theirs."""
 
     def __init__(self, database: Database) -> None:
         self.now_ms = 1_700_000_000_000
@@ -50,8 +50,8 @@ class Simulated:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.proves("pmq:1.2")
-def test_the_simulated_table_is_the_real_one(database: Database, seed: int) -> None:
-    """The same calls at the same times give the same answers, so what the simulation shows holds for SQL."""
+def test_simulated_table_equals_the_real_one(database: Database, seed: int) -> None:
+    """The same calls at the same times give the same answers, so the simulation's result holds for SQL."""
     clock, model, chance = Simulated(database), Table(), random.Random(seed)
     owners = [Owner(name * 32, name) for name in "abc"]
     table.ensure(database, "s")

@@ -29,20 +29,20 @@ def claim(database: Database, owner: Owner, ttl_ms: int = LONG) -> int | None:
 
 
 def end(database: Database) -> None:
-    """Let the lease run out now."""
+    """Let the lease expire now."""
     with database.write() as connection:
         connection.execute(update(lease).values(expires_at=1))
 
 
 @pytest.mark.proves("pmq:1.2", "pmq:L8")
-def test_the_first_who_asks_leads_at_once_and_the_others_wait(database: Database) -> None:
+def test_first_claim_leads_at_once_and_the_others_wait(database: Database) -> None:
     assert claim(database, A) == 1
     assert claim(database, B) is None
     end(database)
     assert claim(database, B) == 2
 
 
-def test_a_claim_whose_answer_was_lost_is_made_again_in_a_new_epoch(database: Database) -> None:
+def test_claim_with_a_lost_answer_is_repeated_in_a_new_epoch(database: Database) -> None:
     claim(database, A)
     assert claim(database, A) == 2
     with database.write() as connection:
@@ -50,7 +50,7 @@ def test_a_claim_whose_answer_was_lost_is_made_again_in_a_new_epoch(database: Da
         assert table.renew(connection, "s", A, 2, LONG)
 
 
-def test_making_the_row_again_changes_nothing(database: Database) -> None:
+def test_creating_the_row_again_changes_nothing(database: Database) -> None:
     claim(database, A)
     table.ensure(database, "s")
     with database.read() as connection:
@@ -62,7 +62,7 @@ def test_making_the_row_again_changes_nothing(database: Database) -> None:
 
 
 @pytest.mark.proves("pmq:1.5", "pmq:L7")
-def test_the_holder_says_when_it_ends_by_the_databases_clock(database: Database) -> None:
+def test_holder_returns_the_end_by_the_databases_clock(database: Database) -> None:
     with database.write() as connection:
         before = database.now(connection)
         table.claim(connection, "s", A, 5_000)
@@ -85,7 +85,7 @@ def test_only_the_owner_in_its_epoch_renews_and_only_in_time(database: Database)
 
 
 @pytest.mark.proves("pmq:L5")
-def test_a_lease_given_back_is_free_at_once(database: Database) -> None:
+def test_released_lease_is_free_at_once(database: Database) -> None:
     claim(database, A)
     with database.write() as connection:
         assert not table.release(connection, "s", B, 1)
@@ -95,7 +95,7 @@ def test_a_lease_given_back_is_free_at_once(database: Database) -> None:
 
 
 @pytest.mark.proves("pmq:1.4", "pmq:1.6")
-def test_handing_over_ends_the_epoch_and_keeps_the_old_owner_out(database: Database) -> None:
+def test_handover_ends_the_epoch_and_blocks_the_old_owner(database: Database) -> None:
     claim(database, A)
     with database.write() as connection:
         before = table.hand_over(connection, "s", LONG)
@@ -104,13 +104,13 @@ def test_handing_over_ends_the_epoch_and_keeps_the_old_owner_out(database: Datab
     with database.write() as connection:
         assert not table.renew(connection, "s", A, 1, LONG)
         assert table.hand_over(connection, "s", LONG) is None
-        with pytest.raises(LeaseLostError, match="the lease of s in epoch 1 is lost, nobody has it"):
+        with pytest.raises(LeaseLostError, match="the lease of s in epoch 1 is lost and nobody holds it now"):
             table.guard(connection, "s", A, 1)
     assert claim(database, A) is None
     assert claim(database, B) == 3
 
 
-def test_the_block_ends(database: Database) -> None:
+def test_block_expires(database: Database) -> None:
     claim(database, A)
     with database.write() as connection:
         table.hand_over(connection, "s", 1)
@@ -118,7 +118,7 @@ def test_the_block_ends(database: Database) -> None:
 
 
 @pytest.mark.proves("pmq:L1")
-def test_a_leader_that_was_replaced_writes_nothing(database: Database) -> None:
+def test_replaced_leader_cannot_write(database: Database) -> None:
     claim(database, A)
     with database.write() as connection:
         table.guard(connection, "s", A, 1)
@@ -131,22 +131,22 @@ def test_a_leader_that_was_replaced_writes_nothing(database: Database) -> None:
             table.guard(connection, "s", owner, epoch)
 
     for owner, epoch in ((A, 1), (A, 2), (B, 1)):
-        with pytest.raises(LeaseLostError, match="in epoch 2 has it: nothing of this was written"):
+        with pytest.raises(LeaseLostError, match="in epoch 2 holds it now; nothing was written"):
             write(owner, epoch)
     with database.read() as connection:
         assert [found.owner_label for found in table.rows(connection)] == ["two"]
 
 
 @pytest.mark.proves("pmq:L1")
-def test_a_lease_that_ran_out_counts_as_lost_though_nobody_took_it(database: Database) -> None:
+def test_expired_lease_counts_as_lost_even_without_a_successor(database: Database) -> None:
     claim(database, A)
     end(database)
-    with database.write() as connection, pytest.raises(LeaseLostError, match="nobody has it"):
+    with database.write() as connection, pytest.raises(LeaseLostError, match="nobody holds it"):
         table.guard(connection, "s", A, 1)
 
 
 @pytest.mark.proves("pmq:1.2", "pmq:L11")
-def test_of_many_at_once_one_wins(database: Database) -> None:
+def test_one_of_many_simultaneous_claims_wins(database: Database) -> None:
     owners = [Owner(f"{number:032x}", "same label") for number in range(8)]
     with ThreadPoolExecutor(4) as threads:
         for epoch in range(1, 6):
@@ -156,8 +156,8 @@ def test_of_many_at_once_one_wins(database: Database) -> None:
 
 
 @pytest.mark.proves("pmq:L1")
-def test_a_claim_waits_for_what_the_leader_is_writing(database: Database) -> None:
-    """Between the leader's check and its commit nobody becomes leader, though the lease runs out
+def test_claim_waits_for_a_running_write_of_the_leader(database: Database) -> None:
+    """Nobody becomes leader between the leader's check and its commit, even if the lease expires
     meanwhile."""
     claim(database, A, 1_000)
     with ThreadPoolExecutor(1) as threads:
@@ -174,7 +174,7 @@ def test_a_claim_waits_for_what_the_leader_is_writing(database: Database) -> Non
         assert [found.owner_label for found in table.rows(connection)] == ["two"]
 
 
-def test_a_claim_does_not_wait_while_the_lease_runs(database: Database) -> None:
+def test_claim_does_not_wait_while_the_lease_is_valid(database: Database) -> None:
     """On SQLite every writer waits; the answer is the same."""
     claim(database, A)
     with ThreadPoolExecutor(1) as threads:

@@ -1,4 +1,4 @@
-"""Brokers' tables and disks as services of upkeep see them, made up by tests; repairs change them."""
+"""Brokers' tables and disks of a fake cluster as housekeeping services see them; repairs change them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sparrowmq.coordinator.upkeep.landscape import BrokerTables, Landscape, Loss, Use
-from sparrowmq.coordinator.upkeep.logs import Sight
+from sparrowmq.coordinator.upkeep.logs import DiskSurvey
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
 
 class MadeUpSurvey:
-    """A `SurveyView` that says what it is told. `refuses` is what repairs end with."""
+    """A `SurveyView` with prepared answers. `refuses` is the error of repairs."""
 
     def __init__(self) -> None:
-        self.sight = Sight()
+        self.sight = DiskSurvey()
         self.land = Landscape()
         self.used = Use()
         self.lost: list[Loss] = []
@@ -27,14 +27,14 @@ class MadeUpSurvey:
         """Repairs are answered, and change nothing."""
         self.done: list[str] = []
 
-    async def disks(self) -> Sight:
+    async def disks(self) -> DiskSurvey:
         return self.sight
 
     async def losses(self, before_ms: Mapping[str, int]) -> tuple[list[Loss], dict[str, str]]:
         self.cuts = dict(before_ms)
         return self.lost, self.unread
 
-    async def landscape(self, *, ends: bool = True) -> Landscape:
+    async def landscape(self, *, ends: bool = True, offsets: bool = True) -> Landscape:
         return self.land if ends else replace(self.land, ends={})
 
     async def use(self) -> Use:
@@ -76,7 +76,7 @@ class MadeUpSurvey:
             )
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
     def _change(self, broker: str, how: Callable[[BrokerTables], BrokerTables], what: str) -> None:
         self._allowed(what)

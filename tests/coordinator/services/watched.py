@@ -1,4 +1,4 @@
-"""A cluster as services see it, made up by tests, and one step of a service on it."""
+"""A fake cluster as services see it, and one step of a service on it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sparrowmq.broker.fence import judge
-from sparrowmq.client.admin_types import GroupConnections, GroupMemberInfo, MemberStatus
-from sparrowmq.coordinator.cluster.fleet import Backlog, Broker
-from sparrowmq.coordinator.cluster.told import Presence, Stored, Told
-from sparrowmq.coordinator.cluster.view import Cluster, Place, Seen
+from tests.coordinator.cluster.asked import observed
+
+from sparrowmq.broker.members.fence import judge
+from sparrowmq.client.admin.types import GroupConnections, GroupMemberInfo, MemberStatus
+from sparrowmq.coordinator.cluster.fleet import Backlog, FleetBroker
+from sparrowmq.coordinator.cluster.member_reports import MemberAnswers, Presence, StoredCounts
+from sparrowmq.coordinator.cluster.view import GroupPosition, ObservedCluster, Seen
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases import rules
 from sparrowmq.coordinator.leases import table as leases
 from sparrowmq.coordinator.leases.holder import LeaseHolder
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
-from sparrowmq.coordinator.services import board
-from sparrowmq.coordinator.services.frame import Service, Work
-from sparrowmq.coordinator.services.schedule import Kind, Report
+from sparrowmq.coordinator.services.base import board
+from sparrowmq.coordinator.services.base.runner import Service, Work
+from sparrowmq.coordinator.services.base.schedule import RunReport, ServiceKind
 from sparrowmq.core.clock import SystemClock
 from sparrowmq.core.errors import BrokerError, ConnectError, NoRouteError, TransportError
 from sparrowmq.core.message import MessageQueue
@@ -31,8 +33,8 @@ def queue(topic: str = "t", number: int = 0) -> MessageQueue:
     return MessageQueue(topic, "broker-a", number)
 
 
-def place(lag: int, oldest_ms: int = 0, topic: str = "t", number: int = 0) -> Place:
-    return Place(queue(topic, number), lag, oldest_ms)
+def place(lag: int, oldest_ms: int = 0, topic: str = "t", number: int = 0) -> GroupPosition:
+    return GroupPosition(queue(topic, number), lag, oldest_ms)
 
 
 class MadeUpKeeper:
@@ -85,7 +87,7 @@ class MadeUpKeeper:
     async def group_connections(self, group: str) -> GroupConnections | None:
         return None
 
-    async def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
+    async def consume_refusal(self, code: int, fields: Mapping[str, str], body: bytes) -> str:
         self.asked.append(dict(fields))
         return self.refused
 
@@ -105,11 +107,11 @@ class MadeUpKeeper:
 
 
 class MadeUpFleet:
-    """The brokers of a `ClusterView` that says what it is told, and notes what is changed."""
+    """The brokers of a `ClusterView` with prepared answers, and a record of changes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.there: list[Broker] = []
+        self.there: list[FleetBroker] = []
         self.failing: dict[str, str] = {}
         """What calls about a broker, or about all (`*`), fail with."""
         self.permissions: dict[str, int] = {}
@@ -121,7 +123,7 @@ class MadeUpFleet:
         if broker in self.failing:
             raise TransportError(self.failing[broker], address="broker")
 
-    async def brokers(self) -> list[Broker]:
+    async def brokers(self) -> list[FleetBroker]:
         self._checked("*")
         return list(self.there)
 
@@ -144,12 +146,12 @@ class MadeUpFleet:
 
 
 def member(name: str, *, error: str | None = None, **info: Any) -> MemberStatus:
-    """A member that tells this of itself, or does not."""
+    """A member with this report, or without one."""
     return MemberStatus(name, None if error else ConsumerRunningInfo(**info), error)
 
 
 class MadeUpTelling:
-    """The members of a `ClusterView` that says what it is told."""
+    """The members of a `ClusterView` with prepared answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,25 +168,25 @@ class MadeUpTelling:
         self.ends_failed: set[str] = set()
         self.granted: dict[str, list[QueueGrant]] = {}
 
-    async def told(self, fresh_seconds: float = 0.0) -> Told:
+    async def told(self, fresh_seconds: float = 0.0) -> MemberAnswers:
         self.fresh.append(fresh_seconds)
-        return Told(dict(self.groups), dict(self.groups_failed), self.at)
+        return MemberAnswers(dict(self.groups), dict(self.groups_failed), self.at)
 
     async def presence(self) -> Presence:
         return Presence(dict(self.connected), dict(self.groups_failed), frozenset(self.loose))
 
-    async def stored(self, prefix: str) -> Stored:
+    async def stored(self, prefix: str) -> StoredCounts:
         found = {
             topic.removeprefix(prefix): end for topic, end in self.ends.items() if topic.startswith(prefix)
         }
-        return Stored(found, {one.removeprefix(prefix) for one in self.ends_failed})
+        return StoredCounts(found, {one.removeprefix(prefix) for one in self.ends_failed})
 
     async def grants(self) -> dict[str, list[QueueGrant]]:
         return self.granted
 
 
 class MadeUp(MadeUpFleet, MadeUpTelling):
-    """A `ClusterView` that says what it is told."""
+    """A `ClusterView` with prepared answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +196,7 @@ class MadeUp(MadeUpFleet, MadeUpTelling):
         """Topics whose route nobody can tell."""
         self.names = MadeUpKeeper()
 
-    async def places(self, *, ages: bool) -> Seen:
+    async def places(self, *, ages: bool, fresh_seconds: float = 0.0) -> Seen:
         return self.seen
 
     async def queues(self, topics: Iterable[str]) -> tuple[dict[str, frozenset[MessageQueue]], set[str]]:
@@ -205,13 +207,13 @@ class MadeUp(MadeUpFleet, MadeUpTelling):
         return self.names
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
-def step(database: Database, service: Service, **options: int) -> Report:
-    """One step of the service, as its leader; what it does not see is resolved at once."""
+def step(database: Database, service: Service, **options: int) -> RunReport:
+    """One step of the service, as its leader; alarms whose condition is not seen resolve at once."""
 
-    async def main() -> Report:
+    async def main() -> RunReport:
         owner, name = Owner("a" * 32, "one"), service.kind.name
         board.ensure(database, [service.kind])
         with database.write() as connection:
@@ -227,18 +229,18 @@ def step(database: Database, service: Service, **options: int) -> Report:
 
 
 class Once:
-    """A service of a real cluster, which is let go of after each step."""
+    """A service of a real cluster, which is closed after each step."""
 
-    def __init__(self, namesrv: str, make: Callable[[Cluster], Service]) -> None:
+    def __init__(self, namesrv: str, make: Callable[[ObservedCluster], Service]) -> None:
         self._namesrv = namesrv
         self._make = make
 
     @property
-    def kind(self) -> Kind:
-        return self._make(Cluster(self._namesrv)).kind
+    def kind(self) -> ServiceKind:
+        return self._make(observed(self._namesrv)).kind
 
-    async def step(self, work: Work) -> Report:
-        cluster = Cluster(self._namesrv)
+    async def step(self, work: Work) -> RunReport:
+        cluster = observed(self._namesrv)
         try:
             return await self._make(cluster).step(work)
         finally:

@@ -1,4 +1,4 @@
-"""Landscapes made up by tests."""
+"""Landscapes of fake clusters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def land(
     ends: dict[tuple[str, str, int], tuple[int, int]] | None = None,
     failed: dict[str, str] | None = None,
 ) -> Landscape:
-    """By default the name server lists what there is. `ends` are by topic, broker and queue."""
+    """By default the name server lists everything that exists. `ends` are by topic, broker and queue."""
     found: dict[str, list[Ends]] = {}
     for (on, name, number), (first, following) in (ends or {}).items():
         found.setdefault(on, []).append(Ends(MessageQueue(on, name, number), first, following))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from sparrowmq.coordinator.upkeep.cleaning import Cut, Overdue, in_hours, next_cut, overdue, quiet_faults
-from sparrowmq.coordinator.upkeep.logs import HOUR_MS, BrokerLog, Held, Rules, Sample
+from sparrowmq.coordinator.upkeep.logs import HOUR_MS, BrokerLog, CleaningRules, Held, LogSample
 
 MIDNIGHT = 1000 * 24 * HOUR_MS
-RULES = Rules(reserved_hours=10, delete_hours=frozenset({4}), file_bytes=100)
+RULES = CleaningRules(reserved_hours=10, delete_hours=frozenset({4}), file_bytes=100)
 
 
 def hour_of(at: int) -> int:
@@ -18,19 +18,20 @@ def hour_of(at: int) -> int:
 def log(hour: float, *, begin: int = 0, end: int = 1000, free: int = 900, **more: object) -> BrokerLog:
     """A log at an hour of the day."""
     at = MIDNIGHT + round(hour * HOUR_MS)
-    return BrokerLog("a", "h", RULES, Sample(at, begin, end, 1000, free), **more)  # type: ignore[arg-type]
+    return BrokerLog("a", "h", RULES, LogSample(at, begin, end, 1000, free), **more)  # type: ignore[arg-type]
 
 
-def written(*at: tuple[float, int]) -> list[Sample]:
-    """Samples: hours of the day and how far the log was."""
-    return [Sample(MIDNIGHT + round(hour * HOUR_MS), 0, end, 1000, 900) for hour, end in at]
+def written(*at: tuple[float, int]) -> list[LogSample]:
+    """Samples: hours of the day and the end of the log."""
+    return [LogSample(MIDNIGHT + round(hour * HOUR_MS), 0, end, 1000, 900) for hour, end in at]
 
 
 ALL_DAY = written((-24, 0), (-14, 100), (-4, 200), (6, 300))
 
 
-def test_a_file_is_overdue_when_a_whole_cleaning_hour_passed_it() -> None:
-    """Its last byte was there at 10 o'clock yesterday; it is 10 hours old at 20, and 4 o'clock comes next."""
+def test_file_is_overdue_when_it_survived_a_whole_cleaning_hour() -> None:
+    """Its last byte was written at 10 o'clock yesterday; it is 10 hours old at 20, and the next cleaning
+    is at 4."""
     expired = MIDNIGHT - 4 * HOUR_MS
     at_five = Overdue(expired, MIDNIGHT + 5 * HOUR_MS, 100)
     assert [overdue(log(hour), ALL_DAY, hour_of) for hour in (3, 4, 4.9)] == [None] * 3
@@ -49,30 +50,30 @@ def test_a_file_is_overdue_when_a_whole_cleaning_hour_passed_it() -> None:
     ],
     ids=["gone", "written to", "one file", "held", "young", "later"],
 )
-def test_nothing_is_overdue_that_may_be_there(gone: BrokerLog) -> None:
+def test_files_that_may_exist_are_not_overdue(gone: BrokerLog) -> None:
     assert overdue(gone, ALL_DAY, hour_of) is None
 
 
-def test_nobody_knows_before_the_first_sample() -> None:
+def test_nothing_is_known_before_the_first_sample() -> None:
     assert overdue(log(5), written((-1, 500), (1, 600)), hour_of) is None
     assert overdue(log(5), [], hour_of) is None
 
 
-def test_a_hold_that_gave_way_or_begins_later_excuses_nothing() -> None:
+def test_expired_or_later_hold_excuses_nothing() -> None:
     over = Held("t", "g", MIDNIGHT - 20 * HOUR_MS, ends_ms=MIDNIGHT)
     later = Held("t", "g", MIDNIGHT - 2 * HOUR_MS, ends_ms=MIDNIGHT * 2)
     assert overdue(log(5, holds=(over, later)), ALL_DAY, hour_of) is not None
 
 
-def test_the_next_cleaning_takes_whole_files_that_will_be_old_enough() -> None:
-    """At 5 o'clock 10 hours back is 19 o'clock, when the log was at 150: one file of 100 goes."""
+def test_next_cleaning_deletes_whole_files_that_will_be_old_enough() -> None:
+    """At 5 o'clock 10 hours back is 19 o'clock, when the log was at 150: one file of 100 is deleted."""
     assert next_cut(log(1), ALL_DAY, hour_of) == Cut(MIDNIGHT + 4 * HOUR_MS, MIDNIGHT - 14 * HOUR_MS)
     assert next_cut(log(1, begin=100), ALL_DAY, hour_of) is None
     assert next_cut(log(4.5), ALL_DAY, hour_of) == Cut(log(4.5).now.at, MIDNIGHT - 14 * HOUR_MS)
     assert next_cut(log(1), [], hour_of) is None
 
 
-def test_a_crowded_disk_is_cleaned_now() -> None:
+def test_nearly_full_disk_is_cleaned_now() -> None:
     """At 12 o'clock ten hours back is 3 o'clock, when the log was at 270."""
     full = log(12, free=200)
     assert next_cut(full, ALL_DAY, hour_of) == Cut(full.now.at, MIDNIGHT - 4 * HOUR_MS)
@@ -81,14 +82,14 @@ def test_a_crowded_disk_is_cleaned_now() -> None:
     assert tomorrow.at == MIDNIGHT + 28 * HOUR_MS
 
 
-def test_the_file_that_is_written_to_stays() -> None:
+def test_file_being_written_stays() -> None:
     young = replace(log(1, end=150), rules=replace(RULES, reserved_hours=0))
     cut = next_cut(young, written((-5, 0), (-2, 120), (1, 150)), hour_of)
     assert cut is not None
     assert MIDNIGHT - 3 * HOUR_MS < cut.before_ms < MIDNIGHT - 2 * HOUR_MS
 
 
-def test_what_is_held_is_not_cut() -> None:
+def test_held_files_are_not_deleted() -> None:
     held = Held("t", "g", MIDNIGHT - 20 * HOUR_MS, ends_ms=MIDNIGHT * 2)
     cut = next_cut(log(1, holds=(held,)), ALL_DAY, hour_of)
     assert cut == Cut(MIDNIGHT + 4 * HOUR_MS, MIDNIGHT - 20 * HOUR_MS)
@@ -111,18 +112,19 @@ def test_what_is_held_is_not_cut() -> None:
         (5, 5, 5, False),
     ],
 )
-def test_hours_go_over_midnight(hour: int, begin: int, end: int, within: bool) -> None:
+def test_hours_may_span_midnight(hour: int, begin: int, end: int, within: bool) -> None:
     assert in_hours(hour, begin, end) is within
 
 
 def test_cleaning_in_quiet_hours_is_named() -> None:
     daily = log(12)
     before, after = (
-        Sample(MIDNIGHT + 11 * HOUR_MS, 0, 900, 1000, 100),
-        Sample(daily.now.at, 300, 1000, 1000, 200),
+        LogSample(MIDNIGHT + 11 * HOUR_MS, 0, 900, 1000, 100),
+        LogSample(daily.now.at, 300, 1000, 1000, 200),
     )
     assert quiet_faults(daily, [before, after], (8, 18), hour_of) == [
-        "300 bytes of its log went in the quiet hours; its disk is 80 % full, and diskMaxUsedSpaceRatio is 75"
+        "300 bytes of its log were deleted in the quiet hours; its disk is 80 % full, and "
+        "diskMaxUsedSpaceRatio is 75"
     ]
     assert quiet_faults(daily, [before, after], (13, 18), hour_of) == []
     assert quiet_faults(daily, [before, after], (0, 0), hour_of) == []

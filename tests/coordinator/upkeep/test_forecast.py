@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.coordinator.upkeep.forecast import HORIZON_HOURS, Forecast, disks, forecast
-from sparrowmq.coordinator.upkeep.logs import HOUR_MS, BrokerLog, Held, Rules, Sample
+from sparrowmq.coordinator.upkeep.logs import HOUR_MS, BrokerLog, CleaningRules, Held, LogSample
 
 NOW = 1000 * 24 * HOUR_MS
 """Midnight of a day, by the hours of these tests."""
-RULES = Rules(reserved_hours=10, delete_hours=frozenset({4}), file_bytes=10)
+RULES = CleaningRules(reserved_hours=10, delete_hours=frozenset({4}), file_bytes=10)
 
 
 def hour_of(at: int) -> int:
@@ -19,30 +19,36 @@ def hour_of(at: int) -> int:
 
 
 def broker(
-    written: int, free: int, *, begin: int = 0, total: int = 1000, name: str = "a", rules: Rules = RULES
+    written: int,
+    free: int,
+    *,
+    begin: int = 0,
+    total: int = 1000,
+    name: str = "a",
+    rules: CleaningRules = RULES,
 ) -> BrokerLog:
-    return BrokerLog(name, "h", rules, Sample(NOW, begin, written, total, free))
+    return BrokerLog(name, "h", rules, LogSample(NOW, begin, written, total, free))
 
 
-def grown(log: BrokerLog, an_hour: int, hours: int = 20) -> dict[str, list[Sample]]:
-    """Samples of a log that grew so much each hour until now."""
+def grown(log: BrokerLog, an_hour: int, hours: int = 20) -> dict[str, list[LogSample]]:
+    """Samples of a log that grew this much each hour until now."""
     now = log.now
     return {
         log.name: [
-            Sample(NOW - n * HOUR_MS, 0, max(0, now.log_max - n * an_hour), now.total, now.free)
+            LogSample(NOW - n * HOUR_MS, 0, max(0, now.log_max - n * an_hour), now.total, now.free)
             for n in range(hours, 0, -1)
         ]
     }
 
 
 def foretold(*logs: BrokerLog, grows: int = 0, overhead: int = 0) -> Forecast:
-    history: dict[str, list[Sample]] = {}
+    history: dict[str, list[LogSample]] = {}
     for log in logs:
         history |= grown(log, grows)
     return forecast(logs, history, window_hours=24, overhead_percent=overhead, hour_of=hour_of)
 
 
-def test_a_log_that_does_not_grow_is_enough_for_ever() -> None:
+def test_constant_log_never_fills_the_disk() -> None:
     found = foretold(broker(500, 200))
     assert (found.early_in, found.full_in, found.first, found.bytes_an_hour) == (None, None, None, 0)
 
@@ -62,7 +68,7 @@ def test_retention_keeps_a_steady_log_from_filling_the_disk() -> None:
     assert foretold(broker(200, 600, rules=none), grows=10).first is not None
 
 
-def test_a_crowded_disk_is_cleaned_at_any_hour() -> None:
+def test_nearly_full_disk_is_cleaned_at_any_hour() -> None:
     at_night = replace(RULES, reserved_hours=1, used_max=100)
     any_hour = replace(at_night, used_max=75)
     assert foretold(broker(200, 250, rules=at_night), grows=60).full_in == 3
@@ -71,17 +77,17 @@ def test_a_crowded_disk_is_cleaned_at_any_hour() -> None:
 
 @pytest.mark.proves("pmq:T4")
 @pytest.mark.parametrize(("free", "full_in"), [(0, 0), (1, 0), (99, 0), (100, None), (1000, None)])
-def test_a_disk_that_is_full_is_full_now(free: int, full_in: int | None) -> None:
+def test_full_disk_is_full_now(free: int, full_in: int | None) -> None:
     assert foretold(broker(0, free)).full_in == full_in
 
 
-def test_messages_go_early_only_where_brokers_are_allowed_to() -> None:
+def test_messages_are_deleted_early_only_where_brokers_allow_it() -> None:
     assert foretold(broker(500, 120)).early_in == 0
     assert foretold(broker(500, 120, rules=replace(RULES, forcibly=False))).early_in is None
     assert foretold(broker(9, 120)).early_in is None, "the file that is written to stays"
 
 
-def test_what_is_held_is_not_deleted() -> None:
+def test_held_messages_are_not_deleted() -> None:
     log = broker(100, 500)
     held = replace(log, holds=(Held("t", "g", NOW - 10 * HOUR_MS, ends_ms=NOW * 2),))
     assert foretold(log, grows=10).full_in is None
@@ -90,16 +96,16 @@ def test_what_is_held_is_not_deleted() -> None:
     assert foretold(giving_way, grows=10).full_in is None
 
 
-def test_a_new_coordinator_knows_how_old_the_log_is() -> None:
-    """Without samples the log is taken to have grown evenly since its oldest message."""
+def test_new_coordinator_knows_how_old_the_log_is() -> None:
+    """Without samples the log is assumed to have grown evenly since its oldest message."""
     log = replace(broker(340, 450), earliest_ms=NOW - 34 * HOUR_MS)
     found = forecast([log], {}, window_hours=48, overhead_percent=0, hour_of=hour_of)
     assert (found.bytes_an_hour, found.full_in) == (10, None)
 
 
-def test_a_burst_of_the_last_hour_counts() -> None:
+def test_burst_of_the_last_hour_counts() -> None:
     log = broker(700, 450)
-    history = grown(log, 0) | {"a": [*grown(log, 0)["a"][:-1], Sample(NOW - HOUR_MS, 0, 600, 1000, 450)]}
+    history = grown(log, 0) | {"a": [*grown(log, 0)["a"][:-1], LogSample(NOW - HOUR_MS, 0, 600, 1000, 450)]}
     history["a"] = [one._replace(log_max=600) for one in history["a"]]
     assert forecast([log], history, window_hours=24, overhead_percent=0, hour_of=hour_of).bytes_an_hour == 100
 

@@ -7,7 +7,7 @@ from sparrowmq.core.errors import RefusedError
 
 
 @pytest.mark.proves("pmq:P5")
-def test_a_password_matches_its_hash_alone() -> None:
+def test_password_matches_only_its_own_hash() -> None:
     stored = passwords.hashed("correct horse battery")
     assert stored.startswith("$argon2id$")
     assert "horse" not in stored
@@ -16,21 +16,21 @@ def test_a_password_matches_its_hash_alone() -> None:
     assert passwords.hashed("correct horse battery") != stored
 
 
-def test_nobody_has_no_password() -> None:
+def test_no_password_matches_an_unknown_user() -> None:
     assert not passwords.matches(None, "anything at all")
     assert not passwords.matches("no hash", "anything at all")
     assert not passwords.matches(passwords._NOBODY, "x" * 201)
 
 
 @pytest.mark.parametrize("length", [0, 9, 201])
-def test_lengths_are_refused_with_the_range(length: int) -> None:
-    with pytest.raises(RefusedError, match=f"from 10 to 200 characters, not {length}"):
+def test_invalid_lengths_are_refused_with_the_range(length: int) -> None:
+    with pytest.raises(RefusedError, match=f"must have 10 to 200 characters, not {length}"):
         passwords.check_password("x" * length)
     passwords.check_password("x" * 10)
 
 
 @pytest.mark.proves("pmq:P1")
-def test_what_is_made_is_random_and_long_enough() -> None:
+def test_generated_passwords_are_random_and_long_enough() -> None:
     made = {passwords.new_password() for _ in range(50)}
     assert len(made) == 50
     for one in made:
@@ -42,24 +42,24 @@ def test_what_is_made_is_random_and_long_enough() -> None:
     assert token not in passwords.digest(token)
 
 
-def test_the_same_keys_are_the_same_password_however_a_system_writes_them() -> None:
+def test_password_is_the_same_in_every_unicode_form() -> None:
     stored = passwords.hashed("caf\u00e9 au lait")
     assert passwords.matches(stored, "cafe\u0301 au lait")
     assert not passwords.matches(stored, "cafe au lait")
 
 
-def test_a_length_is_what_is_hashed_and_all_of_it_counts() -> None:
+def test_length_counts_hashed_bytes_and_all_of_them_matter() -> None:
     long = "\U0001f600" * 199
     stored = passwords.hashed(long + "a")
     assert passwords.matches(stored, long + "a")
     assert not passwords.matches(stored, long + "b")
-    with pytest.raises(RefusedError, match="from 10 to 200 characters, not 3600"):
+    with pytest.raises(RefusedError, match="must have 10 to 200 characters, not 3600"):
         passwords.check_password("\ufdfa" * 200)  # one character that stands for eighteen
     assert not passwords.matches(stored, "\ufdfa" * 200)
 
 
-def test_nobody_costs_what_somebody_does() -> None:
-    """The parameters say how long it takes: a name that is not known must not show by them."""
+def test_check_of_an_unknown_user_takes_as_long_as_of_a_known_one() -> None:
+    """The hash parameters determine the time: they must not reveal that a name is unknown."""
     mine = passwords.hashed("correct horse battery").split("$")
     assert passwords._NOBODY.split("$")[:4] == mine[:4]
     assert [len(part) for part in passwords._NOBODY.split("$")] == [len(part) for part in mine]

@@ -1,4 +1,4 @@
-"""People in the database. `tests/databases` runs the same tests on PostgreSQL and MariaDB."""
+"""Users in the database. `tests/databases` runs the same tests on PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.coordinator import audit
-from sparrowmq.coordinator.audit import Actor
 from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.records import audit
+from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.users import people, tokens
-from sparrowmq.coordinator.users.people import Change
+from sparrowmq.coordinator.users.people import PersonUpdate
 from sparrowmq.coordinator.users.roles import Role
 from sparrowmq.core.errors import InvalidNameError, RefusedError
 
@@ -20,7 +20,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(autouse=True)
 def admin(database: Database) -> None:
-    do(database, people.add, "admin", "hash", Change(role="admin"))
+    do(database, people.add, "admin", "hash", PersonUpdate(role="admin"))
 
 
 def do(database: Database, call: Any, *arguments: Any) -> Any:
@@ -40,9 +40,9 @@ def get(database: Database, name: str) -> people.Person:
 
 
 @pytest.mark.proves("pmq:P3")
-def test_a_person_is_made_changed_and_deleted_with_entries(database: Database) -> None:
-    do(database, people.add, "ann", "h1", Change(email="ann@x.org"))
-    do(database, people.edit, "ann", Change(role="operator", password_hash="h2"))
+def test_user_is_created_changed_and_deleted_with_audit_entries(database: Database) -> None:
+    do(database, people.add, "ann", "h1", PersonUpdate(email="ann@x.org"))
+    do(database, people.edit, "ann", PersonUpdate(role="operator", password_hash="h2"))
     found = get(database, "ann")
     assert (found.role, found.email, found.enabled) == (Role.OPERATOR, "ann@x.org", True)
     with database.read() as connection:
@@ -62,24 +62,24 @@ def test_a_person_is_made_changed_and_deleted_with_entries(database: Database) -
 @pytest.mark.parametrize(
     ("call", "arguments", "status", "text"),
     [
-        (people.add, ("admin", "h", Change()), 409, "there is a person admin already"),
-        (people.add, ("a b", "h", Change()), 422, "a person's name has"),
-        (people.add, ("x" * 65, "h", Change()), 422, "a person's name has"),
-        (people.add, ("x", "h", Change(role="king")), 422, "must be one of viewer, operator, admin"),
-        (people.add, ("x", "h", Change(email="nonsense")), 422, "is no mail address"),
-        (people.edit, ("nobody", Change(role="admin")), 404, "there is no person 'nobody'"),
-        (people.edit, ("admin", Change()), 422, "nothing to change of admin"),
-        (people.edit, ("admin", Change(role="viewer")), 409, "nobody who administers people"),
-        (people.edit, ("admin", Change(enabled=False)), 409, "nobody who administers people"),
-        (people.remove, ("admin",), 409, "nobody who administers people"),
-        (people.remove, ("nobody",), 404, "there is no person"),
+        (people.add, ("admin", "h", PersonUpdate()), 409, "the user admin already exists"),
+        (people.add, ("a b", "h", PersonUpdate()), 422, "a user's name has"),
+        (people.add, ("x" * 65, "h", PersonUpdate()), 422, "a user's name has"),
+        (people.add, ("x", "h", PersonUpdate(role="king")), 422, "must be one of viewer, operator, admin"),
+        (people.add, ("x", "h", PersonUpdate(email="nonsense")), 422, "is not a mail address"),
+        (people.edit, ("nobody", PersonUpdate(role="admin")), 404, "there is no user 'nobody'"),
+        (people.edit, ("admin", PersonUpdate()), 422, "no change to admin was requested"),
+        (people.edit, ("admin", PersonUpdate(role="viewer")), 409, "no administrator"),
+        (people.edit, ("admin", PersonUpdate(enabled=False)), 409, "no administrator"),
+        (people.remove, ("admin",), 409, "no administrator"),
+        (people.remove, ("nobody",), 404, "there is no user"),
         (people.grant, ("admin", ("queue", "g"), "owner"), 422, "the kind must be one of topic, group"),
         (people.grant, ("admin", ("group", "g"), "admin"), 422, "must be one of viewer, owner, operator"),
         (people.grant, ("admin", ("group", "g"), None), 404, "admin has no role for the group g"),
-        (people.grant, ("nobody", ("group", "g"), "owner"), 404, "there is no person"),
+        (people.grant, ("nobody", ("group", "g"), "owner"), 404, "there is no user"),
     ],
 )
-def test_what_is_refused_changes_nothing(
+def test_refused_change_changes_nothing(
     database: Database, call: Any, arguments: tuple[Any, ...], status: int, text: str
 ) -> None:
     with pytest.raises(RefusedError, match=text) as caught:
@@ -90,8 +90,8 @@ def test_what_is_refused_changes_nothing(
         assert len(audit.search(connection, audit.Search())) == 1
 
 
-def test_roles_for_single_objects(database: Database) -> None:
-    do(database, people.add, "ann", "h", Change())
+def test_roles_for_single_objects_are_granted(database: Database) -> None:
+    do(database, people.add, "ann", "h", PersonUpdate())
     do(database, people.grant, "ann", ("group", "g"), "viewer")
     do(database, people.grant, "ann", ("group", "g"), "owner")
     do(database, people.grant, "ann", ("topic", "t"), "operator")
@@ -106,13 +106,13 @@ def test_roles_for_single_objects(database: Database) -> None:
         do(database, people.grant, "ann", ("topic", "no topic!"), "owner")
 
 
-def test_who_has_a_role_for_an_object_and_what_is_lost_with_a_person(database: Database) -> None:
+def test_roles_of_an_object_are_listed_and_deleted_with_the_user(database: Database) -> None:
     for name in ("bob", "ann", "eve"):
-        do(database, people.add, name, "h", Change())
+        do(database, people.add, name, "h", PersonUpdate())
     do(database, people.grant, "bob", ("group", "g"), "viewer")
     do(database, people.grant, "ann", ("group", "g"), "owner")
     do(database, people.grant, "ann", ("topic", "g"), "operator")
-    do(database, people.edit, "ann", Change(enabled=False))
+    do(database, people.edit, "ann", PersonUpdate(enabled=False))
     with database.read() as connection:
         found = people.having(connection, ("group", "g"))
         assert [(one.name, one.enabled, role) for one, role in found] == [
@@ -131,14 +131,14 @@ def test_who_has_a_role_for_an_object_and_what_is_lost_with_a_person(database: D
 
 
 @pytest.mark.proves("pmq:P1")
-def test_a_token_is_its_person_until_it_ends(database: Database) -> None:
+def test_token_belongs_to_its_user_until_it_expires(database: Database) -> None:
     found, text = do(database, tokens.make, "admin", "ci", HOUR)
     with database.read() as connection:
         person, token = tokens.holder(connection, text)
         assert (person.name, token) == ("admin", found)
         assert tokens.of(connection, "admin") == [found]
         for forged in (text + "x", text[:-1], "", "smq_", "' OR 1=1 --", text.upper()):
-            with pytest.raises(RefusedError, match="not known or has ended") as caught:
+            with pytest.raises(RefusedError, match="unknown or has expired") as caught:
                 tokens.holder(connection, forged)
             assert caught.value.status == 401
     assert text not in repr(entries(database, "admin"))
@@ -147,9 +147,9 @@ def test_a_token_is_its_person_until_it_ends(database: Database) -> None:
         tokens.holder(connection, text)
 
 
-@pytest.mark.parametrize("change", [Change(password_hash="new"), Change(enabled=False)])
-def test_a_new_password_and_being_disabled_end_all_tokens(database: Database, change: Change) -> None:
-    do(database, people.add, "ann", "h", Change())
+@pytest.mark.parametrize("change", [PersonUpdate(password_hash="new"), PersonUpdate(enabled=False)])
+def test_new_password_or_disabling_ends_all_tokens(database: Database, change: PersonUpdate) -> None:
+    do(database, people.add, "ann", "h", PersonUpdate())
     _, text = do(database, tokens.make, "ann", "", HOUR)
     do(database, people.edit, "ann", change)
     with database.read() as connection:
@@ -158,12 +158,12 @@ def test_a_new_password_and_being_disabled_end_all_tokens(database: Database, ch
             tokens.holder(connection, text)
 
 
-def test_bounds_of_tokens(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_bounded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "TOKENS_MAX", 2)
     for lifetime in (0, 59_999, 367 * 86_400_000):
-        with pytest.raises(RefusedError, match="a token lives from 1 minute to 366 days"):
+        with pytest.raises(RefusedError, match="the lifetime of a token must be 1 minute to 366 days"):
             do(database, tokens.make, "admin", "", lifetime)
-    with pytest.raises(RefusedError, match="a label has at most 100 characters"):
+    with pytest.raises(RefusedError, match="a label must have at most 100 characters"):
         do(database, tokens.make, "admin", "x" * 101, HOUR)
     for _ in range(2):
         do(database, tokens.make, "admin", "", HOUR)
@@ -171,5 +171,27 @@ def test_bounds_of_tokens(database: Database, monkeypatch: pytest.MonkeyPatch) -
         do(database, tokens.make, "admin", "", HOUR)
     with pytest.raises(RefusedError, match="there is no token 12345"):
         do(database, tokens.revoke, 12345)
-    with pytest.raises(RefusedError, match="there is no person"):
+    with pytest.raises(RefusedError, match="there is no user"):
         do(database, tokens.make, "nobody", "", HOUR)
+
+
+def test_a_person_with_very_many_logins_gets_in(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest login ends, with what was made from it. Other tokens stay, and do not count."""
+    monkeypatch.setattr(tokens, "TOKENS_MAX", 2)
+    do(database, people.add, "other", "hash", PersonUpdate())
+    kept, text = do(database, tokens.make, "admin", "login", 86_400_000)
+    do(database, tokens.make, "admin", "", HOUR)
+    first, _ = do(database, tokens.log_in, "admin")
+    with database.write() as connection:
+        child, _ = tokens.make(connection, "other", "", None, ROOT, parent=first)
+    second, _ = do(database, tokens.log_in, "admin")
+    third, latest = do(database, tokens.log_in, "admin")
+    with database.read() as connection:
+        held = {one.id for one in tokens.of(connection, "admin")}
+        assert tokens.holder(connection, latest)[1] == third
+        assert tokens.holder(connection, text)[1] == kept
+        assert child.id not in {one.id for one in tokens.of(connection, "other")}
+    assert first.id not in held and {kept.id, second.id, third.id} <= held and len(held) == 4
+    assert ("token.delete", {"id": first.id, "label": "login"}, None) in entries(database, "admin")
+    with pytest.raises(RefusedError, match="admin has 2 tokens, which is the limit"):
+        do(database, tokens.make, "admin", "", HOUR)

@@ -2,46 +2,55 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.coordinator.users.roles import GLOBAL_ROLES, NEEDS, RANKS, Right, Role, allowed, need, role_of
+from sparrowmq.coordinator.users.roles import (
+    GLOBAL_ROLES,
+    NEEDS,
+    RANKS,
+    Role,
+    RoleRight,
+    allowed,
+    need,
+    role_of,
+)
 from sparrowmq.core.errors import RefusedError
 
 G, T = ("group", "g"), ("topic", "t")
 
 
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("right", Right)
+@pytest.mark.parametrize("right", RoleRight)
 @pytest.mark.proves("pmq:P3", "pmq:8.1")
-def test_every_role_against_every_right(role: Role, right: Right) -> None:
+def test_every_role_is_checked_against_every_right(role: Role, right: RoleRight) -> None:
     rank = RANKS.index(role)
     expected = rank >= RANKS.index(NEEDS[right])
     assert allowed(role, {}, right) is expected
-    assert allowed(Role.VIEWER, {G: role}, right, G) is (expected or right is Right.READ)
+    assert allowed(Role.VIEWER, {G: role}, right, G) is (expected or right is RoleRight.READ)
 
 
 @pytest.mark.proves("pmq:P3")
-def test_a_role_for_one_object_says_nothing_of_others() -> None:
+def test_role_for_one_object_does_not_apply_to_others() -> None:
     mine = {G: Role.OWNER}
-    assert allowed(Role.VIEWER, mine, Right.EDIT, T, G)
-    assert not allowed(Role.VIEWER, mine, Right.EDIT, T)
-    assert not allowed(Role.VIEWER, mine, Right.EDIT)
-    assert not allowed(Role.VIEWER, mine, Right.EDIT, ("topic", "g"))
-    assert not allowed(Role.VIEWER, mine, Right.OPERATE, G)
+    assert allowed(Role.VIEWER, mine, RoleRight.EDIT, T, G)
+    assert not allowed(Role.VIEWER, mine, RoleRight.EDIT, T)
+    assert not allowed(Role.VIEWER, mine, RoleRight.EDIT)
+    assert not allowed(Role.VIEWER, mine, RoleRight.EDIT, ("topic", "g"))
+    assert not allowed(Role.VIEWER, mine, RoleRight.OPERATE, G)
 
 
-def test_a_refusal_says_who_what_and_what_it_needs() -> None:
+def test_refusal_names_user_action_and_required_role() -> None:
     with pytest.raises(
-        RefusedError, match="ann may not edit the group g or the topic t: that needs the role owner"
+        RefusedError, match="ann may not edit the group g or the topic t: this requires the role owner"
     ):
-        need("ann", Role.VIEWER, {}, Right.EDIT, G, T)
+        need("ann", Role.VIEWER, {}, RoleRight.EDIT, G, T)
     with pytest.raises(
-        RefusedError, match="ann may not administer this: that needs the role admin"
+        RefusedError, match="ann may not administer this: this requires the role admin"
     ) as caught:
-        need("ann", Role.OPERATOR, {}, Right.ADMINISTER)
+        need("ann", Role.OPERATOR, {}, RoleRight.ADMINISTER)
     assert caught.value.status == 403
-    need("ann", Role.ADMIN, {}, Right.ADMINISTER)
+    need("ann", Role.ADMIN, {}, RoleRight.ADMINISTER)
 
 
-def test_roles_are_known_or_refused() -> None:
+def test_unknown_roles_are_refused() -> None:
     assert role_of("admin", GLOBAL_ROLES) is Role.ADMIN
     for text in ("owner", "root", ""):
         with pytest.raises(RefusedError, match="the role must be one of viewer, operator, admin") as caught:

@@ -59,19 +59,19 @@ def test_empty_arguments_are_refused(
 
 @pytest.mark.proves("client:C-17")
 @pytest.mark.parametrize("strategy", CHECKING, ids=lambda strategy: strategy.name)
-def test_a_member_that_is_not_listed_gets_nothing(strategy: AllocateStrategy) -> None:
+def test_member_that_is_not_listed_gets_nothing(strategy: AllocateStrategy) -> None:
     assert strategy.allocate("g", "x", QUEUES, ["a", "b"]) == []
     assert sum(len(strategy.allocate("g", one, QUEUES, ["a", "b"])) for one in "ab") == 4
 
 
 @pytest.mark.proves("client:C-18")
-def test_the_configured_list_is_given_without_a_check() -> None:
+def test_configured_queues_are_allocated_without_a_check() -> None:
     for client, queues, ids in (("", [], []), ("x", QUEUES, ["a"])):
         assert ByConfig(QUEUES[:2]).allocate("g", client, queues, ids) == QUEUES[:2]
 
 
 @pytest.mark.proves("client:C.5.1", "client:C.5.2", "client:C.5.3", "client:C.5.4", "client:C.5.6")
-def test_names_are_the_references() -> None:
+def test_strategies_have_rocketmqs_names() -> None:
     names = [strategy.name for strategy in (*CHECKING, ByConfig([]))]
     assert names == [
         "AVG",

@@ -1,4 +1,4 @@
-"""Consistent hashing: the sheet's check values and examples, and rings that are odd."""
+"""Consistent hashing: the reference's check values and examples, and unusual rings."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def test_points_are_the_first_four_bytes_of_md5() -> None:
 
 
 @pytest.mark.proves("client:C.5.6")
-def test_the_division_is_the_references_and_a_lost_member_moves_only_its_queues() -> None:
+def test_allocation_equals_rocketmqs_and_a_lost_member_moves_only_its_queues() -> None:
     assert shares(["c0", "c1"], QUEUES[:4]) == ["a0 a1", "a2 a3"]
     assert shares(["10.0.0.1@1", "10.0.0.2@2", "10.0.0.3@3"], QUEUES) == ["a3", "a2", "a0 a1 b0 b1 b2 b3"]
     assert shares(["10.0.0.1@1", "10.0.0.3@3"], QUEUES) == ["a2 a3", "a0 a1 b0 b1 b2 b3"]
 
 
 @pytest.mark.proves("client:C.5.6")
-def test_a_ring_without_points_gives_nothing_and_a_negative_number_is_refused() -> None:
+def test_ring_without_points_allocates_nothing_and_a_negative_number_is_refused() -> None:
     assert shares(["c0", "c1"], QUEUES, ConsistentHash(0)) == ["", ""]
     with pytest.raises(AllocationError, match="virtual_nodes=-1"):
         ConsistentHash(-1)
 
 
 @pytest.mark.proves("client:C.5.6")
-def test_a_point_two_members_share_belongs_to_the_later_one() -> None:
+def test_point_of_two_members_belongs_to_the_later_one() -> None:
     assert shares(["c0", "c1"], QUEUES, ConsistentHash(3, lambda text: 5)) == ["", "a0 a1 a2 a3 b0 b1 b2 b3"]
 
 
 @pytest.mark.proves("client:C.5.6")
-def test_a_queue_takes_the_point_at_or_after_its_own_and_the_smallest_after_the_last() -> None:
+def test_queue_gets_the_next_point_and_after_the_last_the_smallest() -> None:
     points = {"c0-0": 10, "c1-0": 20}
     queues = {f"queueId={number}]": point for number, point in enumerate((10, 11, 20, 21))}
 
@@ -58,7 +58,7 @@ def test_a_queue_takes_the_point_at_or_after_its_own_and_the_smallest_after_the_
 
 
 @pytest.mark.proves("client:C-15", "client:C.5.6")
-def test_a_client_that_is_listed_twice_has_twice_the_points() -> None:
+def test_client_that_is_listed_twice_has_twice_the_points() -> None:
     seen: list[str] = []
 
     def point(text: str) -> int:
@@ -71,7 +71,7 @@ def test_a_client_that_is_listed_twice_has_twice_the_points() -> None:
 
 
 @pytest.mark.proves("client:C-15", "client:C.5.6")
-def test_a_point_that_was_lost_to_another_member_counts_no_more() -> None:
+def test_point_lost_to_another_member_no_longer_counts() -> None:
     points = {"c0-0": 1, "c0-1": 2, "c0-2": 3, "c1-0": 2, "c1-1": 11, "c1-2": 12}
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Strategies that know machine rooms: the sheet's examples, and names without a room."""
+"""Strategies with machine rooms: the reference's examples, and names without a room."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def by_room(rooms: set[str], members: int) -> list[list[str]]:
 
 
 @pytest.mark.proves("client:C.5.4")
-def test_queues_of_the_rooms_are_divided_with_the_rest_at_the_end() -> None:
+def test_queues_of_the_machine_rooms_are_allocated_with_the_remainder_at_the_end() -> None:
     assert by_room({"hz"}, 2) == [["hz@b1:0", "hz@b1:1", "hz@b1:2"], ["hz@b2:0", "hz@b2:1", "hz@b2:2"]]
     assert by_room({"hz"}, 4) == [
         ["hz@b1:0", "hz@b2:1"],
@@ -56,13 +56,13 @@ def test_queues_of_the_rooms_are_divided_with_the_rest_at_the_end() -> None:
         ("hz@X", True),
     ],
 )
-def test_only_names_of_two_parts_have_a_room(broker: str, kept: bool) -> None:
+def test_only_broker_names_of_two_parts_have_a_machine_room(broker: str, kept: bool) -> None:
     queue = MessageQueue("T", broker, 0)
     assert ByMachineRoom({"hz"}).allocate("g", "c", [queue], ["c"]) == ([queue] if kept else [])
 
 
 class ByDash:
-    """The room is what stands before the dash."""
+    """The room is the text before the dash."""
 
     def queue_room(self, queue: MessageQueue) -> str:
         return queue.broker_name.partition("-")[0]
@@ -84,7 +84,7 @@ def nearby(ids: list[str]) -> dict[str, list[str]]:
 
 
 @pytest.mark.proves("client:C.5.5")
-def test_rooms_with_members_keep_their_queues_and_the_others_are_shared_by_all() -> None:
+def test_rooms_with_members_keep_their_queues_and_all_members_share_the_others() -> None:
     assert nearby(["hz-c0", "hz-c1", "sh-c0"]) == {
         "hz-c0": ["hz 0", "hz 1", "bj 0", "bj 1"],
         "hz-c1": ["hz 2", "hz 3", "bj 2"],
@@ -105,7 +105,7 @@ def test_rooms_with_members_keep_their_queues_and_the_others_are_shared_by_all()
 
 
 @pytest.mark.proves("client:C.5.5")
-def test_rooms_come_in_javas_order_and_the_inner_strategy_hears_the_group() -> None:
+def test_rooms_are_in_javas_order_and_the_inner_strategy_gets_the_group() -> None:
     """Java sorts texts by UTF-16 units: a pair of them, from U+10000 on, lies below U+FF5E."""
 
     class Noting(Averagely):
@@ -121,7 +121,7 @@ def test_rooms_come_in_javas_order_and_the_inner_strategy_hears_the_group() -> N
 
 
 @pytest.mark.proves("client:C.5.5")
-def test_an_empty_room_is_an_error() -> None:
+def test_empty_room_is_refused() -> None:
     strategy = MachineRoomNearby(Averagely(), ByDash())
     with pytest.raises(AllocationError, match="has no machine room"):
         strategy.allocate("g", "hz-c", [MessageQueue("T", "-b", 0)], ["hz-c"])

@@ -1,4 +1,4 @@
-"""Even shares in two orders, and the list from the configuration."""
+"""Even allocation in two orders, and the configured list."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def shares(strategy: AllocateStrategy, count: int, members: int) -> list[list[in
         (10, 4, [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]),
     ],
 )
-def test_average_shares_are_those_of_the_reference(
-    count: int, members: int, expected: list[list[int]]
-) -> None:
+def test_average_allocation_equals_rocketmqs(count: int, members: int, expected: list[list[int]]) -> None:
     assert shares(Averagely(), count, members) == expected
 
 
@@ -47,14 +45,12 @@ def test_average_shares_are_those_of_the_reference(
         (3, 5, [[0], [1], [2], [], []]),
     ],
 )
-def test_shares_dealt_in_a_circle_are_those_of_the_reference(
-    count: int, members: int, expected: list[list[int]]
-) -> None:
+def test_circular_allocation_equals_rocketmqs(count: int, members: int, expected: list[list[int]]) -> None:
     assert shares(AveragelyByCircle(), count, members) == expected
 
 
 @pytest.mark.proves("client:C.5.3")
-def test_configured_queues_are_given_even_when_they_do_not_exist() -> None:
+def test_configured_queues_are_allocated_even_if_they_do_not_exist() -> None:
     odd = MessageQueue("T", "b", 7)
     assert ByConfig([odd]).allocate("g", "a", [MessageQueue("T", "b", 0)], ["a"]) == [odd]
     assert ByConfig([]).allocate("g", "a", [MessageQueue("T", "b", 0)], ["a"]) == []

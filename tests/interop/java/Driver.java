@@ -293,7 +293,8 @@ public final class Driver {
 
     private static Object startConsumer(JSONObject request) throws Exception {
         DefaultMQPushConsumer client = configured(new DefaultMQPushConsumer(request.getString("group")), request);
-        client.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        client.setConsumeFromWhere(request.getBooleanValue("from_last")
+            ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         client.setConsumeThreadMin(4);
         client.setConsumeThreadMax(4);
         client.setAwaitTerminationMillisWhenShutdown(2000);
@@ -305,6 +306,7 @@ public final class Driver {
         if (request.getBooleanValue("asks_broker")) {
             // 4.9 has no such method.
             client.getClass().getMethod("setClientRebalance", boolean.class).invoke(client, false);
+            client.getClass().getMethod("setPopInvisibleTime", long.class).invoke(client, 5000L);
         }
         JSONObject subscriptions = request.getJSONObject("subscriptions");
         for (String topic : subscriptions.keySet()) {

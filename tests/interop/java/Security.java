@@ -2,6 +2,7 @@ import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -14,6 +15,10 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -91,6 +96,76 @@ final class Security {
             return found;
         } finally {
             consumer.shutdown();
+        }
+    }
+
+    /** Sends {@code bodies} in transactions that stay open; how many were committed when the broker asked for them. */
+    static Object transact(JSONObject request) throws Exception {
+        TransactionMQProducer producer = configured(
+                new TransactionMQProducer(request.getString("group"), signer(request)), request);
+        JSONArray bodies = request.getJSONArray("bodies");
+        CountDownLatch checks = new CountDownLatch(bodies.size());
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.UNKNOW;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                checks.countDown();
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        producer.start();
+        try {
+            for (Object body : bodies) {
+                byte[] text = ((String) body).getBytes(StandardCharsets.UTF_8);
+                producer.sendMessageInTransaction(new Message(request.getString("topic"), text), null);
+            }
+            checks.await(request.getIntValue("within"), TimeUnit.SECONDS);
+            Thread.sleep(500); // the last answer is on its way
+            return bodies.size() - checks.getCount();
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    /** One account asks with each of {@code bodies}, that of {@code answerer} answers with "re: " and the body; the replies. */
+    static Object exchange(JSONObject request) throws Exception {
+        JSONObject other = request.getJSONObject("answerer");
+        String group = request.getString("group");
+        DefaultMQProducer replier = configured(new DefaultMQProducer(group + "_r", signer(other)), request);
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(null, group, signer(other)), request);
+        DefaultMQProducer asker = configured(new DefaultMQProducer(group + "_a", signer(request)), request);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(request.getString("topic"), "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                try {
+                    String text = "re: " + new String(message.getBody(), StandardCharsets.UTF_8);
+                    replier.send(MessageUtil.createReplyMessage(message, text.getBytes(StandardCharsets.UTF_8)), 3000);
+                } catch (Exception failure) {
+                    failure.printStackTrace();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        replier.start();
+        consumer.start();
+        asker.start();
+        try {
+            JSONArray replies = new JSONArray();
+            for (Object body : request.getJSONArray("bodies")) {
+                byte[] text = ((String) body).getBytes(StandardCharsets.UTF_8);
+                Message reply = asker.request(new Message(request.getString("topic"), text), 20_000);
+                replies.add(new String(reply.getBody(), StandardCharsets.UTF_8));
+            }
+            return replies;
+        } finally {
+            asker.shutdown();
+            consumer.shutdown();
+            replier.shutdown();
         }
     }
 }

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sparrowmq
 from sparrowmq.core.errors import BodyError, JavaJsonError
 from sparrowmq.protocol import bodies
-from sparrowmq.protocol.bodies.base import Body, Int32, convert, without_nulls
+from sparrowmq.protocol.bodies.base import (
+    DIALECT_BYTES_MAX,
+    LENIENT_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    Body,
+    Int32,
+    convert,
+    read_request,
+    without_nulls,
+)
+from sparrowmq.protocol.bodies.clients import HEARTBEAT_ENTRIES_MAX
 from sparrowmq.protocol.java_json import dumps
 
 
@@ -124,3 +138,80 @@ def test_values_too_deep_to_walk_are_refused() -> None:
         convert(value, list[int])
     while value:  # taken apart here: freeing it whole would recurse as deep
         value = value.pop()
+
+
+def padded(text: str, size: int) -> bytes:
+    """JSON of an object, with a member more that makes it `size` bytes long."""
+    head = text.encode()[:-1] + b',"x":"'
+    return head + b"y" * (size - len(head) - 2) + b'"}'
+
+
+class TestRequests:
+    """Servers read the bodies of strangers' requests in a bounded time."""
+
+    PLAIN = '{"aNumber":"5","aList":[1]}'
+    NULLS = '{"aNumber":5,"aList":[1,null],"aText":null}'
+    DIALECT = '{"aNumber":5,"aList":[1],"aTable":{7:0.5}}'
+
+    @pytest.mark.parametrize(
+        ("text", "most"),
+        [(PLAIN, REQUEST_BYTES_MAX), (NULLS, LENIENT_BYTES_MAX), (DIALECT, DIALECT_BYTES_MAX)],
+        ids=["plain", "nulls", "dialect"],
+    )
+    def test_each_form_has_its_limit(self, text: str, most: int) -> None:
+        read = Sample.decode_request(padded(text, most))
+        assert read == Sample.decode(text.encode())
+        assert (read.a_number, read.a_list) == (5, [1])
+        with pytest.raises((BodyError, JavaJsonError), match=rf"{most + 1} bytes") as refused:
+            Sample.decode_request(padded(text, most + 1))
+        assert str(most) in str(refused.value)
+
+    def test_references_are_plain(self) -> None:
+        text = '{"aNumber":5,"aList":[1],"other":{"$ref":"$.x"}}'
+        assert Sample.decode_request(padded(text, REQUEST_BYTES_MAX)).a_number == 5
+
+    def test_another_limit(self) -> None:
+        with pytest.raises(BodyError, match=r"^the body has 11 bytes, the limit for Sample is 10; send less"):
+            read_request(b" " * 11, Sample, bytes_max=10)
+
+    def test_a_heartbeat_brings_so_much_at_most(self) -> None:
+        group = {"groupName": "g", "subscriptionDataSet": [{"topic": "t"}] * 9}
+        beat = {"clientID": "c", "consumerDataSet": [group] * (HEARTBEAT_ENTRIES_MAX // 10)}
+        assert len(bodies.HeartbeatData.decode(dumps(beat)).consumers) == HEARTBEAT_ENTRIES_MAX // 10
+        with pytest.raises(BodyError, match=rf"has {HEARTBEAT_ENTRIES_MAX + 1} groups and subscriptions"):
+            bodies.HeartbeatData.decode(dumps({**beat, "producerDataSet": [{"groupName": "p"}]}))
+
+    def test_servers_read_no_body_without_a_limit(self) -> None:
+        """Only what is limited itself may be read by its plain `decode`."""
+        root = Path(sparrowmq.__file__).parent
+        found = {
+            (path.name, name)
+            for package in ("broker", "nameserver", "coordinator")
+            for path in (root / package).rglob("*.py")
+            for name in re.findall(r"(\w+)\.decod(?:e|ing)\((?:command|request)\.body", path.read_text())
+        }
+        assert {name for _, name in found} == {"HeartbeatData"}
+
+
+class _Some(Body, frozen=True):
+    first: str | None = None
+    second_one: Any = None
+    table: Any = None
+    last: int | None = 1
+
+
+_TRICKY = st.sampled_from(["null", ',"a":null', '{"a":null,', "a,", ":null", '"', "\\", ",\\", ""])
+_VALUES = st.recursive(
+    st.none() | st.integers(-3, 3) | _TRICKY,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TRICKY | st.just("b"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.none() | _TRICKY, _VALUES, _VALUES, st.none() | st.integers())
+def test_what_is_none_is_left_out_wherever_it_is(first: Any, second: Any, table: Any, last: Any) -> None:
+    """Quickly where that can be done, and with the same outcome as by taking everything apart."""
+    body = _Some(first, second, table, last)
+    assert body.encode() == dumps(without_nulls(msgspec.to_builtins(body)))
+    nested = _Some(second_one=[body, {"x": body}])
+    assert nested.encode() == dumps(without_nulls(msgspec.to_builtins(nested)))

@@ -108,7 +108,7 @@ def test_statuses_come_back(
     assert ConsumerStatusBody.decode(body.encode()) == body
 
 
-def test_running_info_comes_back_with_stacks_and_understands_go() -> None:
+def test_running_info_has_stacks_and_accepts_the_go_client() -> None:
     info = ConsumerRunningInfo(
         {"PROP_CONSUMEORDERLY": "false"},
         (SubscriptionData("T", "A", frozenset({"A"}), 7),),

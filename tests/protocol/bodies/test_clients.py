@@ -14,7 +14,7 @@ from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import (
     Assignments,
     CheckClientBody,
-    Connection,
+    ConnectionInfo,
     ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
@@ -213,7 +213,7 @@ def test_every_recorded_connection_list_is_read_and_written_with_the_same_meanin
 
 def test_consumer_connections_come_back() -> None:
     body = ConsumerConnection(
-        [Connection("127.0.0.1:5", "c1", "PYTHON", 475)],
+        [ConnectionInfo("127.0.0.1:5", "c1", "PYTHON", 475)],
         ConsumeType.CONSUME_PASSIVELY,
         MessageModel.BROADCASTING,
         ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,

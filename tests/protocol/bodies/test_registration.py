@@ -13,13 +13,16 @@ from tests.protocol import recorded
 from sparrowmq.core.errors import BodyError, JavaJsonError
 from sparrowmq.protocol.bodies import (
     DataVersion,
+    PackedRegistration,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigTable,
     decode_register_body,
+    registration,
 )
+from sparrowmq.protocol.bodies.registration import DIALECT_MAX
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.java_json import loads
+from sparrowmq.protocol.java_json import loads, quote_bare_keys
 
 VERSION = b'{"counter":0,"stateVersion":0,"timestamp":1700000000000}'
 LINE = b'TopicA 4 4 6 SINGLE_TAG {"message.type":"NORMAL"}'
@@ -143,3 +146,92 @@ def test_damage_is_refused_or_read(noise: bytes, place: int) -> None:
         assert isinstance(decode_register_body(compressed(data), True, 513), RegisterBrokerBody)
     except (BodyError, JavaJsonError):
         pass
+
+
+def test_a_registration_is_read_a_topic_at_a_time() -> None:
+    """Each step reads one: a broker of 100,000 topics would keep everybody waiting for a second."""
+    for packed in (
+        PackedRegistration.opened(EXPECTED.encode(), compressed=False),
+        PackedRegistration.opened(compressed(INFLATED), compressed=True),
+    ):
+        work, count = packed.reading(513), 0
+        with pytest.raises(StopIteration) as end:
+            while True:
+                next(work)
+                count += 1
+        assert end.value.value == EXPECTED
+        assert count >= len(EXPECTED.topic_config_serialize_wrapper.topic_config_table)
+
+
+def test_nulls_and_bare_keys_of_other_brokers_are_read() -> None:
+    """Members that are null, also in the middle, and the integer keys that static topics have."""
+    body = (
+        b'{"filterServerList":[null,"f"],"topicConfigSerializeWrapper":{"dataVersion":null,'
+        b'"mappingDataVersion":null,"topicQueueMappingInfoMap":{"S":{"currIdMap":{0:1,1:2},"x":null}},'
+        b'"topicConfigTable":{"A":{"topicName":"A","attributes":null,"perm":"4","order":null},"B":null,'
+        b'"C":{"topicName":"C","attributes":{"+a":null,"+b":"c"}}}}}'
+    )
+    found = decode_register_body(body, False, 513)
+    table = found.topic_config_serialize_wrapper
+    assert found.filter_server_list == ["f"]
+    assert table.data_version == DataVersion()
+    assert table.topic_config_table == {
+        "A": TopicConfig(topic_name="A", perm=4),
+        "C": TopicConfig(topic_name="C", attributes={"+b": "c"}),
+    }
+    nothing = decode_register_body(
+        b'{"filterServerList":null,"topicConfigSerializeWrapper":{"topicConfigTable":null}}', False, 513
+    )
+    assert nothing == RegisterBrokerBody()
+
+
+def test_the_slow_dialect_is_read_up_to_a_size() -> None:
+    table = b'"topicConfigSerializeWrapper":{"topicConfigTable":{"A":{"topicName":"A"}}}'
+    small = b'{"x":{{"queueId":0}:5},' + table + b"}"
+    assert list(
+        decode_register_body(small, False, 513).topic_config_serialize_wrapper.topic_config_table
+    ) == ["A"]
+    large = b'{"x":{{"queueId":0}:5},"y":"' + b"y" * DIALECT_MAX + b'",' + table + b"}"
+    with pytest.raises(BodyError, match="not plain JSON, and has an object longer"):
+        decode_register_body(large, False, 513)
+
+
+def test_bare_keys_of_a_large_registration_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quoting the keys of 15 MB in one step would keep the interpreter from everybody for a second."""
+    sizes: list[int] = []
+
+    def noted(data: bytes) -> bytes:
+        sizes.append(len(data))
+        return quote_bare_keys(data)
+
+    monkeypatch.setattr(registration, "quote_bare_keys", noted)
+    names = [f"T{number:05}" for number in range(4000)]
+    topics = ",".join(f'"{name}":{{"topicName":"{name}","attributes":{{"+k":"{{0:1"}}}}' for name in names)
+    maps = ",".join(f'"{name}":{{"currIdMap":{{0:1, 1:2}},"dirty":false}}' for name in names)
+    body = (
+        f'{{"topicConfigSerializeWrapper":{{"topicQueueMappingInfoMap":{{{maps}}},'
+        f'"topicConfigTable":{{{topics}}}}}}}'
+    ).encode()
+    table = decode_register_body(body, False, 513).topic_config_serialize_wrapper.topic_config_table
+    assert list(table) == names and table["T00000"].attributes == {"+k": "{0:1"}
+    assert len(sizes) > 2 and max(sizes) <= 2 * registration.PIECE_BYTES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 1_000_000,
+        b'{0:1,"a":' + b"[" * 1_000_000,
+        b'{0:1,"a":"' + b"\\u0041" * 200_000 + b'"}',
+        b'{"a":[' + b"1," * 1_000_001 + b"1]}",
+    ],
+)
+def test_costly_registrations_are_refused_without_reading_them(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(data: bytes) -> bytes:
+        raise AssertionError(f"{len(data)} bytes are read in one step")
+
+    monkeypatch.setattr(registration, "quote_bare_keys", never)
+    with pytest.raises(BodyError):
+        decode_register_body(body, False, 513)

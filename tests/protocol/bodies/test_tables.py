@@ -10,6 +10,15 @@ from tests.protocol import archives, recorded
 
 from sparrowmq.core.errors import BodyError
 from sparrowmq.protocol import bodies
+from sparrowmq.protocol.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+from sparrowmq.protocol.bodies.base import Body
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.java_json import dumps_pretty, loads
 
@@ -135,3 +144,25 @@ def test_references_in_attributes_count_as_none() -> None:
 def test_an_address_is_written_only_when_there_is_one() -> None:
     assert bodies.TopicList(["T"]).encode() == b'{"topicList":["T"]}'
     assert bodies.TopicList(["T"], "h:1").encode() == b'{"topicList":["T"],"brokerAddr":"h:1"}'
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["a", 'b"ü']])
+def test_large_tables_are_written_as_others_are(names: list[str]) -> None:
+    def plain(body: Body) -> bytes:
+        return Body.encode(body)
+
+    version = DataVersion(3, 0, 7)
+    topics = TopicConfigTable(version, {name: TopicConfig(topic_name=name) for name in names})
+    assert topics.encode() == plain(topics)
+    registration = RegisterBrokerBody(["f"], topics)
+    assert registration.encode() == plain(registration)
+    groups = {name: SubscriptionGroupConfig(group_name=name) for name in names}
+    table, work = SubscriptionGroupTable(version, {"g": {"T": 4}}, groups), list[object]()
+    encoding = table.encoding()
+    while True:
+        try:
+            work.append(next(encoding))
+        except StopIteration as end:
+            assert end.value == plain(table)
+            break
+    assert len(work) == len(names)

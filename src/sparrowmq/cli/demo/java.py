@@ -1,4 +1,4 @@
-"""Spark needs Java 17 or later: what is there, said before Spark fails in its own words."""
+"""The check for Java 17 or later, which Spark needs: it fails earlier and more clearly than Spark."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 
 JAVA_MIN: Final = 17
 ADVICE: Final = "install one (on Debian: apt-get install openjdk-17-jre-headless), or point JAVA_HOME at it"
 
 
 def major_version(text: str) -> int | None:
-    """The major version in what `java -version` prints; 1.8 counts as 8."""
+    """The major version in the output of `java -version`; 1.8 counts as 8."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
 
 
 def java_command() -> str | None:
-    """The program Spark will start: JAVA_HOME's, else the one in PATH."""
+    """The program that Spark will start: JAVA_HOME's, or else the one in PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
 def check_java() -> None:
-    """Raise `UsageError` when there is no Java, or an old one."""
+    """Raises `UsageError` if Java is missing or too old."""
     command = java_command()
     if command is None:
-        raise UsageError(f"Spark needs Java {JAVA_MIN} or later and there is none; {ADVICE}")
+        raise UsageError(f"Spark needs Java {JAVA_MIN} or later and none was found; {ADVICE}")
     try:
         said = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:
@@ -40,5 +40,5 @@ def check_java() -> None:
         ) from error
     version = major_version(said.stderr + said.stdout)
     if version is None or version < JAVA_MIN:
-        known = f"Java {version}" if version else "no Java we know"
+        known = f"Java {version}" if version else "an unknown version of Java"
         raise UsageError(f"{command} is {known}; Spark needs Java {JAVA_MIN} or later: {ADVICE}")

@@ -1,7 +1,7 @@
 """The Spark job: flights from a topic, joined with airlines and airports, to Parquet and to summaries.
 
-Each micro-batch overwrites a directory of its own, named after the batch's id, so a batch that Spark runs
-again replaces what it left behind: every flight stands in Parquet exactly once (spark:E-04).
+Each micro-batch overwrites its own directory, named after the batch's id, so a batch that Spark runs again
+replaces its earlier output: every flight is in Parquet exactly once (spark:E-04).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.cli.demo.flights import read_table
-from sparrowmq.cli.demo.totals import Totals, groups
+from sparrowmq.cli.demo.totals import FlightTotals, groups
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -27,22 +27,22 @@ EVENT_SCHEMA: Final = (
 )
 PACKAGE_ZIP: Final = "sparrowmq.zip"
 BATCH_ROWS_MAX: Final = 60_000
-"""Flights of one micro-batch at most: big enough that the fixed cost of a batch does not count."""
+"""Maximum flights of one micro-batch: enough to make the fixed cost of a batch negligible."""
 
 
 @dataclass(slots=True)
-class Progress:
-    """What the stream has done; written by Spark's callback thread, read by the screen."""
+class StreamProgress:
+    """The progress of the stream; written by Spark's callback thread, read by the screen."""
 
-    totals: Totals = field(default_factory=Totals)
+    totals: FlightTotals = field(default_factory=FlightTotals)
     processed: int = 0
     summaries: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """Where the job reads and writes."""
+class DemoJob:
+    """The addresses and paths of the job."""
 
     namesrv: str
     flights_topic: str
@@ -52,13 +52,15 @@ class Job:
     checkpoint: Path
     scratch: Path
     sockets: Path
-    """A short path: that of a Unix socket has at most 104 to 108 bytes."""
+    """A short path, because the path of a Unix socket has at most 104 to 108 bytes."""
     log: Path
     master: str = "local[2]"
 
 
-def configuration(job: Job) -> SparkConf:
-    """Settings of a quiet session: local files go to scratch, a cluster's workers get this package."""
+def configuration(job: DemoJob) -> SparkConf:
+    """Settings of a quiet session: local files go to the scratch directory; a cluster's workers get this
+    package.
+    """
     from pyspark import SparkConf
 
     from sparrowmq.spark.session import is_local, settings
@@ -73,16 +75,19 @@ def configuration(job: Job) -> SparkConf:
     return SparkConf().setMaster(job.master).setAppName("sparrow demo").setAll(list(found.items()))
 
 
-def launch(job: Job, conf: SparkConf) -> Any:
-    """Start the JVM; what it and Spark's workers say goes to the log. Gives py4j's gateway to it."""
+def launch(job: DemoJob, conf: SparkConf) -> Any:
+    """Start the JVM; its output and that of Spark's workers go to the log. Returns py4j's gateway to it."""
     from pyspark.java_gateway import launch_gateway
 
+    from sparrowmq.spark.home import use_quick_home
     from sparrowmq.spark.session import is_local, standard_error_to
     from sparrowmq.spark.shipping import package_zip
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     job.scratch.mkdir(parents=True, exist_ok=True)
-    if not is_local(job.master):
+    if is_local(job.master):
+        use_quick_home()
+    else:
         package_zip(job.scratch / PACKAGE_ZIP)
     start_jvm: Any = launch_gateway
     with standard_error_to(job.log):
@@ -90,7 +95,7 @@ def launch(job: Job, conf: SparkConf) -> Any:
 
 
 def session(gateway: Any, conf: SparkConf) -> SparkSession:
-    """The session in a JVM that was launched."""
+    """The session in the launched JVM."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -98,7 +103,7 @@ def session(gateway: Any, conf: SparkConf) -> SparkSession:
     return SparkSession.builder.getOrCreate()
 
 
-def flights(spark: SparkSession, job: Job) -> DataFrame:
+def flights(spark: SparkSession, job: DemoJob) -> DataFrame:
     """The stream of flights with names of airline and destination."""
     from pyspark.sql import functions as F
 
@@ -127,7 +132,7 @@ def flights(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def grouped(batch: DataFrame) -> list[Any]:
-    """One row for each origin, destination, airline and hour, as `totals.Group` wants it."""
+    """One row for each origin, destination, airline and hour, as required by `totals.Group`."""
     from pyspark.sql import functions as F
 
     names = (
@@ -141,8 +146,8 @@ def grouped(batch: DataFrame) -> list[Any]:
     )
 
 
-def start(spark: SparkSession, job: Job, progress: Progress) -> StreamingQuery:
-    """Start the stream; `progress` moves with every batch that is done."""
+def start(spark: SparkSession, job: DemoJob, progress: StreamProgress) -> StreamingQuery:
+    """Start the stream; every finished batch updates `progress`."""
 
     def write(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
@@ -169,7 +174,7 @@ def start(spark: SparkSession, job: Job, progress: Progress) -> StreamingQuery:
     )
 
 
-def send_summaries(spark: SparkSession, job: Job, summaries: list[tuple[str, str]]) -> None:
+def send_summaries(spark: SparkSession, job: DemoJob, summaries: list[tuple[str, str]]) -> None:
     """Send the running totals back to a topic; the origin is the tag."""
     (
         spark.createDataFrame(summaries, "tags string, body string")

@@ -1,6 +1,6 @@
-"""The reconciliation: every flight was sent, is stored, and stands in Parquet exactly once.
+"""The reconciliation: every flight was sent, is stored, and is in Parquet exactly once.
 
-Parquet is read with pyarrow, not with Spark: what a batch that died half-way left behind would show.
+Parquet is read with pyarrow, not with Spark, so that leftovers of an interrupted batch are detected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SHOWN_MAX: Final = 5
 
 
 class Parquet(msgspec.Struct, frozen=True):
-    """What was found in the Parquet files; rows are the source's line numbers."""
+    """The content of the Parquet files; rows are the source's line numbers."""
 
     rows: int
     duplicates: int
@@ -27,8 +27,8 @@ class Parquet(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The counts of the three places, and what is wrong with them; `faults` is empty when all is well."""
+class Reconciliation:
+    """The three counts, and their discrepancies; `faults` is empty if there are none."""
 
     expected: int
     sent: int
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def faults(self) -> list[str]:
-        """What does not add up, in words."""
+        """The discrepancies, in words."""
         found = self.parquet
         checks = (
             (self.sent != self.expected, f"{self.sent:,} of {self.expected:,} flights were sent"),
@@ -46,15 +46,18 @@ class Verdict:
             (found.rows != self.stored, f"{self.stored:,} are stored but {found.rows:,} are in Parquet"),
             (found.duplicates > 0, f"{found.duplicates:,} twice in Parquet, e.g. {found.duplicates_shown}"),
             (found.missing > 0, f"{found.missing:,} not in Parquet, e.g. rows {found.missing_shown}"),
-            (found.strangers > 0, f"{found.strangers:,} rows in Parquet that were never sent"),
+            (found.strangers > 0, f"{found.strangers:,} rows in Parquet were never sent"),
             (bool(found.queue_gaps), "gaps in queues: " + "; ".join(found.queue_gaps)),
-            (self.counted != found.rows, f"the totals count {self.counted:,}, Parquet has {found.rows:,}"),
+            (
+                self.counted != found.rows,
+                f"the totals count {self.counted:,}, but Parquet has {found.rows:,}",
+            ),
         )
         return [text for wrong, text in checks if wrong]
 
 
 def read_parquet(directory: Path, expected: int) -> Parquet:
-    """Look at every row of the Parquet files under `directory`, whose rows should be 1 to `expected`."""
+    """Check every row of the Parquet files under `directory`; the rows must be 1 to `expected`."""
     import numpy as np
     import pyarrow.dataset as dataset
 

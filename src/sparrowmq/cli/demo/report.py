@@ -1,4 +1,4 @@
-"""The result as one HTML page that needs nothing else: charts, tables and the reconciliation."""
+"""The result as one self-contained HTML page: charts, tables and the reconciliation."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from sparrowmq.cli.demo.reconcile import Verdict
-from sparrowmq.cli.demo.totals import Totals
+from sparrowmq.cli.demo.reconcile import Reconciliation
+from sparrowmq.cli.demo.totals import FlightTotals
 from sparrowmq.plots.charts import Axis, Line, line_chart
 from sparrowmq.plots.page import STYLES, page, table
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DemoSample:
     """Messages sent, stored and processed so far, `seconds` after the start."""
 
     seconds: float
@@ -23,14 +23,14 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What one run of the demo brought."""
+class DemoRun:
+    """The result of one run of the demo."""
 
     title: str
     seconds: float
-    totals: Totals
-    samples: Sequence[Sample]
-    verdict: Verdict
+    totals: FlightTotals
+    samples: Sequence[DemoSample]
+    verdict: Reconciliation
     summaries: int
     summaries_received: int
 
@@ -47,7 +47,7 @@ def _seconds(value: float) -> str:
     return f"{value:g} s"
 
 
-def delay_chart(totals: Totals) -> str:
+def delay_chart(totals: FlightTotals) -> str:
     """Mean departure delay by scheduled hour, one line for each origin."""
     lines = [
         Line(origin, [(hour, tally.mean_delay) for hour, tally in hours.items() if tally.departed], style)
@@ -57,8 +57,8 @@ def delay_chart(totals: Totals) -> str:
     return line_chart("Mean departure delay by hour", lines, hours, Axis("mean delay", _minutes))
 
 
-def flow_chart(samples: Sequence[Sample]) -> str:
-    """Flights sent, stored and processed over time, and how many wait."""
+def flow_chart(samples: Sequence[DemoSample]) -> str:
+    """Flights sent, stored and processed over time, and the number of waiting ones."""
     lines = [
         Line("sent", [(s.seconds, s.sent) for s in samples], "one"),
         Line("stored", [(s.seconds, s.stored) for s in samples], "three"),
@@ -68,7 +68,7 @@ def flow_chart(samples: Sequence[Sample]) -> str:
     return line_chart("Flights through the system", lines, Axis("time", _seconds), Axis("flights", _count))
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: Reconciliation) -> str:
     faults = verdict.faults
     rows = table(
         ("", "flights#"),
@@ -85,10 +85,10 @@ def _verdict(verdict: Verdict) -> str:
         text = "<strong>sent = stored = in Parquet</strong>No duplicate, no gap."
         return f'<div class="verdict good">{text}</div>{rows}'
     items = "".join(f"<li>{escape(fault)}</li>" for fault in faults)
-    return f'<div class="verdict bad"><strong>The books do not balance</strong><ul>{items}</ul></div>{rows}'
+    return f'<div class="verdict bad"><strong>The counts do not match</strong><ul>{items}</ul></div>{rows}'
 
 
-def render(run: Run) -> str:
+def render(run: DemoRun) -> str:
     """The page."""
     totals = run.totals
     origins = table(

@@ -1,4 +1,6 @@
-"""The demo from beginning to end: a cluster, flights through it, Spark behind it, the reconciliation."""
+"""The demo from beginning to end: it starts a cluster, sends the flights, runs Spark, and reconciles the
+results.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.demo import pipeline
 from sparrowmq.cli.demo.flights import data_directory
 from sparrowmq.cli.demo.java import check_java
-from sparrowmq.cli.demo.reconcile import Verdict, read_parquet
-from sparrowmq.cli.demo.report import Run, Sample, render
+from sparrowmq.cli.demo.reconcile import Reconciliation, read_parquet
+from sparrowmq.cli.demo.report import DemoRun, DemoSample, render
 from sparrowmq.cli.demo.screen import Screen, show_result
-from sparrowmq.cli.demo.traffic import Plan, Traffic, delete_topics
+from sparrowmq.cli.demo.traffic import Traffic, TrafficPlan, delete_topics
 from sparrowmq.cli.demo.workplace import Workplace, prepare
 from sparrowmq.core.errors import SparrowError
 
@@ -35,9 +37,9 @@ TITLE: Final = "Flights from New York, 2013"
 TICK_SECONDS: Final = 0.1
 SAMPLE_SECONDS: Final = 0.25
 STALL_SECONDS_MAX: Final = 120.0
-"""Without any progress for so long the demo gives up and says what is missing."""
+"""After this time without progress, the demo fails with an error that says what is missing."""
 SUMMARY_SECONDS_MAX: Final = 15.0
-"""How long the last summaries may take to come back."""
+"""How long the last summaries may take to arrive."""
 TOPIC_SECONDS_MAX: Final = 30.0
 LOG_FILE_BYTES: Final = 256 * 1024 * 1024
 JVM_SECONDS_MAX: Final = 15.0
@@ -45,8 +47,8 @@ NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line asked for."""
+class DemoOptions:
+    """The options of the command line."""
 
     rows: int
     rate: float | None
@@ -57,17 +59,19 @@ class Options:
 
 
 def check_needs() -> Path:
-    """The data's directory; raises `UsageError` naming the first thing that is missing."""
+    """The data's directory. Raises `UsageError` naming the first missing requirement."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise UsageError(f"the demo needs {', '.join(missing)}; type:  pip install 'sparrowmq[demo]'")
+        from sparrowmq.runtime.extras import install_line
+
+        raise UsageError(f"the demo needs {', '.join(missing)}; type:  {install_line('demo')}")
     check_java()
     return data_directory()
 
 
 @contextlib.contextmanager
-def cluster(options: Options, place: Workplace) -> Iterator[str]:
-    """The name server's address: of the cluster given, or of one in a child process for the block."""
+def cluster(options: DemoOptions, place: Workplace) -> Iterator[str]:
+    """The name server's address: of the given cluster, or of one in a child process within the block."""
     from sparrowmq.runtime.child import ChildServers
 
     if options.namesrv is not None:
@@ -83,14 +87,14 @@ def cluster(options: Options, place: Workplace) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def spark_session(job: pipeline.Job) -> Iterator[SparkSession]:
-    """A session whose JVM has ended when the block does: stopped after a good end, killed after any other."""
+def spark_session(job: pipeline.DemoJob) -> Iterator[SparkSession]:
+    """A session whose JVM ends with the block: stopped after success, otherwise killed."""
     conf = pipeline.configuration(job)
     with late_interrupt():
         gateway = pipeline.launch(job, conf)
     try:
         spark = pipeline.session(gateway, conf)
-        # Spark's own handler cancels jobs from inside the signal; here the end of the block ends them.
+        # Spark's own handler cancels jobs inside the signal handler; here the end of the block ends them.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         yield spark
         with quiet_signals():
@@ -107,7 +111,7 @@ def spark_session(job: pipeline.Job) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def late_interrupt() -> Iterator[None]:
-    """Ctrl-C during the block is raised at its end: a JVM that is being launched must not be left alone."""
+    """Delay Ctrl-C to the end of the block, because a JVM must not be abandoned during its launch."""
     seen: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
     try:
@@ -120,7 +124,7 @@ def late_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_signals() -> Iterator[None]:
-    """A second Ctrl-C does not break the cleaning up after the first."""
+    """A second Ctrl-C does not interrupt the clean-up after the first."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -128,22 +132,22 @@ def quiet_signals() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-class Watch:
-    """Samples the counters, moves the bars, and says when the work is done or stuck."""
+class DemoWatch:
+    """Samples the counters, moves the bars, and detects whether the work is done or stuck."""
 
-    def __init__(self, traffic: Traffic, progress: pipeline.Progress, screen: Screen) -> None:
-        self.samples: list[Sample] = []
+    def __init__(self, traffic: Traffic, progress: pipeline.StreamProgress, screen: Screen) -> None:
+        self.samples: list[DemoSample] = []
         self._traffic = traffic
         self._progress = progress
         self._screen = screen
         self._started = time.monotonic()
         self._moved = self._started
 
-    def sample(self) -> Sample:
+    def sample(self) -> DemoSample:
         """Take a sample and show it."""
         traffic = self._traffic
         seconds = round(time.monotonic() - self._started, 2)
-        now = Sample(seconds, traffic.sent, traffic.stored, self._progress.processed)
+        now = DemoSample(seconds, traffic.sent, traffic.stored, self._progress.processed)
         last = self.samples[-1] if self.samples else None
         if last is None or seconds - last.seconds >= SAMPLE_SECONDS:
             self.samples.append(now)
@@ -153,7 +157,7 @@ class Watch:
         return now
 
     def done(self) -> bool:
-        """Whether every flight was sent and processed. Raises when nothing moves or a part has failed."""
+        """Whether every flight was sent and processed. Raises without progress, or if a part has failed."""
         self._traffic.check()
         now = self.sample()
         if self._traffic.all_sent.is_set() and now.processed >= now.sent:
@@ -161,20 +165,20 @@ class Watch:
             return True
         if time.monotonic() - self._moved > STALL_SECONDS_MAX:
             raise SparrowError(
-                f"nothing moved for {STALL_SECONDS_MAX:g} s: sent {now.sent:,}, stored {now.stored:,}, "
+                f"no progress for {STALL_SECONDS_MAX:g} s: sent {now.sent:,}, stored {now.stored:,}, "
                 f"processed {now.processed:,}"
             )
         return False
 
 
-def _follow(query: StreamingQuery, watch: Watch) -> None:
-    while not watch.done():  # ends by itself when nothing moves
+def _follow(query: StreamingQuery, watch: DemoWatch) -> None:
+    while not watch.done():  # ends: without progress it raises
         if not query.isActive:
             raise SparrowError(f"the Spark stream ended: {query.exception()}")
         time.sleep(TICK_SECONDS)
 
 
-def _await_summaries(traffic: Traffic, progress: pipeline.Progress) -> None:
+def _await_summaries(traffic: Traffic, progress: pipeline.StreamProgress) -> None:
     deadline = time.monotonic() + SUMMARY_SECONDS_MAX
     while traffic.summaries < progress.summaries and time.monotonic() < deadline:
         traffic.check()
@@ -182,19 +186,21 @@ def _await_summaries(traffic: Traffic, progress: pipeline.Progress) -> None:
 
 
 @dataclass(slots=True)
-class Flow:
-    """Everything through the cluster once: `execute` runs it, the rest is what came of it."""
+class DemoFlow:
+    """One pass of all flights through the cluster: `execute` runs it, the other attributes are
+    its results.
+    """
 
-    options: Options
+    options: DemoOptions
     place: Workplace
     data: Path
     screen: Screen
-    progress: pipeline.Progress
+    progress: pipeline.StreamProgress
 
-    def execute(self, namesrv: str) -> tuple[Traffic, list[Sample]]:
-        """Send, stream and wait until all is done; the clients are closed and Spark has ended then."""
+    def execute(self, namesrv: str) -> tuple[Traffic, list[DemoSample]]:
+        """Send, stream and wait until all is done; afterwards the clients are closed and Spark has ended."""
         stamp = time.strftime("%Y%m%d_%H%M%S")
-        plan = Plan(
+        plan = TrafficPlan(
             namesrv,
             f"SparrowDemoFlights_{stamp}",
             f"SparrowDemoSummaries_{stamp}",
@@ -203,7 +209,7 @@ class Flow:
             self.options.rows,
             self.options.rate,
         )
-        job = pipeline.Job(
+        job = pipeline.DemoJob(
             namesrv,
             plan.flights_topic,
             plan.summary_topic,
@@ -227,36 +233,38 @@ class Flow:
         traffic.check()
         return traffic, samples
 
-    def _stream(self, job: pipeline.Job, traffic: Traffic) -> list[Sample]:
-        """Start Spark, then the sending, and follow both to the end; the samples taken meanwhile."""
+    def _stream(self, job: pipeline.DemoJob, traffic: Traffic) -> list[DemoSample]:
+        """Start Spark, then the sending, and follow both to the end. Returns the samples."""
         with spark_session(job) as spark:
             if not traffic.topics_ready.wait(TOPIC_SECONDS_MAX):
-                raise SparrowError(f"no topic could be made at {job.namesrv} within {TOPIC_SECONDS_MAX:g} s")
+                raise SparrowError(
+                    f"no topic could be created at {job.namesrv} within {TOPIC_SECONDS_MAX:g} s"
+                )
             traffic.check()
             query = pipeline.start(spark, job, self.progress)
-            watch = Watch(traffic, self.progress, self.screen)
+            watch = DemoWatch(traffic, self.progress, self.screen)
             traffic.begin()
             _follow(query, watch)
-            query.processAllAvailable()  # until the last batch stands in the checkpoint as well
+            query.processAllAvailable()  # until the checkpoint also contains the last batch
             _await_summaries(traffic, self.progress)
             query.stop()
         return watch.samples
 
-    def _remove_topics(self, plan: Plan) -> None:
+    def _remove_topics(self, plan: TrafficPlan) -> None:
         try:
             delete_topics(plan)
         except SparrowError as error:
             self.screen.say(f"the demo's topics stay in the cluster: {error}")
 
 
-def _run_through(options: Options, console: Console, place: Workplace, data: Path) -> Run:
-    """The whole flow, and the page and the Parquet files that come of it."""
+def _run_through(options: DemoOptions, console: Console, place: Workplace, data: Path) -> DemoRun:
+    """The whole run, and the page and the Parquet files with its results."""
     started = time.monotonic()
-    progress = pipeline.Progress()
+    progress = pipeline.StreamProgress()
     with cluster(options, place) as namesrv, Screen(console) as screen:
         screen.say(f"name server {namesrv}, data {place.run}")
-        traffic, samples = Flow(options, place, data, screen, progress).execute(namesrv)
-    verdict = Verdict(
+        traffic, samples = DemoFlow(options, place, data, screen, progress).execute(namesrv)
+    verdict = Reconciliation(
         expected=traffic.total or 0,
         sent=traffic.sent,
         stored=traffic.stored,
@@ -264,24 +272,24 @@ def _run_through(options: Options, console: Console, place: Workplace, data: Pat
         counted=progress.totals.flights,
     )
     seconds = time.monotonic() - started
-    run = Run(TITLE, seconds, progress.totals, samples, verdict, progress.summaries, traffic.summaries)
+    run = DemoRun(TITLE, seconds, progress.totals, samples, verdict, progress.summaries, traffic.summaries)
     place.page.write_text(render(run), encoding="utf-8")
     place.publish()
     return run
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether to show a log record: Spark's Python side logs each call that a killed JVM leaves open."""
+    """Whether to show a log record: Spark's Python side logs each call that a killed JVM did not answer."""
     return record.name != "root" and not record.name.startswith("py4j")
 
 
-def run_demo(options: Options, console: Console) -> int:
-    """Run the demo; the exit status says whether sent = stored = in Parquet."""
+def run_demo(options: DemoOptions, console: Console) -> int:
+    """Run the demo. The exit status says whether sent = stored = in Parquet."""
     data = check_needs()
     place = prepare(options.directory)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_ours)
-    # The data's package brings a pandas newer than PySpark has tested; nothing here uses pandas.
+    # The data's package installs a pandas newer than PySpark has tested; nothing here uses pandas.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs, and the tables at its end."""
+"""The demo's output while it runs, and the tables at its end."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sparrowmq.cli.demo.totals import Totals, describe
+from sparrowmq.cli.demo.totals import FlightTotals, describe
+from sparrowmq.core.outside import one_line
 
 if TYPE_CHECKING:
-    from sparrowmq.cli.demo.reconcile import Verdict
-    from sparrowmq.cli.demo.report import Sample
+    from sparrowmq.cli.demo.reconcile import Reconciliation
+    from sparrowmq.cli.demo.report import DemoSample
 
 PLAIN_SECONDS: Final = 5.0
-"""Without a terminal there are no bars but a line this often."""
+"""Without a terminal, seconds between two lines instead of bars."""
 BARS: Final = ("sent", "stored", "processed")
 PLACE_CHARACTERS: Final = 27
 AIRLINE_CHARACTERS: Final = 24
-"""Longer names are cut, so that the table fits 80 columns with one line a route."""
+"""Longer names are shortened, so that the table fits 80 columns with one line per route."""
 
 
 class Screen:
@@ -52,13 +53,13 @@ class Screen:
 
     def say(self, text: str) -> None:
         """One line above the bars; may be called from any thread."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
     def summary(self, text: str) -> None:
-        """A summary message that came back."""
+        """Record a summary message that was received."""
         self.say(f"summary  {describe(text)}")
 
-    def show(self, sample: Sample, total: int | None) -> None:
+    def show(self, sample: DemoSample, total: int | None) -> None:
         """Move the bars."""
         for name in BARS:
             self._progress.update(self._tasks[name], completed=getattr(sample, name), total=total)
@@ -89,7 +90,7 @@ def _cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
 
 
-def show_result(console: Console, totals: Totals, verdict: Verdict) -> None:
+def show_result(console: Console, totals: FlightTotals, verdict: Reconciliation) -> None:
     """The tables at the end: origins, worst routes, reconciliation."""
     origins = _table(
         "Departures", ("origin", False), ("flights", True), ("cancelled", True), ("mean delay", True)
@@ -119,6 +120,6 @@ def show_result(console: Console, totals: Totals, verdict: Verdict) -> None:
         console.print()
     if verdict.faults:
         for fault in verdict.faults:
-            console.print(f"FAULT: {fault}", style="bold red", markup=False)
+            console.print(one_line(f"FAULT: {fault}"), style="bold red", markup=False)
     else:
         console.print("sent = stored = in Parquet: no duplicate, no gap", style="bold green")

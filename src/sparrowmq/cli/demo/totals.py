@@ -1,7 +1,7 @@
-"""What the pipeline computes: departure delays per origin and hour, and per route.
+"""The results of the pipeline: departure delays per origin and hour, and per route.
 
-The pipeline groups each micro-batch by origin, destination, carrier and hour; here the groups are folded. A
-batch that Spark runs again replaces what it gave before, so totals count every flight once.
+The pipeline groups each micro-batch by origin, destination, carrier and hour; this module adds up the groups.
+A batch that Spark runs again replaces its earlier result, so totals count every flight once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Tally:
+class FlightTally:
     """Flights and their delays; the mean is over those that departed."""
 
     flights: int = 0
@@ -40,7 +40,7 @@ class Tally:
     delay_minutes: int = 0
 
     def add(self, group: Group) -> None:
-        """Count one group in."""
+        """Add one group."""
         self.flights += group.flights
         self.departed += group.departed
         self.delay_minutes += group.delay_minutes
@@ -52,7 +52,7 @@ class Tally:
 
     @property
     def mean_delay(self) -> float:
-        """Minutes late at departure on average; 0 when none departed."""
+        """Mean departure delay in minutes; 0 if none departed."""
         return self.delay_minutes / self.departed if self.departed else 0.0
 
 
@@ -64,17 +64,17 @@ class Route:
     dest: str
     dest_name: str
     airline: str
-    tally: Tally
+    tally: FlightTally
 
 
-class Totals:
+class FlightTotals:
     """The groups of all batches, by batch id."""
 
     def __init__(self) -> None:
         self._batches: dict[int, list[Group]] = {}
 
     def replace(self, batch: int, groups: Iterable[Group]) -> None:
-        """Set the groups of a batch; what the batch gave before is dropped."""
+        """Set the groups of a batch, replacing earlier ones."""
         self._batches[batch] = list(groups)
 
     def _groups(self) -> Iterable[Group]:
@@ -87,30 +87,30 @@ class Totals:
 
     @property
     def batches(self) -> int:
-        """Batches that brought flights."""
+        """Batches that contained flights."""
         return sum(1 for groups in self._batches.values() if groups)
 
-    def by_origin(self) -> dict[str, Tally]:
+    def by_origin(self) -> dict[str, FlightTally]:
         """Tallies by origin, sorted."""
-        found: dict[str, Tally] = {}
+        found: dict[str, FlightTally] = {}
         for group in self._groups():
-            found.setdefault(group.origin, Tally()).add(group)
+            found.setdefault(group.origin, FlightTally()).add(group)
         return dict(sorted(found.items()))
 
-    def by_hour(self) -> dict[str, dict[int, Tally]]:
+    def by_hour(self) -> dict[str, dict[int, FlightTally]]:
         """Tallies by origin and scheduled hour of departure, sorted."""
-        found: dict[str, dict[int, Tally]] = {}
+        found: dict[str, dict[int, FlightTally]] = {}
         for group in self._groups():
-            found.setdefault(group.origin, {}).setdefault(group.hour, Tally()).add(group)
+            found.setdefault(group.origin, {}).setdefault(group.hour, FlightTally()).add(group)
         return {origin: dict(sorted(hours.items())) for origin, hours in sorted(found.items())}
 
     def worst_routes(self, count: int = ROUTES_SHOWN) -> list[Route]:
-        """The routes with the highest mean delay, the worst first, of those with enough flights."""
-        tallies: dict[tuple[str, str, str], Tally] = {}
+        """The routes with the highest mean delay, the worst first, among those with enough flights."""
+        tallies: dict[tuple[str, str, str], FlightTally] = {}
         airlines: dict[tuple[str, str, str], dict[str, int]] = {}
         for group in self._groups():
             key = (group.origin, group.dest, group.dest_name)
-            tallies.setdefault(key, Tally()).add(group)
+            tallies.setdefault(key, FlightTally()).add(group)
             counts = airlines.setdefault(key, {})
             counts[group.airline] = counts.get(group.airline, 0) + group.flights
         enough = max(1, ROUTE_FLIGHTS_MIN * self.flights // FULL_ROWS)
@@ -153,5 +153,5 @@ def describe(summary: str) -> str:
 
 
 def groups(rows: Iterable[Sequence[Any]]) -> list[Group]:
-    """Groups made of the pipeline's rows, whose columns are the fields of `Group`."""
+    """Groups from the pipeline's rows, whose columns are the fields of `Group`."""
     return [Group(*row) for row in rows]

@@ -1,6 +1,6 @@
-"""The client's side of the demo: sends the flights, counts what is stored, hears the summaries.
+"""The client side of the demo: sends the flights, counts stored messages, receives the summaries.
 
-It runs on an event loop in a thread of its own, beside Spark.
+It runs on an event loop in a separate thread, in parallel with Spark.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq import aio
-from sparrowmq.cli.common import run
+from sparrowmq.cli.base.common import run
 from sparrowmq.cli.demo.flights import messages, read_departures
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import Message
 
 QUEUES: Final = 8
 BATCH_MESSAGES_MAX: Final = 256
-"""Flights of one request: 80 KB, far below the limit of 4 MB."""
+"""Flights per request: 80 KB, far below the limit of 4 MB."""
 BATCHES_IN_FLIGHT_MAX: Final = 8
 BATCHES_A_SECOND: Final = 20
-"""With a rate, batches are small enough for this many a second, so that the flow is even."""
+"""With a rate limit, batches are small enough for this many per second, so that the flow is even."""
 SEND_SECONDS: Final = 60.0
-"""One send, without a second try: a try after a lost answer would store flights twice."""
+"""One attempt per send: another attempt after a lost response would store flights twice."""
 SAMPLE_SECONDS: Final = 0.25
 STOP_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to send, and where to."""
+class TrafficPlan:
+    """The flights to send, and their target."""
 
     namesrv: str
     flights_topic: str
@@ -43,17 +43,17 @@ class Plan:
     data: Path
     rows: int
     rate: float | None
-    """Flights a second; None: as fast as the broker takes them."""
+    """Flights per second; None: as fast as the broker accepts them."""
 
 
 class Traffic:
     """Sends flights in order of departure; counters may be read from any thread.
 
-    `total` is known when the source has been read, `sent` counts acknowledged flights, `stored` what the
-    broker's queues hold. `error` is what ended the work before its end.
+    `total` is known when the source has been read, `sent` counts acknowledged flights, `stored` the messages
+    in the broker's queues. `error` is the error that ended the work early.
     """
 
-    def __init__(self, plan: Plan, on_summary: Callable[[str], None]) -> None:
+    def __init__(self, plan: TrafficPlan, on_summary: Callable[[str], None]) -> None:
         self.plan = plan
         self.total: int | None = None
         self.sent = 0
@@ -69,11 +69,11 @@ class Traffic:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Make the topics and read the source; returns at once. Sending waits for `begin`."""
+        """Create the topics and read the source; returns immediately. Sending waits for `begin`."""
         self._thread.start()
 
     def begin(self) -> None:
-        """Send from now on: somebody reads. Call it once `topics_ready` is set."""
+        """Start sending, because readers are ready. Call it once `topics_ready` is set."""
         if self._loop is not None and self._reader_ready is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended: `check` says why
                 self._loop.call_soon_threadsafe(self._reader_ready.set)
@@ -89,7 +89,7 @@ class Traffic:
             self._thread.join(STOP_SECONDS)
 
     def check(self) -> None:
-        """Raise what went wrong, if something did."""
+        """Raise the error of the work, if any."""
         if self.error is not None:
             raise self.error
 
@@ -131,7 +131,7 @@ class Traffic:
         departures = await asyncio.to_thread(read_departures, plan.data, plan.rows)
         self.total = len(departures)
         assert self._reader_ready is not None
-        await self._reader_ready.wait()  # ended by the stop when nobody comes
+        await self._reader_ready.wait()  # ended by the stop if no summary arrives
         room = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
         size = BATCH_MESSAGES_MAX
         if plan.rate is not None:
@@ -150,7 +150,7 @@ class Traffic:
                 given += len(batch)
                 tasks.create_task(self._send_batch(producer, batch, room))
         self.all_sent.set()
-        await asyncio.Event().wait()  # until it is cancelled: what ends first is an error or the stop
+        await asyncio.Event().wait()  # until cancelled: an error or the stop ends it first
 
     async def _send_batch(
         self, producer: aio.Producer, batch: list[Message], room: asyncio.Semaphore
@@ -162,12 +162,12 @@ class Traffic:
             room.release()
 
     async def _sample(self, admin: aio.Admin) -> None:
-        while True:  # until it is cancelled
+        while True:  # until cancelled
             await asyncio.sleep(SAMPLE_SECONDS)
             try:
                 self.stored = await self._count(admin)
             except SparrowError:
-                continue  # a broker under load may answer late; the next sample comes soon
+                continue  # a broker under load may respond late; the next sample follows soon
 
     async def _count(self, admin: aio.Admin) -> int:
         return sum(queue.messages for queue in await admin.topic_status(self.plan.flights_topic))
@@ -193,6 +193,6 @@ async def _delete_topics(namesrv: str, topics: tuple[str, ...]) -> None:
             await admin.delete_topic(topic)
 
 
-def delete_topics(plan: Plan) -> None:
-    """Remove the demo's topics from a cluster that goes on without it."""
+def delete_topics(plan: TrafficPlan) -> None:
+    """Remove the demo's topics from a cluster that keeps running."""
     run(_delete_topics(plan.namesrv, (plan.flights_topic, plan.summary_topic)))

@@ -1,4 +1,4 @@
-"""The demo's directories: one of its own for each run, so that runs never meet, and the results."""
+"""The demo's directories: a separate one for each run, so that runs do not interfere, and the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError
 
 PREFIX: Final = "run-"
 SHORT_ROOT: Final = "/tmp"
@@ -18,12 +18,14 @@ SHORT_ROOT: Final = "/tmp"
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where one run keeps what: everything under `run`, the results beside it, Spark's sockets apart."""
+    """The directories of one run: everything under `run`, the results beside it, Spark's sockets
+    elsewhere.
+    """
 
     root: Path
     run: Path
     sockets: Path
-    """Directory of Unix sockets; short, for their paths may have little more than 100 bytes."""
+    """Directory of Unix sockets; short, because their paths may only have little more than 100 bytes."""
 
     @property
     def store(self) -> Path:
@@ -47,12 +49,12 @@ class Workplace:
 
     @property
     def servers_log(self) -> Path:
-        """What the servers wrote to standard error."""
+        """Standard error of the servers."""
         return self.run / "servers.log"
 
     @property
     def spark_log(self) -> Path:
-        """What Spark wrote to standard error."""
+        """Standard error of Spark."""
         return self.run / "spark.log"
 
     @property
@@ -66,7 +68,7 @@ class Workplace:
         return self.root / "flights.parquet"
 
     def finish(self, keep: bool) -> Path | None:
-        """Remove the run's directory; with `keep` rename it so that it stays, and give its new name."""
+        """Remove the run's directory; with `keep`, rename it to keep it. Returns its new name."""
         shutil.rmtree(self.sockets, ignore_errors=True)
         if keep:
             kept = self.root / time.strftime("kept-%Y%m%d-%H%M%S")
@@ -76,7 +78,7 @@ class Workplace:
         return None
 
     def save_logs(self) -> Path:
-        """Keep the logs of a run that failed; the directory they are in now."""
+        """Keep the logs of a failed run. Returns their directory."""
         saved = self.root / time.strftime("failed-%Y%m%d-%H%M%S")
         saved.mkdir(exist_ok=True)
         for log in (self.servers_log, self.spark_log):
@@ -85,7 +87,7 @@ class Workplace:
         return saved
 
     def publish(self) -> None:
-        """Make this run's Parquet files the result, in place of an earlier run's."""
+        """Make this run's Parquet files the result, replacing an earlier run's."""
         shutil.rmtree(self.result, ignore_errors=True)
         shutil.copytree(self.parquet, self.result, dirs_exist_ok=True)
 
@@ -101,7 +103,7 @@ def _alive(pid: int) -> bool:
 
 
 def prepare(root: Path) -> Workplace:
-    """A fresh directory for this process; what killed runs left behind is removed."""
+    """A new directory for this process; files that killed runs left are removed."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         for old in root.glob(f"{PREFIX}*"):

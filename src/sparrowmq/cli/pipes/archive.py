@@ -2,108 +2,248 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.common import UsageError
-from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
+from sparrowmq.cli.base.common import UsageError
+from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark, reaching
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparrowmq.spark.pipelines.steps import Plan
-    from sparrowmq.spark.pipelines.watch import Progress, Watch
+    from sparrowmq.spark import BadRows
+    from sparrowmq.spark.pipelines.common.steps import Plan
+    from sparrowmq.spark.pipelines.common.watch import Progress, Watch
 
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
 To = Annotated[
-    Path,
-    typer.Option("--to", help="The archive's directory; all of Spark's machines see it under this name."),
+    str,
+    typer.Option(
+        "--to",
+        metavar="PATH|URI",
+        help="The archive's directory, visible to all of Spark's machines; or a URI: s3a://…, hdfs://….",
+    ),
 ]
-Pattern = Annotated[str, typer.Option(help="A regular expression that whole topic names match.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")]
+Format = Annotated[str, typer.Option("--format", help="parquet, or a transactional table: delta or iceberg.")]
+Table = Annotated[
+    str, typer.Option(metavar="NAME", help="The table's name in a catalog; iceberg's catalog.namespace.name.")
+]
+Sort = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMNS", help="Columns by which a table's files are clustered, separated by commas."
+    ),
+]
+FileBytes = Annotated[int, typer.Option(help="Approximate size of a table's merged files.")]
+KeepDays = Annotated[
+    int, typer.Option(help="Delete a table's rows older than this number of days; 0: never.")
+]
+HistoryDays = Annotated[
+    int, typer.Option(help="Versions of a table older than this number of days may be deleted.")
+]
+Pattern = Annotated[str, typer.Option(help="Regular expression for whole topic names.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")]
 Every = Annotated[float, typer.Option(help="With --follow: seconds between the starts of batches.")]
-Start = Annotated[str, typer.Option(help="earliest or latest: where queues begin that are new to it.")]
-BatchRows = Annotated[int, typer.Option(help="Messages of one batch at most.")]
-Columns = Annotated[str | None, typer.Option(help="The source's columns to keep, joined with commas.")]
+Start = Annotated[str, typer.Option(help="earliest or latest: where to start in new queues.")]
+BatchRows = Annotated[int, typer.Option(help="Maximum messages per batch.")]
+Columns = Annotated[str | None, typer.Option(help="Columns of the source to keep, separated by commas.")]
 Select = Annotated[
     list[str] | None,
-    typer.Option(metavar="SQL", help="One more column: an expression AS a name; may be repeated."),
+    typer.Option(metavar="SQL", help="Additional column: an expression AS a name; repeatable."),
 ]
 CompactBatches = Annotated[
-    int, typer.Option(help="Merge so many small batches into one directory; 0: never.")
+    int, typer.Option(help="Merge this number of small batches into one directory; 0: never.")
 ]
 Backfill = Annotated[
-    bool, typer.Option("--backfill", help="Archive what is stored but missing before the archive's end.")
+    bool,
+    typer.Option(
+        "--backfill", help="Also archive stored messages that are missing before the archive's end."
+    ),
 ]
 Group = Annotated[
-    str, typer.Option(help="A consumer group whose offsets follow the archive; its lag is the archive's.")
+    str,
+    typer.Option(
+        help="Consumer group to which the archive commits its progress; its lag is the archive's lag."
+    ),
 ]
 HoldHours = Annotated[
     int,
-    typer.Option(help="Have brokers keep messages until they are archived, so many hours at most; 0: not."),
+    typer.Option(
+        help="Make brokers keep messages until they are archived, at most this number of hours; 0: no hold."
+    ),
+]
+BadRowsTopic = Annotated[
+    str,
+    typer.Option(
+        metavar="TOPIC",
+        help="Topic for bodies that cannot be decompressed. Default: such a body ends the run.",
+    ),
+]
+BadRowsTo = Annotated[
+    str, typer.Option(metavar="PATH|URI", help="Or a directory for them (Parquet), outside the archive.")
+]
+BadRowsMax = Annotated[int | None, typer.Option(help="Maximum number of them in a batch; more end the run.")]
+BadRowsShare = Annotated[
+    float | None, typer.Option(help="Maximum share of them in a batch, such as 0.01; more end the run.")
 ]
 
 
-@with_shared
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsTable:
+    """Options of archives that are tables."""
+
+    table_format: Format = "parquet"
+    table: Table = ""
+    sort: Sort = None
+    file_bytes: FileBytes = 128 * 1024 * 1024
+    keep_days: KeepDays = 0
+    history_days: HistoryDays = 7
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline."""
+        return {
+            "format": self.table_format,
+            "table": self.table,
+            "sort": _names(self.sort),
+            "file_bytes": self.file_bytes,
+            "keep_days": self.keep_days,
+            "history_days": self.history_days,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Options for the read range, and for the kept columns."""
+
+    pattern: Pattern = ""
+    follow: Follow = False
+    every: Every = 60.0
+    start: Start = "earliest"
+    batch_rows: BatchRows = 1_000_000
+    columns: Columns = None
+    select: Select = None
+    compact_batches: CompactBatches = 32
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline."""
+        return {
+            "pattern": self.pattern,
+            "follow": self.follow,
+            "every": self.every,
+            "start": self.start,
+            "batch_rows": self.batch_rows,
+            **({"columns": _names(self.columns)} if self.columns else {}),
+            "select": tuple(self.select or ()),
+            "compact_batches": self.compact_batches,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """Options of a backfill."""
+
+    backfill: Backfill = False
+    since: Since = None
+    until: Until = None
+
+    @property
+    def span(self) -> dict[str, int | None]:
+        """The time limits. Raises `UsageError` for times without a backfill."""
+        if (self.since or self.until) and not self.backfill:
+            raise UsageError("--since and --until narrow a --backfill; add it or leave them out")
+        return {"since": millis(self.since), "until": millis(self.until)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """Options for reports to the brokers."""
+
+    group: Group = ""
+    hold_hours: HoldHours = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadBodies:
+    """Options for bodies that cannot be decoded."""
+
+    bad_rows_topic: BadRowsTopic = ""
+    bad_rows_to: BadRowsTo = ""
+    bad_rows_max: BadRowsMax = None
+    bad_rows_share: BadRowsShare = None
+
+    def rows(self, to: str, shared: Shared) -> BadRows | None:
+        """As settings of the pipeline. Raises `UsageError`, `SettingsError`."""
+        from sparrowmq.spark import BadRows
+        from sparrowmq.spark.options.table import connection_options
+        from sparrowmq.spark.pipelines.archive.settings import bad_rows_of
+
+        if not self.bad_rows_topic and not self.bad_rows_to:
+            if self.bad_rows_max is not None or self.bad_rows_share is not None:
+                raise UsageError(
+                    "--bad-rows-max and --bad-rows-share need --bad-rows-topic or --bad-rows-to: add one of "
+                    "them"
+                )
+            return None
+        source = shared.source
+        options = {"nameServer": source["name_server"], **connection_options(source["options"])}
+        return BadRows(
+            name=bad_rows_of(to),
+            topic=self.bad_rows_topic,
+            table=self.bad_rows_to,
+            options=options if self.bad_rows_topic else {},
+            most=self.bad_rows_max,
+            share=self.bad_rows_share,
+        )
+
+
+@with_options
 def archive(
     topics: Topics = None,
-    to: To = Path("archive"),
-    pattern: Pattern = "",
-    follow: Follow = False,
-    every: Every = 60.0,
-    start: Start = "earliest",
-    batch_rows: BatchRows = 1_000_000,
-    columns: Columns = None,
-    select: Select = None,
-    compact_batches: CompactBatches = 32,
-    backfill: Backfill = False,
-    since: Since = None,
-    until: Until = None,
-    group: Group = "",
-    hold_hours: HoldHours = 0,
+    to: To = "archive",
     *,
+    table: AsTable,
+    batches: Batches,
+    gaps: Gaps,
+    upstream: Upstream,
+    bad: BadBodies,
     shared: Shared,
 ) -> None:
-    """Copy topics to Parquet, partitioned by date and topic, every message exactly once for any reader."""
+    """Copy topics to Parquet or to a table, partitioned by date and topic, every message exactly once."""
     need_spark()
-    from sparrowmq.spark.pipelines import archive as pipeline
+    from sparrowmq.spark.pipelines.archive import archive as pipeline
 
-    if (since or until) and not backfill:
-        raise UsageError("--since and --until narrow a --backfill; add it or leave them out")
+    span = gaps.span
     settings = pipeline.ArchiveSettings(
         directory=to,
         topics=tuple(topics or ()),
-        pattern=pattern,
-        start=start,
-        follow=follow,
-        every=every,
-        batch_rows=batch_rows,
-        columns=tuple(columns.split(",")) if columns else pipeline.DEFAULT_COLUMNS,
-        select=tuple(select or ()),
-        compact_batches=compact_batches,
-        group=group,
-        hold_hours=hold_hours,
+        bad_rows=bad.rows(to, shared),
+        **table.settings,
+        **batches.settings,
+        **asdict(upstream),
         **shared.source,
     )
 
-    span = {"since": millis(since), "until": millis(until)}
-
     def work(spark: SparkSession, watch: Watch) -> Progress:
-        if backfill:
+        if gaps.backfill:
             return pipeline.backfill(spark, settings, **span, watch=watch)
         return pipeline.archive(spark, settings, watch)
 
     def counted(spark: SparkSession) -> int:
-        if backfill:
+        if gaps.backfill:
             return pipeline.dry_run_backfill(spark, settings, **span)
         return pipeline.dry_run_archive(spark, settings)
 
     def planned() -> Plan:
-        return pipeline.plan_backfill(settings, **span) if backfill else pipeline.plan_archive(settings)
+        with reaching("archive", shared.run, to):
+            if gaps.backfill:
+                return pipeline.plan_backfill(settings, **span)
+            return pipeline.plan_archive(settings)
 
     carry_out(
         "archive",
@@ -113,3 +253,8 @@ def archive(
         would="archived; nothing is written",
         work=work,
     )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Names joined with commas."""
+    return tuple(text.split(",")) if text else ()

@@ -1,16 +1,26 @@
-"""`sparrow pipe audit`: sent against stored against consumed."""
+"""`sparrow pipe audit`: compares sent, stored and consumed messages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.common import UsageError, complain, print_json
-from sparrowmq.cli.pipes.common import Show, millis, need_spark, pairs, run_read, session, show_plan, watching
-from sparrowmq.cli.pipes.shared import Shared, with_shared
+from sparrowmq.cli.base.common import UsageError, complain, print_json, say
+from sparrowmq.cli.pipes.common import (
+    Show,
+    millis,
+    need_spark,
+    pairs,
+    reaching,
+    run_read,
+    session,
+    show_plan,
+    watching,
+)
+from sparrowmq.cli.pipes.shared import Shared, with_options
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
@@ -20,72 +30,130 @@ NOT_JUDGED = 2
 Texts = list[str] | None
 
 
-@with_shared
-def audit(
-    topics: Annotated[list[str], typer.Argument(help="Topics.")],
-    to: Annotated[Path, typer.Option("--to", help="Where verdict.json and the findings go.")] = Path("audit"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditScope:
+    """Options for the messages to check, and the groups."""
+
     group: Annotated[
         Texts,
         typer.Option(
-            metavar="GROUP[=TAGS]", help="A consumer group that should have had it all; may be repeated."
+            metavar="GROUP[=TAGS]", help="Consumer group that should have consumed all messages; repeatable."
         ),
-    ] = None,
+    ] = None
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Sent and stored at or after; a day before the end.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="And before; by default now.")] = None,
+        str | None,
+        typer.Option(metavar="TIME", help="Start of the checked time. Default: a day before the end."),
+    ] = None
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End of the checked time. Default: now.")
+    ] = None
     offsets: Annotated[
         str, typer.Option(metavar="JSON", help='Offsets instead: {"topic": {"broker": {"0": [first, end]}}}.')
-    ] = "",
+    ] = ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline."""
+        from sparrowmq.spark.pipelines.audit.settings import AuditedGroup, spans_from
+
+        return {
+            "groups": tuple(AuditedGroup.parse(text) for text in self.group or ()),
+            "since": millis(self.since),
+            "until": millis(self.until),
+            "spans": spans_from(self.offsets) if self.offsets else (),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Options for the sources of sent and stored messages."""
+
     ledger: Annotated[
         str,
         typer.Option(metavar="PATH", help="Producers' files instead of traces: CSV, JSON lines, Parquet."),
-    ] = "",
+    ] = ""
     ledger_column: Annotated[
         Texts,
-        typer.Option(metavar="NAME=SQL", help="Its topic, id or time: an expression; may be repeated."),
-    ] = None,
-    sends: Annotated[bool, typer.Option("--sends/--no-sends", help="Whether sends are judged.")] = True,
-    match: Annotated[str, typer.Option(help="id or keys: what tells messages apart.")] = "id",
-    trace_topic: Annotated[str, typer.Option(help="Where clients write traces.")] = "RMQ_SYS_TRACE_TOPIC",
+        typer.Option(
+            metavar="NAME=SQL", help="Expression for the topic, id or time in these files; repeatable."
+        ),
+    ] = None
+    sends: Annotated[bool, typer.Option("--sends/--no-sends", help="Whether sends are checked.")] = True
+    match: Annotated[str, typer.Option(help="id or keys: how to identify messages.")] = "id"
+    trace_topic: Annotated[str, typer.Option(help="Topic to which clients write traces.")] = (
+        "RMQ_SYS_TRACE_TOPIC"
+    )
     archive: Annotated[
-        Path | None, typer.Option(help="An archive to look into, beside the live log.")
-    ] = None,
-    live: Annotated[bool, typer.Option("--live/--no-live", help="Whether the live log is read.")] = True,
-    late: Annotated[float, typer.Option(help="Seconds after storing within which to consume.")] = 300.0,
-    margin: Annotated[float, typer.Option(help="Seconds that clocks may differ and traces take.")] = 60.0,
+        str | None,
+        typer.Option(metavar="PATH|URI", help="Archive to read in addition to the live log."),
+    ] = None
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Whether to read the live log.")] = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline."""
+        return {
+            "ledger": self.ledger,
+            "ledger_columns": pairs(self.ledger_column, "--ledger-column"),
+            "with_sent": self.sends,
+            "match": self.match,
+            "trace_topic": self.trace_topic,
+            "archive": self.archive,
+            "live": self.live,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """Options for exceptions that are not faults."""
+
+    late: Annotated[float, typer.Option(help="Seconds within which a stored message must be consumed.")] = (
+        300.0
+    )
+    margin: Annotated[
+        float, typer.Option(help="Tolerance for clock differences and late traces, in seconds.")
+    ] = 60.0
     allow: Annotated[
         Texts,
-        typer.Option(metavar="KIND=N", help="So many of a kind are no fault, -1: any; may be repeated."),
-    ] = None,
+        typer.Option(metavar="KIND=N", help="Allowed number of findings of a kind, -1: any; repeatable."),
+    ] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline."""
+        return {
+            "late_seconds": self.late,
+            "margin_seconds": self.margin,
+            "allow": _numbers(self.allow),
+        }
+
+
+@with_options
+def audit(
+    topics: Annotated[list[str], typer.Argument(help="Topics.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="PATH|URI", help="Where verdict.json and the findings go.")
+    ] = "audit",
     *,
+    judged: AuditScope,
+    evidence: Evidence,
+    allowed: Allowed,
     shared: Shared,
 ) -> None:
-    """Name each lost, doubled, late and failed message: what was sent, stored and consumed is compared.
+    """Compare sent, stored and consumed messages, and name each lost, duplicate, late and failed one.
 
     Status 0: all is well, 1: a promise is broken, 2: it could not be judged. verdict.json says it in full.
     """
     try:
         need_spark()
-        from sparrowmq.spark.pipelines.audit_settings import AuditedGroup, AuditSettings, spans_from
+        from sparrowmq.spark.pipelines.audit.settings import AuditSettings
 
         settings = AuditSettings(
             directory=to,
             topics=tuple(topics),
-            groups=tuple(AuditedGroup.parse(text) for text in group or ()),
-            since=millis(since),
-            until=millis(until),
-            spans=spans_from(offsets) if offsets else (),
-            ledger=ledger,
-            ledger_columns=pairs(ledger_column, "--ledger-column"),
-            with_sent=sends,
-            match=match,
-            trace_topic=trace_topic,
-            archive=archive,
-            live=live,
-            late_seconds=late,
-            margin_seconds=margin,
-            allow=_numbers(allow),
+            **judged.settings,
+            **evidence.settings,
+            **allowed.settings,
             **shared.source,
         )
         status = _run(settings, shared)
@@ -106,11 +174,12 @@ def _numbers(texts: Sequence[str] | None) -> dict[str, int]:
 
 
 def _run(settings: AuditSettings, shared: Shared) -> int:
-    """Do what was asked for; the exit status."""
-    from sparrowmq.spark.pipelines import audit as pipeline
+    """Run the requested command. Returns the exit status."""
+    from sparrowmq.spark.pipelines.audit import audit as pipeline
 
-    planned = pipeline.plan_audit(settings)  # says what is wrong before Spark starts
     run = shared.run
+    with reaching("audit", run, settings.directory, settings.archive):
+        planned = pipeline.plan_audit(settings)  # reports errors before Spark starts
     if shared.plan:
         show_plan(planned, shared.as_json)
         return 0
@@ -120,13 +189,14 @@ def _run(settings: AuditSettings, shared: Shared) -> int:
             print_json({"pipeline": "audit", **counts})
         else:
             read = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-            print(f"{read} read; nothing is written")
+            say(f"{read} to read; nothing is written")
         return 0
-    with watching(run) as watch, session("audit", run.master, run.conf) as spark:
+    with watching("audit", run) as watch, session("audit", run.master, run.conf) as spark:
         verdict = pipeline.audit(spark, settings, watch)
     if shared.as_json:
         print_json(verdict.to_json())
     elif run.show is not Show.JSON:
-        print("\n".join(verdict.lines()))
-        print(f"verdict: {verdict.status.name.lower().replace('_', ' ')}; {settings.directory}/verdict.json")
+        for line in verdict.lines():
+            say(line)
+        say(f"verdict: {verdict.status.name.lower().replace('_', ' ')}; {settings.directory}/verdict.json")
     return int(verdict.status)

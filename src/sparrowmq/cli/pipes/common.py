@@ -1,4 +1,4 @@
-"""What the pipelines' commands share: their options, the session, and what is shown while they run."""
+"""Shared by the pipelines' commands: options, the session, and progress output."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from sparrowmq.cli.common import UsageError, print_json, print_table
+from sparrowmq.cli.base.common import UsageError, print_json, print_table, say, say_lines
+from sparrowmq.cli.pipes.reporting import Reporter, reporting, to_coordinator
+from sparrowmq.core.outside import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparrowmq.spark.pipelines.steps import Plan
-    from sparrowmq.spark.pipelines.watch import Progress as Done
-    from sparrowmq.spark.pipelines.watch import Report, Watch
+    from sparrowmq.spark.pipelines.common.steps import Plan
+    from sparrowmq.spark.pipelines.common.watch import Progress as Done
+    from sparrowmq.spark.pipelines.common.watch import Report, Watch
 
 T = TypeVar("T")
 TIME_FORMAT: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 TOLD_TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Loggers of PySpark that write a line of JSON beside each error that is raised."""
+"""Loggers of PySpark that write a line of JSON for each raised error."""
 INTERRUPTED: Final = "KeyboardInterrupt while sending command."
-"""What Py4J logs with a traceback when Ctrl-C comes; who pressed it knows."""
+"""Py4J's log messages with a traceback after Ctrl-C, which the user does not need."""
 PLAIN_SECONDS: Final = 5.0
-"""Without a terminal there are no bars but a line this often."""
+"""Without a terminal, seconds between two lines instead of bars."""
 
 
 class Show(StrEnum):
-    """How a run tells what it does."""
+    """Options for the progress output."""
 
     BAR = "bar"
     JSON = "json"
@@ -52,35 +54,46 @@ Master = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable."),
 ]
 SourceOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="An option of the data source; may be repeated."),
+    typer.Option("--option", metavar="NAME=VALUE", help="Option of the data source; repeatable."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Stored at or after, such as 2026-11-21T08:00."),
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only messages stored at or after this time, such as 2026-11-21T08:00.",
+    ),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before.")]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before this time.")
+]
 OutTo = Annotated[
-    Path | None, typer.Option("--to", help="Write the messages to Parquet there; it must not exist.")
+    str | None,
+    typer.Option("--to", metavar="PATH|URI", help="Write the messages to this new directory as Parquet."),
 ]
 DEFAULT_MASTER: Final = "local[2]"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """How a pipeline is run."""
+class PipeRun:
+    """Options for running a pipeline."""
 
     master: str = DEFAULT_MASTER
     conf: Sequence[str] = ()
     show: Show = Show.BAR
     metrics: str | None = None
+    coordinator: str | None = None
+    """URL of the coordinator that gets the progress."""
+    report_as: str | None = None
+    """The pipeline's name there."""
     as_json: bool = False
     """Whether the result is JSON, too."""
     fleeting: bool = False
-    """Whether the bar goes when it is done: what follows says it all."""
+    """Whether to remove the bar at the end, because the output that follows says it all."""
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -95,22 +108,24 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def millis(text: str | None) -> int | None:
-    """A moment in epoch milliseconds; without a zone it is local time. Raises `UsageError`."""
+    """A time in epoch milliseconds; without a zone it is local time. Raises `UsageError`."""
     if text is None:
         return None
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
-        raise UsageError(f"{text!r} is no time: give one such as 2026-11-21T08:00:00") from None
+        raise UsageError(f"{text!r} is not a time: give one such as 2026-11-21T08:00:00") from None
 
 
 def need_spark() -> None:
-    """Raise `UsageError` with what to type when Spark is not installed."""
+    """Raises `UsageError` with the install command if Spark is not installed."""
     for name in ("pyspark", "pyarrow", "numpy", "prometheus_client", "prompt_toolkit"):
         try:
             importlib.import_module(name)
         except ImportError:
-            raise UsageError(f"pipelines need {name}: pip install 'sparrowmq[spark]'") from None
+            from sparrowmq.runtime.extras import install_line
+
+            raise UsageError(f"pipelines need {name}; type: {install_line('spark')}") from None
 
 
 def show_plan(plan: Plan, as_json: bool) -> None:
@@ -118,11 +133,11 @@ def show_plan(plan: Plan, as_json: bool) -> None:
     if as_json:
         print_json(plan.to_json())
     else:
-        print(plan)
+        say_lines(plan)
 
 
 def topics_of(frame: DataFrame) -> list[Any]:
-    """How many messages and bytes of body there are of each topic, and from when to when: a row for each."""
+    """Messages, bytes of bodies, and first and last store time of each topic: a row for each."""
     from pyspark.sql import functions as F
 
     counted = frame.groupBy("topic").agg(
@@ -135,7 +150,7 @@ def topics_of(frame: DataFrame) -> list[Any]:
 
 
 def show_topics(found: Sequence[Any], as_json: bool) -> None:
-    """Print what `topics_of` gave."""
+    """Print the result of `topics_of`."""
     if as_json:
         for row in found:
             print_json(row.asDict())
@@ -144,16 +159,14 @@ def show_topics(found: Sequence[Any], as_json: bool) -> None:
     print_table(columns, [[row[name] for name in columns] for row in found], right=("messages", "bytes"))
 
 
-def check_new(to: Path | None) -> None:
-    """Raise `UsageError` for an `OutTo` that exists."""
-    if to is not None and to.exists():
-        raise UsageError(f"{to} exists; give another place or remove it")
+def check_new(to: str | None) -> None:
+    """Raises `UsageError` for an `OutTo` that exists; for a URI, Spark checks it."""
+    if to is not None and Path(to).exists():
+        raise UsageError(f"{to} exists; give another directory or remove it")
 
 
 class Bars:
-    """Rows done of rows known, as a bar on standard error, or a line now and then where there is no
-    terminal.
-    """
+    """Processed and total rows, as a bar on standard error, or as an occasional line without a terminal."""
 
     def __init__(
         self, console: Console, now: Callable[[], float] = time.monotonic, fleeting: bool = False
@@ -163,9 +176,9 @@ class Bars:
         self._next = now() + PLAIN_SECONDS
         self._task: TaskID | None = None
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=40),
-            TextColumn("{task.completed:,.0f} rows, {task.fields[lag]}"),
+            TextColumn("{task.completed:,.0f} rows, {task.fields[lag]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -180,8 +193,8 @@ class Bars:
         self._progress.stop()
 
     def __call__(self, done: Done) -> None:
-        """Show what was done."""
-        lag = _lag_text(done)
+        """Show the progress."""
+        lag = one_line(_lag_text(done))
         if self._console.is_terminal:
             total = None if done.lag is None else done.rows + done.lag
             if self._task is None:
@@ -193,7 +206,7 @@ class Bars:
 
 
 def _lag_text(done: Done) -> str:
-    """What waits; the topic whose oldest message waits longest by name."""
+    """The waiting messages; names the topic whose oldest message waits longest."""
     if done.lag is None:
         return "lag not known"
     late = [lag for lag in done.topics or () if lag.messages and lag.seconds is not None]
@@ -204,19 +217,20 @@ def _lag_text(done: Done) -> str:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of the log tells what is not known."""
+    """Whether a line of the log is to be shown."""
     return record.getMessage() != INTERRUPTED
 
 
 @contextmanager
 def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSession]:
-    """A quiet session; what Spark's processes say is kept in a file when something fails, and named.
+    """A quiet session. The output of Spark's processes is kept in a file, and the file named, if something
+    fails.
 
     Workers of a cluster get this package.
     """
     from pyspark.logger import PySparkLogger
 
-    from sparrowmq.spark.pipelines.queries import plain_errors
+    from sparrowmq.spark.pipelines.common.queries import plain_errors
     from sparrowmq.spark.session import builder, is_local, standard_error_to
     from sparrowmq.spark.shipping import package_zip
 
@@ -243,7 +257,7 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
                     spark.stop()
     except Exception:
         if log.stat().st_size:
-            print(f"sparrow: what Spark wrote is in {log}", file=sys.stderr)
+            say(f"sparrow: see Spark's log in {log}", err=True)
         else:
             log.unlink()
         raise
@@ -254,65 +268,95 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
 
 
 @contextmanager
-def watching(run: Run, *more: Report) -> Iterator[Watch]:
-    """A watch that shows progress as asked, and tells `more`."""
-    from sparrowmq.spark.pipelines.watch import Watch, all_of, json_lines
+def reaching(name: str, run: PipeRun, *locations: object) -> Iterator[None]:
+    """Run with a session if one of the locations is a URI or an archive that is a table, which require Spark.
+    A location may be None.
+    """
+    from sparrowmq.spark.pipelines.archive.location import needs_session
+
+    if not any(needs_session(str(location)) for location in locations if location is not None):
+        yield
+        return
+    with session(name, run.master, run.conf):
+        yield
+
+
+@contextmanager
+def watching(name: str, run: PipeRun, *more: Report) -> Iterator[Watch]:
+    """A watch that shows the progress of the pipeline `name` as requested, and also calls `more`."""
+    from sparrowmq.spark.pipelines.common.watch import Watch, all_of, json_lines
 
     with ExitStack() as stack:
         reports: list[Report] = [*more, *stack.enter_context(served(run.metrics))]
         if run.show is Show.BAR:
-            reports.append(stack.enter_context(Bars(Console(stderr=True), fleeting=run.fleeting)))
+            reports.append(
+                stack.enter_context(Bars(Console(stderr=True, markup=False), fleeting=run.fleeting))
+            )
         elif run.show is Show.JSON:
             reports.append(json_lines(sys.stdout))
-        yield Watch(all_of(*reports))
+        reporter: Reporter | None = None
+        if run.coordinator is not None:
+            reporter = Reporter(to_coordinator(run.coordinator, run.report_as or name))
+            reports.append(reporter)
+        watch = Watch(all_of(*reports))
+        stack.enter_context(reporting(reporter, watch))
+        yield watch
 
 
 @contextmanager
 def served(address: str | None) -> Iterator[list[Report]]:
-    """The report that serves metrics at `HOST:PORT` meanwhile; none without an address."""
-    from sparrowmq.spark.pipelines import metrics
+    """The report that serves metrics at `HOST:PORT` within the block; none without an address."""
+    from sparrowmq.spark.metrics.http import address as parsed
+    from sparrowmq.spark.pipelines.common.prometheus import serve
 
     if address is None:
         yield []
         return
-    with metrics.serve(*metrics.address(address)) as (report, port):
-        print(f"metrics at port {port}, path /metrics", file=sys.stderr)
+    with serve(*parsed(address)) as (report, port):
+        say(f"metrics at port {port}, path /metrics", err=True)
         yield [report]
 
 
-def run_pipeline(name: str, run: Run, work: Callable[[SparkSession, Watch], Done]) -> None:
-    """Run a pipeline to its end, then say in one line what it did; progress as JSON says it itself.
+def run_pipeline(name: str, run: PipeRun, work: Callable[[SparkSession, Watch], Done]) -> None:
+    """Run a pipeline to its end, then log the result in one line, unless progress is JSON.
 
-    SIGINT and SIGTERM end it after the batch in hand.
+    SIGINT and SIGTERM end it after the current batch.
     """
     need_spark()
-    from sparrowmq.spark.pipelines.queries import stopped_by_signals
+    from sparrowmq.spark.pipelines.common.queries import stopped_by_signals
 
-    # Signals come after the session, which sets a handler of its own.
-    with watching(run) as watch, session(name, run.master, run.conf) as spark, stopped_by_signals(watch):
+    # Install the signal handlers after the session, which sets its own.
+    with (
+        watching(name, run) as watch,
+        session(name, run.master, run.conf) as spark,
+        stopped_by_signals(watch),
+    ):
         done = work(spark, watch)
     if run.as_json:
         print_json({**done.to_json(), "stopped": watch.stopping})
     elif run.show is not Show.JSON:
         ended = "stopped: " if watch.stopping else ""
         batches = "1 batch" if done.batches == 1 else f"{done.batches:,} batches"
-        print(f"{ended}{done.rows:,} messages in {batches}, {done.size:,} bytes")
+        say(f"{ended}{done.rows:,} messages in {batches}, {done.size:,} bytes")
 
 
-def run_read(name: str, run: Run, most: int | None, work: Callable[[SparkSession], T]) -> T:
-    """The result of `work`, which only reads: `most` messages, if that is known. It is shown as asked."""
+def run_read(name: str, run: PipeRun, most: int | None, work: Callable[[SparkSession], T]) -> T:
+    """The result of `work`, which only reads `most` messages, if that is known. Shows progress as
+    requested.
+    """
     need_spark()
-    from sparrowmq.spark.pipelines.following import followed
+    from sparrowmq.spark.pipelines.common.task_progress import followed
 
-    with watching(run) as watch, session(name, run.master, run.conf) as spark:
+    with watching(name, run) as watch, session(name, run.master, run.conf) as spark:
         watch.begin(name, most)
         with followed(spark, watch, most):
             return work(spark)
 
 
-def write_out(frame: DataFrame, to: Path) -> int:
-    """Write a table to Parquet; how many messages are in its files."""
-    from sparrowmq.spark.pipelines.archive_home import written
+def write_out(frame: DataFrame, to: str) -> int:
+    """Write a table to Parquet. Returns the number of messages in its files."""
+    from sparrowmq.spark.pipelines.common.directories import directory, is_uri, spark_path
 
-    frame.write.parquet(str(to))
-    return written(to).rows
+    where = to if is_uri(to) else spark_path(directory(to, "table"))
+    frame.write.parquet(where)
+    return int(frame.sparkSession.read.schema(frame.schema).parquet(where).count())

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, millis, need_spark
-from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_shared
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, millis, need_spark, reaching
+from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@with_shared
+@with_options
 def history(
-    archive: Annotated[Path, typer.Argument(help="The archive's directory.")],
-    topics: Annotated[
-        list[str] | None, typer.Argument(help="Topics; without any, all that are archived.")
-    ] = None,
+    archive: Annotated[str, typer.Argument(help="The archive's directory, a path or a URI.")],
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics. Default: all archived topics.")] = None,
     to: OutTo = None,
     since: Since = None,
     until: Until = None,
@@ -28,7 +25,7 @@ def history(
 ) -> None:
     """Count archived and live messages by topic, each once, or write them to Parquet."""
     need_spark()
-    from sparrowmq.spark.pipelines import history as pipeline
+    from sparrowmq.spark.pipelines.query import history as pipeline
 
     settings = pipeline.HistorySettings(
         directory=archive,
@@ -42,11 +39,13 @@ def history(
         return pipeline.history(spark, settings)
 
     check_new(to)
+    with reaching("history", shared.run, archive):
+        plan = pipeline.plan_history(settings)
     carry_out_read(
         "history",
         shared,
         to,
-        plan=pipeline.plan_history(settings),
+        plan=plan,
         drained=lambda spark: pipeline.dry_run_history(spark, settings),
         counted=table,
         written=table,

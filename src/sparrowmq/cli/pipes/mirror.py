@@ -1,18 +1,19 @@
-"""`sparrow pipe mirror`: topics and groups of one cluster to another."""
+"""`sparrow pipe mirror`: copies topics and groups of one cluster to another."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sparrowmq.cli.pipes.common import need_spark, pairs
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topics; none with --pattern.")]
 ToNamesrv = Annotated[
-    str, typer.Option("--to", metavar="HOST:PORT", help="Name servers of the target, joined with ';'.")
+    str, typer.Option("--to", metavar="HOST:PORT", help="Name servers of the target, separated by ';'.")
 ]
 Source = Annotated[
     str, typer.Option("--source", metavar="NAME", help="The source cluster's name, the same in all mirrors.")
@@ -22,59 +23,92 @@ Target = Annotated[
 ]
 Directory = Annotated[
     Path,
-    typer.Option("--dir", help="The mirror's own directory; all of Spark's machines see it under this name."),
+    typer.Option(
+        "--dir", help="The mirror's own directory, visible to all of Spark's machines under this name."
+    ),
 ]
-Pattern = Annotated[
-    str, typer.Option(help="A regular expression that whole topic names match; new ones are picked up.")
-]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")]
+Pattern = Annotated[str, typer.Option(help="Regular expression for whole topic names; includes new topics.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C.")]
 Every = Annotated[float, typer.Option(help="With --follow: seconds between the starts of batches.")]
-Start = Annotated[str, typer.Option(help="earliest or latest: where the first run begins.")]
-BatchRows = Annotated[int, typer.Option(help="Messages of one batch at most.")]
+Start = Annotated[str, typer.Option(help="earliest or latest: where the first run starts.")]
+BatchRows = Annotated[int, typer.Option(help="Maximum messages per batch.")]
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", metavar="GROUP", help="A group whose offsets follow; may be repeated."),
+    typer.Option("--group", metavar="GROUP", help="Group whose offsets are mirrored; repeatable."),
 ]
 GroupPattern = Annotated[
-    str, typer.Option(help="Groups whose offsets follow, as a regular expression over whole names.")
+    str, typer.Option(help="Groups whose offsets are mirrored, as a regular expression for whole names.")
 ]
-GroupsEvery = Annotated[float, typer.Option(help="Seconds between two looks at groups.")]
-NoCreate = Annotated[
-    bool, typer.Option("--no-create", help="Neither make topics at the target nor let them grow.")
-]
+GroupsEvery = Annotated[float, typer.Option(help="Seconds between two checks of groups.")]
+NoCreate = Annotated[bool, typer.Option("--no-create", help="Do not create or extend topics at the target.")]
 TargetCluster = Annotated[
-    str, typer.Option(help="The cluster in which topics are made, of several that the target has.")
+    str, typer.Option(help="Cluster in which to create topics, if the target has several.")
 ]
 TargetOptions = Annotated[
     list[str] | None,
-    typer.Option("--target-option", metavar="NAME=VALUE", help="An option of the sink; may be repeated."),
+    typer.Option("--target-option", metavar="NAME=VALUE", help="Option of the sink; repeatable."),
 ]
 
 
-@with_shared
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredTopics:
+    """Options for the read range."""
+
+    pattern: Pattern = ""
+    follow: Follow = False
+    every: Every = 1.0
+    start: Start = "earliest"
+    batch_rows: BatchRows = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredGroups:
+    """Options of the groups whose offsets are mirrored."""
+
+    groups: Groups = None
+    group_pattern: GroupPattern = ""
+    groups_every: GroupsEvery = 10.0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline."""
+        return {**asdict(self), "groups": tuple(self.groups or ())}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtTarget:
+    """Options for the target."""
+
+    no_create: NoCreate = False
+    target_cluster: TargetCluster = ""
+    target_options: TargetOptions = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline. Raises `UsageError`."""
+        return {
+            "create_topics": not self.no_create,
+            "target_cluster": self.target_cluster,
+            "target_options": pairs(self.target_options, "--target-option"),
+        }
+
+
+@with_options
 def mirror(
     target_namesrv: ToNamesrv,
     source: Source,
     target: Target,
     directory: Directory,
     topics: Topics = None,
-    pattern: Pattern = "",
-    follow: Follow = False,
-    every: Every = 1.0,
-    start: Start = "earliest",
-    batch_rows: BatchRows = 100_000,
-    groups: Groups = None,
-    group_pattern: GroupPattern = "",
-    groups_every: GroupsEvery = 10.0,
-    no_create: NoCreate = False,
-    target_cluster: TargetCluster = "",
-    target_options: TargetOptions = None,
     *,
+    mirrored: MirroredTopics,
+    groups: MirroredGroups,
+    at_target: AtTarget,
     shared: Shared,
 ) -> None:
-    """Copy topics to another cluster, queue by queue in order, and let consumer groups follow."""
+    """Copy topics to another cluster, in order of each queue, with the progress of consumer groups."""
     need_spark()
-    from sparrowmq.spark.pipelines import mirror as pipeline
+    from sparrowmq.spark.pipelines.mirror import mirror as pipeline
 
     settings = pipeline.MirrorSettings(
         directory=directory,
@@ -82,17 +116,9 @@ def mirror(
         target=target,
         target_name_server=target_namesrv,
         topics=tuple(topics or ()),
-        pattern=pattern,
-        start=start,
-        follow=follow,
-        every=every,
-        batch_rows=batch_rows,
-        create_topics=not no_create,
-        target_cluster=target_cluster,
-        groups=tuple(groups or ()),
-        group_pattern=group_pattern,
-        groups_every=groups_every,
-        target_options=pairs(target_options, "--target-option"),
+        **asdict(mirrored),
+        **groups.settings,
+        **at_target.settings,
         **shared.source,
     )
     carry_out(

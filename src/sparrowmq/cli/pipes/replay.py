@@ -1,32 +1,38 @@
-"""`sparrow pipe replay`: messages of topics, archives and dead letters to a topic again."""
+"""`sparrow pipe replay`: sends messages of topics, archives and dead letters to a topic again."""
 
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparrowmq.cli.common import UsageError
-from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark, pairs
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
+from sparrowmq.cli.base.common import UsageError, say
+from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark, pairs, reaching
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
 
 if TYPE_CHECKING:
-    from sparrowmq.spark.offsets import Span
+    from sparrowmq.spark.offsets.offsets import Span
+    from sparrowmq.spark.pipelines.common.steps import Plan
+    from sparrowmq.spark.pipelines.replay.settings import ReplaySettings
 
 Topics = Annotated[
-    list[str] | None, typer.Argument(help="Topics to read; with --archive and none, all that it has.")
+    list[str] | None, typer.Argument(help="Topics to read. Default with --archive: all of its topics.")
 ]
 To = Annotated[
-    str, typer.Option("--to", help="The topic to send to; {topic} in it is the one a message comes from.")
+    str, typer.Option("--to", help="Topic to send to; {topic} stands for a message's original topic.")
 ]
 Home = Annotated[
-    Path, typer.Option("--home", help="The replay's directory: one that was stopped or killed goes on there.")
+    str,
+    typer.Option(
+        "--home",
+        metavar="PATH|URI",
+        help="The replay's directory; a restart continues from it.",
+    ),
 ]
 Archive = Annotated[
-    Path | None, typer.Option("--archive", metavar="DIR", help="Read an archive, not the live log.")
+    str | None, typer.Option("--archive", metavar="PATH|URI", help="Read an archive instead of the live log.")
 ]
 DeadLetters = Annotated[
     str, typer.Option("--dead-letters", metavar="GROUP", help="Read a consumer group's dead letters.")
@@ -36,107 +42,178 @@ Ranges = Annotated[
     typer.Option(
         "--range",
         metavar="QUEUE=FIRST-END",
-        help="Only offsets from FIRST to before END of Orders/broker-a/0; may be repeated.",
+        help="Only offsets from FIRST up to, excluding, END of Orders/broker-a/0; repeatable.",
     ),
 ]
 ToNamesrv = Annotated[
     str | None,
-    typer.Option("--to-namesrv", metavar="HOST:PORT", help="Name servers of another cluster to send to."),
+    typer.Option(
+        "--to-namesrv",
+        metavar="HOST:PORT",
+        help="Name servers of the cluster to send to. Default: the same cluster.",
+    ),
 ]
 ToOptions = Annotated[
     list[str] | None,
-    typer.Option("--to-option", metavar="NAME=VALUE", help="An option of the sink; may be repeated."),
+    typer.Option("--to-option", metavar="NAME=VALUE", help="Option of the sink; repeatable."),
 ]
 Tags = Annotated[str, typer.Option(help="Only messages with these tags: 'created || paid'.")]
-Sql92 = Annotated[str, typer.Option(help="Only messages whose properties this condition holds for.")]
+Sql92 = Annotated[str, typer.Option(help="Only messages whose properties match this condition.")]
 Where = Annotated[
-    str, typer.Option(metavar="SQL", help="Only messages this holds for; text is the body as text.")
+    str,
+    typer.Option(metavar="SQL", help="Only messages that match this condition; text is the body as text."),
 ]
 Values = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=SQL",
-        help="Send this expression's value as body, tags, keys, properties or sharding_key; may be repeated.",
+        help="Send the value of this expression as body, tags, keys, properties or sharding_key; repeatable.",
     ),
 ]
 KeepIds = Annotated[
     bool, typer.Option("--keep-ids", help="Send the messages' own unique ids instead of new ones.")
 ]
 Spread = Annotated[
-    bool, typer.Option("--spread", help="Spread over all queues, without order; else queue by queue.")
+    bool, typer.Option("--spread", help="Distribute over all queues, without order. Default: queue by queue.")
 ]
 NoMark = Annotated[
-    bool, typer.Option("--no-mark", help="Without the properties SPARROW_REPLAY and SPARROW_ORIGIN.")
+    bool, typer.Option("--no-mark", help="Omit the properties SPARROW_REPLAY and SPARROW_ORIGIN.")
 ]
-Rate = Annotated[int | None, typer.Option(help="Messages a second at most.")]
-BatchRows = Annotated[int, typer.Option(help="Messages of a part at most.")]
-Tasks = Annotated[int, typer.Option(help="Tasks that send at once; one with --rate.")]
+Rate = Annotated[int | None, typer.Option(help="Maximum messages per second.")]
+BatchRows = Annotated[int, typer.Option(help="Maximum messages per part.")]
+Tasks = Annotated[int, typer.Option(help="Tasks that send in parallel; one with --rate.")]
 
 _RANGE = re.compile(r"(?P<topic>[^/=]+)/(?P<broker>[^/=]+)/(?P<queue>\d+)=(?P<first>\d+)-(?P<end>\d+)")
 
 
-@with_shared
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFrom:
+    """Options for the source and the read range."""
+
+    archive: Archive = None
+    dead_letters: DeadLetters = ""
+    ranges: Ranges = None
+    since: Since = None
+    until: Until = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline. Raises `UsageError`."""
+        return {
+            "archive": self.archive,
+            "dead_letters_of": self.dead_letters,
+            "ranges": tuple(map(span, self.ranges or ())),
+            "since": millis(self.since),
+            "until": millis(self.until),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentTo:
+    """Options for the target cluster."""
+
+    to_namesrv: ToNamesrv = None
+    to_options: ToOptions = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline. Raises `UsageError`."""
+        return {
+            "to_name_server": self.to_namesrv or "",
+            "to_options": pairs(self.to_options, "--to-option"),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Options for the selection of messages."""
+
+    tags: Tags = ""
+    sql92: Sql92 = ""
+    where: Where = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentValues:
+    """Options for changes to the messages."""
+
+    values: Values = None
+    keep_ids: KeepIds = False
+    spread: Spread = False
+    no_mark: NoMark = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of the pipeline. Raises `UsageError`."""
+        return {
+            "values": pairs(self.values, "--set"),
+            "ids": "keep" if self.keep_ids else "renew",
+            "keep_order": not self.spread,
+            "mark": not self.no_mark,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Options for the speed."""
+
+    rate: Rate = None
+    batch_rows: BatchRows = 100_000
+    tasks: Tasks = 2
+
+
+@with_options
 def replay(
     topics: Topics = None,
     to: To = "",
-    home: Home = Path("replay"),
-    archive: Archive = None,
-    dead_letters: DeadLetters = "",
-    ranges: Ranges = None,
-    since: Since = None,
-    until: Until = None,
-    to_namesrv: ToNamesrv = None,
-    tags: Tags = "",
-    sql92: Sql92 = "",
-    where: Where = "",
-    values: Values = None,
-    keep_ids: KeepIds = False,
-    spread: Spread = False,
-    no_mark: NoMark = False,
-    rate: Rate = None,
-    batch_rows: BatchRows = 100_000,
-    tasks: Tasks = 2,
-    to_options: ToOptions = None,
+    home: Home = "replay",
     *,
+    read: ReadFrom,
+    sent_to: SentTo,
+    conditions: Conditions,
+    values: SentValues,
+    pace: Pace,
     shared: Shared,
 ) -> None:
-    """Send stored messages to a topic again: filtered, changed, at a rate, none twice when restarted."""
+    """Send stored messages to a topic again: filtered, changed, at a rate, never twice after a restart."""
     need_spark()
-    from sparrowmq.spark.pipelines import replay as pipeline
-    from sparrowmq.spark.pipelines.replay_settings import ReplaySettings
+    from sparrowmq.spark.pipelines.replay.settings import ReplaySettings
 
     settings = ReplaySettings(
         home=home,
         to=to,
         topics=tuple(topics or ()),
-        archive=archive,
-        dead_letters_of=dead_letters,
-        ranges=tuple(map(span, ranges or ())),
-        since=millis(since),
-        until=millis(until),
-        to_name_server=to_namesrv or "",
-        tags=tags,
-        sql92=sql92,
-        where=where,
-        values=pairs(values, "--set"),
-        ids="keep" if keep_ids else "renew",
-        keep_order=not spread,
-        mark=not no_mark,
-        rate=rate,
-        batch_rows=batch_rows,
-        tasks=tasks,
-        to_options=pairs(to_options, "--to-option"),
+        **read.settings,
+        **sent_to.settings,
+        **asdict(conditions),
+        **values.settings,
+        **asdict(pace),
         **shared.source,
     )
+
+    _carry_out(settings, shared)
+
+
+def _carry_out(settings: ReplaySettings, shared: Shared) -> None:
+    """Log the guarantees, then plan, count or send, as `shared` requires."""
+    from sparrowmq.spark.pipelines.replay import replay as pipeline
+
+    places = (settings.home, settings.archive)
+
+    def planned() -> Plan:
+        with reaching("replay", shared.run, *places):
+            return pipeline.plan_replay(settings)
+
     if not shared.plan:
-        lines = pipeline.promises(settings)  # says what is wrong before Spark starts
+        with reaching("replay", shared.run, *places):
+            lines = pipeline.promises(settings)  # reports errors before Spark starts
         for line in () if shared.dry_run else lines:
-            print(line, file=sys.stderr)
+            say(line, err=True)
     carry_out(
         "replay",
         shared,
-        planned=lambda: pipeline.plan_replay(settings),
+        planned=planned,
         counted=lambda spark: pipeline.dry_run_replay(spark, settings),
         would="sent; nothing is sent",
         work=lambda spark, watch: pipeline.replay(spark, settings, watch),
@@ -146,7 +223,7 @@ def replay(
 def span(text: str) -> Span:
     """The offsets that `--range` names. Raises `UsageError`."""
     from sparrowmq.core.message import MessageQueue
-    from sparrowmq.spark.offsets import Span
+    from sparrowmq.spark.offsets.offsets import Span
 
     found = _RANGE.fullmatch(text)
     if found is None or int(found["first"]) >= int(found["end"]):

@@ -9,43 +9,47 @@ from typing import Annotated
 
 import typer
 
-from sparrowmq.cli.common import UsageError
+from sparrowmq.cli.base.common import UsageError, say
 from sparrowmq.cli.pipes.common import need_spark
-from sparrowmq.cli.pipes.shared import Shared, carry_out, with_shared
+from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
 
 
-@with_shared
+@with_options
 def report(
     topics: Annotated[list[str], typer.Argument(help="Topics.")],
-    to: Annotated[Path, typer.Option("--to", help="Where tables, pages and snapshots go.")] = Path("report"),
+    to: Annotated[Path, typer.Option("--to", help="Directory for tables, pages and snapshots.")] = Path(
+        "report"
+    ),
     day: Annotated[
         str, typer.Option(metavar="DATE", help="The last day: a date, today or yesterday.")
     ] = "yesterday",
-    days: Annotated[int, typer.Option(help="How many days.")] = 1,
+    days: Annotated[int, typer.Option(help="Number of days.")] = 1,
     zone: Annotated[str, typer.Option(help="The time zone of the days, such as Europe/Berlin.")] = "UTC",
     group: Annotated[
         list[str] | None,
-        typer.Option(help="A consumer group; may be repeated. Without any: all groups of the topics."),
+        typer.Option(help="Consumer group; repeatable. Default: all groups of the topics."),
     ] = None,
     archive: Annotated[
-        Path | None, typer.Option(help="An archive to look into, beside the live log.")
+        str | None,
+        typer.Option(metavar="PATH|URI", help="Archive to read in addition to the live log."),
     ] = None,
-    live: Annotated[bool, typer.Option("--live/--no-live", help="Whether the cluster is asked.")] = True,
-    top: Annotated[int, typer.Option(help="How many keys, tags and producers are listed.")] = 10,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Whether to contact the cluster.")] = True,
+    top: Annotated[int, typer.Option(help="Number of keys, tags and producers to list.")] = 10,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Report on days of which messages may have been deleted, too.")
+        bool, typer.Option("--partial", help="Include days whose messages may already be deleted.")
     ] = False,
     snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="Only note where the groups are now; starts no Spark.")
+        bool,
+        typer.Option("--snapshot", help="Only record the current offsets of the groups; starts no Spark."),
     ] = False,
     *,
     shared: Shared,
 ) -> None:
     """Report on whole days: messages, sizes, hours, queues, keys, producers, groups and their lag."""
     need_spark()
-    from sparrowmq.spark.pipelines import progress
-    from sparrowmq.spark.pipelines import report as pipeline
-    from sparrowmq.spark.pipelines.report_settings import ReportSettings
+    from sparrowmq.spark.pipelines.report import report as pipeline
+    from sparrowmq.spark.pipelines.report import snapshots
+    from sparrowmq.spark.pipelines.report.settings import ReportSettings
 
     settings = ReportSettings(
         directory=to,
@@ -61,7 +65,7 @@ def report(
         **shared.source,
     )
     if snapshot:
-        print(progress.take_snapshot(settings, time()))
+        say(snapshots.take_snapshot(settings, time()))
         return
     carry_out(
         "report",
@@ -78,9 +82,9 @@ def date_of(text: str, zone: str) -> date | None:
     if text == "yesterday":
         return None
     if text == "today":
-        from sparrowmq.spark.pipelines.report_settings import Day, ReportSettings
+        from sparrowmq.spark.pipelines.report.settings import Day, ReportSettings
 
-        ReportSettings(directory="", topics=("-",), zone=zone)  # says what is wrong with the zone
+        ReportSettings(directory="", topics=("-",), zone=zone)  # the error says what is wrong with the zone
         return Day.of(time(), zone).date
     try:
         return date.fromisoformat(text)

@@ -9,29 +9,27 @@ from typing import Annotated, Final
 import typer
 
 from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, millis, need_spark, pairs
-from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_shared
+from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
 
 COUNTED: Final = "topic string, body binary, store_timestamp timestamp"
 
 
-@partial(with_shared, without=("namesrv",))
+@partial(with_options, without=("namesrv",))
 def store(
     directory: Annotated[Path, typer.Argument(help="The broker's storePathRootDir, or a copy of it.")],
-    topics: Annotated[
-        list[str] | None, typer.Argument(help="Topics; without any, all that is stored.")
-    ] = None,
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics. Default: all stored topics.")] = None,
     to: OutTo = None,
     since: Since = None,
     until: Until = None,
     skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Go on after damaged records, with a warning.")
+        bool, typer.Option("--skip-damaged", help="Continue after damaged records, with a warning.")
     ] = False,
     *,
     shared: Shared,
 ) -> None:
     """Count a store directory's messages by topic, or write them to Parquet; every record is checked."""
     need_spark()
-    from sparrowmq.spark.pipelines import store as pipeline
+    from sparrowmq.spark.pipelines.query import store as pipeline
 
     settings = pipeline.StoreSettings(
         directory=directory,

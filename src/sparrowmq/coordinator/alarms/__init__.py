@@ -1,1 +1,5 @@
-"""Alarms: what fires, who was told, and who took it on (pmq:T3)."""
+"""Alarms: their states, notices and acknowledgements (pmq:T3).
+
+May import: database, records.
+Begin with `machine`, the table of an alarm's states, then `table`.
+"""

@@ -1,8 +1,8 @@
-"""Notices that wait to be sent: written with the change they tell of, so that none is lost or told of
-nothing.
+"""Notices that wait to be sent: written in the transaction of the change, so that none is lost or sent
+without a change.
 
-Sending is another transaction, and may happen twice when a coordinator dies between sending and noting it:
-every notice has a number that receivers can tell them apart by.
+Sending is another transaction, and may happen twice if a coordinator dies between sending and recording it:
+every notice has a number, so receivers can detect duplicates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ERROR_CHARS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Where notices go besides the log: an address for webhooks, receivers of every mail. Empty: not used.
+    """Where notices are sent besides the log: a webhook address, and receivers of all mails. Empty: not used.
 
     Owners of an alarm's group or topic get its mails, too, when they have an address.
     """
@@ -44,7 +44,7 @@ class Channels:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One notice for one channel. `attempts` counts the try that it is taken for."""
+    """One notice for one channel. `attempts` includes the current attempt."""
 
     id: int
     channel: str
@@ -81,7 +81,7 @@ def post(
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What became of a notice. `sent_at` and `given_up_at` are 0 while it waits for `next_try_at`."""
+    """The outcome of a notice. `sent_at` and `given_up_at` are 0 while it waits for `next_try_at`."""
 
     id: int
     alarm: int
@@ -97,7 +97,7 @@ class Sending:
 
 
 def search(connection: Connection, *, failed: bool, count: int) -> list[Sending]:
-    """Notices, the newest first; only those that could not be sent (yet) when asked for them."""
+    """Notices, the newest first; optionally only those that have not been sent."""
     query = select(notice).order_by(notice.c.id.desc()).limit(max(1, min(count, PAGE_MAX)))
     if failed:
         query = query.where(notice.c.error != "")
@@ -122,22 +122,25 @@ def _sending(row: Any) -> Sending:
 
 
 def shown(channel: str, target: str) -> str:
-    """A target as people may see it: what follows a webhook's host is often a secret. Pure."""
+    """A target for display: the part after a webhook's host is often secret. Pure."""
     if channel != WEBHOOK:
         return target
-    url = urlsplit(target)
-    host = (url.hostname or "") + (f":{url.port}" if url.port else "")
+    try:
+        url = urlsplit(target)
+        host = (url.hostname or "") + (f":{url.port}" if url.port else "")
+    except ValueError:
+        return "…"
     return f"{url.scheme}://{host}/…"
 
 
 def take(connection: Connection) -> list[Notice]:
-    """Notices to be sent now, the oldest first, at most `BATCH`, each with this try counted already.
+    """Notices to send now, the oldest first, at most `BATCH`; this attempt is already counted.
 
-    The next try is set before anything is sent: when nobody can note that a notice went out, it is sent again
-    later and later, not at every look.
+    The next attempt is scheduled before anything is sent: if the result cannot be recorded, the notice is
+    sent again at growing intervals, not at every poll.
     """
     now = now_ms()
-    # A clock that was set back must not hold a notice up for longer than its rest.
+    # A clock that was set back must not delay a notice by more than its interval.
     is_due = or_(notice.c.next_try_at <= now, notice.c.next_try_at > now + RETRY_MS_MAX)
     query = (
         select(notice)
@@ -156,7 +159,7 @@ def take(connection: Connection) -> list[Notice]:
 
 
 def settle(connection: Connection, sent: Notice, error: str | None) -> None:
-    """Note that a notice that was taken was sent, or why not: after `ATTEMPTS_MAX` tries it is given up."""
+    """Record that a notice was sent, or the error: after `ATTEMPTS_MAX` attempts it is given up."""
     values: dict[str, Any] = {"error": (error or "")[:ERROR_CHARS]}
     if error is None or sent.attempts >= ATTEMPTS_MAX:
         values["ended_at"] = now_ms()
@@ -164,7 +167,9 @@ def settle(connection: Connection, sent: Notice, error: str | None) -> None:
 
 
 def put_off(connection: Connection, notices: Iterable[Notice]) -> None:
-    """Give back notices that were taken and not tried: their receiver just failed with another one."""
+    """Return notices that were taken but not tried, because their receiver just failed with another
+    notice.
+    """
     for one in notices:
         connection.execute(
             update(notice)
@@ -174,12 +179,12 @@ def put_off(connection: Connection, notices: Iterable[Notice]) -> None:
 
 
 def retry_ms(attempts: int) -> int:
-    """How long to wait after that many failed tries before."""
+    """Delay after this many failed attempts."""
     return int(min(RETRY_MS * 2**attempts, RETRY_MS_MAX))
 
 
 def delete_before(connection: Connection, at: int, limit: int) -> int:
-    """Delete up to `limit` notices that ended before `at`; gives how many."""
+    """Delete up to `limit` notices that ended before `at`; returns how many."""
     ids = list(
         connection.execute(
             select(notice.c.id)

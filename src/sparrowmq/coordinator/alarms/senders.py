@@ -1,13 +1,12 @@
-"""Sending one notice: to the log, to a webhook, by e-mail. Blocking calls, each with a deadline of its own.
+"""Sending one notice: to the log, to a webhook, by e-mail. Blocking calls, each with its own deadline.
 
-The texts come from names other people chose: in a mail they are body or an encoded header, never a header's
-lines.
+The texts contain names that users chose, so they are escaped with `core.outside`; in a mail they are used
+only in the body or in an encoded header.
 """
 
 from __future__ import annotations
 
 import http.client
-import json
 import logging
 import smtplib
 import ssl
@@ -21,16 +20,17 @@ from urllib.parse import urlsplit
 
 from sparrowmq.coordinator.alarms.outbox import EMAIL, LOG, WEBHOOK, Notice
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.outside import json_line, one_line
 
 SECONDS: Final = 5.0
-"""How long connecting, and each wait for an answer, may take."""
+"""Timeout for connecting and for each answer."""
 _log = logging.getLogger("sparrowmq.coordinator.alarms")
 _ADDRESS_CHARS_MAX: Final = 254
 
 
 @dataclass(frozen=True, slots=True)
 class Smtp:
-    """A mail server. With `user` it is logged in at, after STARTTLS; `tls` is none, starttls or always."""
+    """A mail server. With `user`, log in after STARTTLS; `tls` is none, starttls or always."""
 
     host: str
     port: int
@@ -44,7 +44,7 @@ Sender = Callable[[Notice], None]
 
 
 def senders(smtp: Smtp | None) -> Mapping[str, Sender]:
-    """How each channel is sent by. A sender raises OSError, ValueError or the like when it could not."""
+    """The sender of each channel. A sender raises OSError, ValueError or the like if it fails."""
     found: dict[str, Sender] = {LOG: to_log, WEBHOOK: to_webhook}
     if smtp is not None:
         found[EMAIL] = lambda notice: to_mail(notice, smtp)
@@ -52,19 +52,22 @@ def senders(smtp: Smtp | None) -> Mapping[str, Sender]:
 
 
 def to_log(notice: Notice) -> None:
-    """One line on the logger `sparrowmq.coordinator.alarms`."""
+    """Write one line to the logger `sparrowmq.coordinator.alarms`."""
     _log.warning("%s", headline(notice.body))
 
 
 def to_webhook(notice: Notice) -> None:
-    """POST the notice as JSON. Any 2xx answer is success; nothing of the answer's body is read."""
+    """POST the notice as JSON. Any 2xx answer is success; the body of the answer is not read."""
     url = urlsplit(notice.target)
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError(f"{notice.target!r} is no address for a webhook; it starts with http:// or https://")
+        raise ValueError("alarmWebhook is not a webhook URL; it must start with http:// or https://")
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname, url.port, timeout=SECONDS)
     try:
-        body = json.dumps({**notice.body, "notice": notice.id}, ensure_ascii=False).encode()
+        told = {
+            name: one_line(value) if isinstance(value, str) else value for name, value in notice.body.items()
+        }
+        body = json_line({**told, "notice": notice.id}).encode()
         headers = {"Content-Type": "application/json", "User-Agent": "sparrowmq-coordinator"}
         connection.request("POST", (url.path or "/") + (f"?{url.query}" if url.query else ""), body, headers)
         status = connection.getresponse().status
@@ -78,7 +81,7 @@ def to_mail(notice: Notice, smtp: Smtp) -> None:
     """Send the notice as plain text to its one receiver."""
     mail = EmailMessage()
     mail["From"], mail["To"] = smtp.sender, notice.target
-    mail["Subject"] = _one_line(headline(notice.body))[:200]
+    mail["Subject"] = headline(notice.body)[:200]
     mail["Date"] = localtime()
     mail["Message-ID"] = f"<sparrowmq-notice-{notice.id}@{smtp.host}>"
     mail.set_content(letter(notice.body))
@@ -89,7 +92,7 @@ def to_mail(notice: Notice, smtp: Smtp) -> None:
 
 
 def _connected(smtp: Smtp) -> smtplib.SMTP:
-    """A connection to the mail server. Whoever has no certificate for its name gets no password."""
+    """A connection to the mail server. A server without a valid certificate does not get the password."""
     if smtp.tls == "none":
         return smtplib.SMTP(smtp.host, smtp.port, timeout=SECONDS)
     trusted = ssl.create_default_context()
@@ -106,31 +109,31 @@ def _connected(smtp: Smtp) -> smtplib.SMTP:
 
 def headline(body: Mapping[str, Any]) -> str:
     """The notice in one line."""
-    return _one_line(f"[{body['kind']}] {body['rule']}: {body['text']}")
+    return one_line(f"[{body['kind']}] {body['rule']}: {body['text']}")
 
 
 def letter(body: Mapping[str, Any]) -> str:
-    """The notice as a letter."""
+    """The notice as a mail message."""
     lines = [str(body["text"]), ""]
     for name in ("alarm", "kind", "rule", "group", "topic", "object", "by", "reason"):
         if body.get(name):
             lines.append(f"{name}: {body[name]}")
     lines.append(f"since: {_utc(body['since_ms'])}")
     lines.append(f"at: {_utc(body['at_ms'])}")
-    return "\n".join(_one_line(line) for line in lines) + "\n"
+    return "\n".join(map(one_line, lines)) + "\n"
 
 
 def check_address(address: str) -> str:
-    """The mail address as it is. Raises `SettingsError` for a text that is none."""
+    """The mail address, unchanged. Raises `SettingsError` if the text is not an address."""
     name, at, host = address.rpartition("@")
     plain = address.isprintable() and not any(char in address for char in ' ,;<>()"')
     if not (name and at and host) or not plain or len(address) > _ADDRESS_CHARS_MAX:
-        raise SettingsError(f"{address!r} is no mail address; write for example someone@example.org")
+        raise SettingsError(f"{address!r} is not a mail address; write for example someone@example.org")
     return address
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one_line(value) if isinstance(value, str) else value for name, value in body.items()}
 
 
 def _utc(milliseconds: int) -> str:

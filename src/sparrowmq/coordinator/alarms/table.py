@@ -1,5 +1,5 @@
-"""Alarms in the database: what checks saw becomes states, and every change its notices and audit entry at
-once.
+"""Alarms in the database: results of checks become states, and every change writes its notices and audit
+entry.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from sparrowmq.coordinator.alarms import machine
-from sparrowmq.coordinator.alarms.machine import Alarm, Policy, State
+from sparrowmq.coordinator.alarms.machine import Alarm, AlarmPolicy, AlarmState
 from sparrowmq.coordinator.alarms.outbox import Channels, post
-from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.tables import NAME_CHARS
 from sparrowmq.coordinator.database.tables import alarm as alarm_table
 from sparrowmq.coordinator.database.texts import fitting, key_of
+from sparrowmq.coordinator.records.audit import Actor, record
 from sparrowmq.core.errors import RefusedError
 
 TEXT_CHARS: Final = 1000
 ALARMS_MAX: Final = 200
-"""Alarms of one rule that are told one by one; the rest is one more alarm, of how many there are."""
+"""Maximum number of separate alarms per rule; the others are counted in one additional alarm."""
 MORE: Final = "(more)"
-"""The key of that one."""
+"""The key of that additional alarm."""
 PAGE_MAX: Final = 1000
 SILENCE_MS_MAX: Final = 30 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that is not as it should be. `key` names it among those of its rule; `text` says it to
-    people.
-    """
+    """A problem that a rule found. `key` identifies it within its rule; `text` describes it for people."""
 
     key: str
     text: str
@@ -43,7 +41,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class AlarmRow:
-    """One alarm as people see it."""
+    """One alarm, for display."""
 
     id: int
     rule: str
@@ -56,20 +54,22 @@ class AlarmRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """What one check of a rule found. Alarms of `unknown` groups stay as they are: nobody could look; those
-    of all when it is `partial`.
+class AlarmCheck:
+    """Result of one check of a rule. Alarms of `unknown` groups keep their state, because these could not be
+    checked; if the check is `partial`, all alarms do.
     """
 
     rule: str
-    policy: Policy
+    policy: AlarmPolicy
     conditions: tuple[Condition, ...]
     unknown: Collection[str] = ()
     partial: bool = False
 
 
-def observe(connection: Connection, check: Check, actor: Actor, channels: Channels) -> dict[str, int]:
-    """Bring the alarms of a rule to what the check found; gives how many fire, were new and were resolved."""
+def observe(connection: Connection, check: AlarmCheck, actor: Actor, channels: Channels) -> dict[str, int]:
+    """Update the alarms of a rule with the result of a check; returns how many fire, are new and were
+    resolved.
+    """
     now = int(connection.execute(select(now_ms())).scalar_one())
     known = {row.key: row for row in _rows(connection, alarm_table.c.rule == check.rule, lock=True)}
     found = {key_of(one.key): one for one in check.conditions}
@@ -79,14 +79,14 @@ def observe(connection: Connection, check: Check, actor: Actor, channels: Channe
         before = row.alarm if row else Alarm()
         after, kind = machine.seen(before, now, check.policy)
         row = _keep(connection, check.rule, (key, condition), row, after)
-        counts["fired"] += kind == State.FIRING
+        counts["fired"] += kind == AlarmState.FIRING
         _tell(connection, row, before, kind, actor, channels)
     for row in known.values():
-        untold = row.alarm.state is State.RESOLVED or row.key in found
+        untold = row.alarm.state is AlarmState.RESOLVED or row.key in found
         if untold or check.partial or row.group in check.unknown:
             continue
         after, kind = machine.gone(row.alarm, now, check.policy.calm_checks)
-        counts["resolved"] += kind == State.RESOLVED
+        counts["resolved"] += kind == AlarmState.RESOLVED
         before = row.alarm
         who = row.changed_by if after.state is before.state else actor.name
         row = _store(connection, row, after, who)
@@ -97,22 +97,20 @@ def observe(connection: Connection, check: Check, actor: Actor, channels: Channe
 def _told_singly(
     rule: str, found: dict[str, Condition], known: Mapping[str, AlarmRow]
 ) -> dict[str, Condition]:
-    """At most `ALARMS_MAX` conditions, those that are told already before others, and how many more there
-    are: when a broker with thousands of queues is gone, nobody wants thousands of mails.
+    """At most `ALARMS_MAX` conditions, existing alarms first, and the number of omitted ones: if a broker
+    with thousands of queues is lost, thousands of mails would not help.
     """
     if len(found) <= ALARMS_MAX:
         return found
-    order = sorted(found, key=lambda key: key not in known or known[key].alarm.state is State.RESOLVED)
+    order = sorted(found, key=lambda key: key not in known or known[key].alarm.state is AlarmState.RESOLVED)
     count = len(found) - ALARMS_MAX
-    text = f"{count} more alarms of the rule {rule} are not told one by one; the first of them: "
+    text = f"{count} more alarms of the rule {rule} are not reported individually; the first of them: "
     more = Condition(MORE, text + found[order[ALARMS_MAX]].text)
     return {key: found[key] for key in order[:ALARMS_MAX]} | {MORE: more}
 
 
 def acknowledge(connection: Connection, alarm_id: int, actor: Actor, channels: Channels) -> AlarmRow:
-    """Say that somebody looks after it. Raises `RefusedError`: 404 without such an alarm, 409 by its
-    state.
-    """
+    """Acknowledge an alarm. Raises `RefusedError`: 404 if it does not exist, 409 in the wrong state."""
     row, now = _one(connection, alarm_id)
     return _by_person(connection, row, machine.acknowledge(row.alarm, now), actor, channels)
 
@@ -120,10 +118,10 @@ def acknowledge(connection: Connection, alarm_id: int, actor: Actor, channels: C
 def silence(
     connection: Connection, alarm_id: int, minutes: int, actor: Actor, channels: Channels
 ) -> AlarmRow:
-    """No reminders for some minutes. Raises `RefusedError`, 422 for a time out of range."""
+    """Suppress reminders for some minutes. Raises `RefusedError`, 422 for a time out of range."""
     if not 1 <= minutes <= SILENCE_MS_MAX // 60_000:
         raise RefusedError(
-            f"an alarm is silenced for 1 to {SILENCE_MS_MAX // 60_000} minutes, not {minutes}", status=422
+            f"an alarm can be silenced for 1 to {SILENCE_MS_MAX // 60_000} minutes, not {minutes}", status=422
         )
     row, now = _one(connection, alarm_id)
     return _by_person(
@@ -146,7 +144,7 @@ def one(connection: Connection, alarm_id: int) -> AlarmRow:
 
 
 def search(
-    connection: Connection, states: Iterable[State], *, rule: str = "", group: str = ""
+    connection: Connection, states: Iterable[AlarmState], *, rule: str = "", group: str = ""
 ) -> list[AlarmRow]:
     """Alarms in any of the states, the latest change first, at most `PAGE_MAX`."""
     where: ColumnElement[bool] = alarm_table.c.state.in_([str(state) for state in states])
@@ -158,8 +156,8 @@ def search(
 
 
 def delete_resolved(connection: Connection, at: int, limit: int) -> int:
-    """Delete up to `limit` alarms that were resolved before `at`; gives how many."""
-    old = (alarm_table.c.state == str(State.RESOLVED)) & (alarm_table.c.changed_at < at)
+    """Delete up to `limit` alarms that were resolved before `at`; returns how many."""
+    old = (alarm_table.c.state == str(AlarmState.RESOLVED)) & (alarm_table.c.changed_at < at)
     ids = list(connection.execute(select(alarm_table.c.id).where(old).limit(limit)).scalars())
     if ids:
         connection.execute(delete(alarm_table).where(alarm_table.c.id.in_(ids)))
@@ -178,7 +176,7 @@ def _by_person(
 ) -> AlarmRow:
     after, kind = result
     stored = _store(connection, row, after, actor.name)
-    # A longer silence changes no state and tells nobody, but somebody did it.
+    # A longer silence changes no state and sends no notice, but it is a user's action.
     _tell(connection, stored, row.alarm, kind, actor, channels, always=True)
     return stored
 
@@ -193,7 +191,7 @@ def _rows(connection: Connection, where: Any, *, lock: bool = False) -> list[Ala
 
 def _row(found: Any) -> AlarmRow:
     state = Alarm(
-        State(found["state"]),
+        AlarmState(found["state"]),
         found["since"],
         found["changed_at"],
         found["bad_checks"],

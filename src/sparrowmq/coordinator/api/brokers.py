@@ -1,4 +1,4 @@
-"""Routes of brokers: who was seen, who is being emptied, and what is left there."""
+"""Routes of brokers: those that were seen, those that are being drained, and the messages left there."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from dataclasses import asdict
 from fastapi import APIRouter
 from sqlalchemy import Connection
 
-from sparrowmq.coordinator.api.shared import Answer, Caller, Reason, Who
-from sparrowmq.coordinator.audit import Actor
-from sparrowmq.coordinator.services import board, brokers, drains
-from sparrowmq.coordinator.services.drains import Drain, Known
-from sparrowmq.coordinator.users.roles import Right
+from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Reason, Who
+from sparrowmq.coordinator.records.audit import Actor
+from sparrowmq.coordinator.services.base import board
+from sparrowmq.coordinator.services.brokers import broker_check, drains
+from sparrowmq.coordinator.services.brokers.drains import Drain, Known
+from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError
 
 router = APIRouter(tags=["brokers"])
 
 
 class DrainWish(Reason):
-    """Why a broker is emptied. `forced`: even if topics are left that nothing can be sent to."""
+    """Why a broker is drained. With `forced`, even if some topics then have no broker that
+    accepts messages.
+    """
 
     forced: bool = False
 
 
 @router.get("/brokers")
 def list_brokers(who: Who) -> list[Answer]:
-    """All brokers that were ever seen and not removed, process by process, as the last check found them."""
-    who.need(Right.READ)
+    """All brokers that were seen and not removed, with each process as the last check found it."""
+    who.need(RoleRight.READ)
     return who.read(lambda connection: _views(connection, None))
 
 
 @router.get("/brokers/{name}")
 def one_broker(name: str, who: Who) -> list[Answer]:
-    """One broker's processes, with the backlog of each group while it is emptied."""
-    who.need(Right.READ)
+    """One broker's processes, with the backlog of each group while it is drained."""
+    who.need(RoleRight.READ)
     found = who.read(lambda connection: _views(connection, name))
     if not found:
         raise RefusedError(f"there is no broker {name[:64]!r}; list all to see them", status=404)
@@ -43,31 +46,31 @@ def one_broker(name: str, who: Who) -> list[Answer]:
 
 @router.post("/brokers/{name}/drain")
 def drain_broker(name: str, body: DrainWish, who: Who) -> list[Answer]:
-    """Have no more messages sent to a broker, and see what groups have not read there."""
+    """Drain a broker: stop sends to it, and list the messages that groups have not read there."""
     return _wish(who, name, body, lambda found, actor: drains.ask(found, name, body.forced, actor))
 
 
 @router.post("/brokers/{name}/cancel")
 def cancel_drain(name: str, body: Reason, who: Who) -> list[Answer]:
-    """Have messages sent to it again, as before."""
+    """End the drain of a broker: allow sends to it again."""
     return _wish(who, name, body, lambda found, actor: drains.cancel(found, name, actor))
 
 
 @router.post("/brokers/{name}/remove")
 def remove_broker(name: str, body: Reason, who: Who) -> list[Answer]:
-    """Count a broker out that is drained; looked at once more before that."""
+    """Remove a drained broker, after one more check."""
     return _wish(who, name, body, lambda found, actor: drains.remove(found, name, actor))
 
 
 @router.post("/brokers/{name}/forget")
 def forget_broker(name: str, body: Reason, who: Who) -> list[Answer]:
-    """Miss a broker no more that does not answer, with all it had."""
+    """Forget a broker that does not answer, with everything known about it."""
     return _wish(who, name, body, lambda found, actor: drains.forget(found, name, actor))
 
 
-def _wish(who: Caller, name: str, body: Reason, work: Callable[[Connection, Actor], None]) -> list[Answer]:
-    who.need(Right.OPERATE)
-    service = brokers.KIND.name
+def _wish(who: ApiCaller, name: str, body: Reason, work: Callable[[Connection, Actor], None]) -> list[Answer]:
+    who.need(RoleRight.OPERATE)
+    service = broker_check.KIND.name
 
     def change(connection: Connection, actor: Actor) -> list[Answer]:
         work(connection, actor)

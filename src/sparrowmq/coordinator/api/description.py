@@ -1,6 +1,6 @@
-"""What `/openapi.json` says beyond FastAPI's own words: every status a route may answer with, and tokens.
+"""Additions to FastAPI's `/openapi.json`: every status a route may answer with, and tokens.
 
-FastAPI describes success and an error of its own shape, which this API never sends.
+FastAPI describes success and its own error format, which this API never sends.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from fastapi.openapi.utils import get_openapi
 
 METHODS: Final = ("get", "post", "put", "patch", "delete")
 OPEN: Final = frozenset({"login", "health"})
-"""Routes, by the last part of their paths, that answer without a token."""
+"""Last path parts of routes that need no token."""
 WORDS: Final[Mapping[int, str]] = {
     400: "The body could not be read",
-    401: "No token, or one that is unknown or has ended; or a wrong password",
-    403: "The person may not",
-    404: "It is not there",
-    408: "The body did not come in time",
-    409: "It cannot be in the state that things are in",
-    413: "The body is too big",
-    422: "A value is none, or out of range",
-    429: "Too many tries of passwords",
-    502: "The broker refused",
-    503: "The database does not answer, or too many callers are connected",
+    401: "The token is missing, unknown or expired, or the password is wrong",
+    403: "The user is not allowed to do this",
+    404: "Not found",
+    408: "The body did not arrive in time",
+    409: "The current state does not allow it",
+    413: "The body is too large",
+    422: "A value is invalid or out of range",
+    429: "Too many password attempts",
+    502: "A server refused",
+    503: "The database or a server does not answer, or too many clients are connected",
 }
 BODIES: Final = (400, 408, 413)
 CHANGES: Final = (409,)
 PASSWORDS: Final = frozenset({"login", "password"})
-"""Routes, by the last part of their paths, that try a password."""
+"""Last path parts of routes that verify a password."""
 REPAIRS: Final = frozenset({"repair"})
+CLUSTER: Final = "/cluster/"
+"""Path parts of routes that query brokers."""
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             schemas.pop(name, None)
         schemas["Problem"] = {
             "type": "object",
-            "description": "What is wrong, in words.",
+            "description": "What is wrong, as a sentence.",
             "properties": {"error": {"type": "string", "minLength": 1}},
             "required": ["error"],
             "additionalProperties": False,
@@ -59,7 +61,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def statuses(path: str, method: str, *, has_body: bool) -> list[int]:
-    """The errors that a route may answer with. Pure."""
+    """The errors that a route may return. Pure."""
     last = _last(path)
     found = [422, 503]
     if last not in OPEN:
@@ -70,13 +72,13 @@ def statuses(path: str, method: str, *, has_body: bool) -> list[int]:
         found += BODIES
     if last in PASSWORDS:
         found += [401, 429]
-    if last in REPAIRS:
+    if last in REPAIRS or CLUSTER in path:
         found += [502]
     return sorted(set(found))
 
 
 def methods_of(app: FastAPI, path: str) -> list[str]:
-    """The methods that a path can be called with. Pure but for making the description."""
+    """The methods of a path. Pure, except that it creates the description."""
     parts = path.split("/")
     return sorted(
         method.upper()

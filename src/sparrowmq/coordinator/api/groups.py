@@ -1,4 +1,4 @@
-"""Routes of managed groups: who is in them, who has which queue and why, and the plans that were made."""
+"""Routes of managed groups: members, the assignment of queues with reasons, and earlier plans."""
 
 from __future__ import annotations
 
@@ -9,37 +9,41 @@ from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 
 from sparrowmq.coordinator.api.shared import Answer, Who
-from sparrowmq.coordinator.groups import followers, knobs
+from sparrowmq.coordinator.cluster.explorer import asked
+from sparrowmq.coordinator.groups import dynamic_settings, followers
 from sparrowmq.coordinator.groups import table as managed_groups
-from sparrowmq.coordinator.groups.ledger import Kept, client_of
-from sparrowmq.coordinator.groups.plan import LIST_MAX, MEMBERS_MAX, Rules
+from sparrowmq.coordinator.groups.group_metadata import KeptGroup, client_of
+from sparrowmq.coordinator.groups.initial_state import Terms
+from sparrowmq.coordinator.groups.plan import LIST_MAX, MEMBERS_MAX, AdmissionRules
 from sparrowmq.coordinator.groups.preview import JOIN_MAX, WhatIf, plan_values, preview
 from sparrowmq.coordinator.groups.table import GroupView, MemberView, PlanView, QueueView
-from sparrowmq.coordinator.groups.takeover import Terms
-from sparrowmq.coordinator.users.roles import Right
+from sparrowmq.coordinator.groups.unmanaged import preview_unmanaged
+from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError, SettingsError
 
 router = APIRouter(tags=["groups"])
 NAME_CHARS_MAX = 512
+UNMANAGED_SECONDS = 15.0
+"""Time limit of a preview that asks all members of a group."""
 Texts = Annotated[list[Annotated[str, Query(max_length=NAME_CHARS_MAX)]] | None, Query(max_length=LIST_MAX)]
 
 
 @router.get("/groups")
 def list_groups(who: Who) -> list[Answer]:
-    """The groups that are managed, by name. Others divide their queues themselves."""
-    who.need(Right.READ)
+    """The managed groups, by name. The members of other groups assign their queues themselves."""
+    who.need(RoleRight.READ)
     return [group_view(view) for view in who.read(managed_groups.views)]
 
 
 @router.get("/groups/{group}")
 def show_group(group: str, who: Who) -> Answer:
-    """A managed group: its numbers, what is paused, and who has which queue, since when and why."""
-    who.need(Right.READ)
+    """A managed group: its figures, its pauses, and the owner of each queue, with time and reason."""
+    who.need(RoleRight.READ)
 
     def work(connection: Connection) -> Answer:
         view = _one(connection, group)
         queues = managed_groups.queue_views(connection, group)
-        pauses = [row for row in knobs.read(connection, group) if row.setting.name == "pause"]
+        pauses = [row for row in dynamic_settings.read(connection, group) if row.setting.name == "pause"]
         return {
             **group_view(view),
             "pauses": [pause_view(one) for one in pauses],
@@ -51,12 +55,13 @@ def show_group(group: str, who: Who) -> Answer:
 
 @router.get("/groups/{group}/members")
 def list_members(group: str, who: Who) -> list[Answer]:
-    """The members of a managed group, the longest first. Two of one client id are two members.
+    """The members of a managed group, those that joined first at the beginning. Two clients with one client
+    id are two members.
 
-    `knobs` says whether a member goes by the `newest` live knobs or by `older` ones, None before it said so;
-    `unable` names those it cannot go by, with why.
+    `settings` says whether a member applies the `newest` settings or `older` ones, None before its first
+    report; `unable` names those it cannot apply, with the reason. `knobs` is the old name of `settings`.
     """
-    who.need(Right.READ)
+    who.need(RoleRight.READ)
 
     def work(connection: Connection) -> tuple[list[MemberView], int]:
         _one(connection, group)
@@ -74,7 +79,7 @@ def list_plans(
     before_id: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> list[Answer]:
     """The plans of a managed group, the newest first."""
-    who.need(Right.READ)
+    who.need(RoleRight.READ)
 
     def work(connection: Connection) -> list[PlanView]:
         _one(connection, group)
@@ -93,16 +98,16 @@ def preview_plan(
     join: Annotated[int, Query(ge=0, le=JOIN_MAX)] = 0,
     without: Texts = None,
 ) -> Answer:
-    """What the next plan of a managed group would be, and why; with other rules or members when given.
+    """The next plan of a managed group, with reasons; optionally with other rules or members.
 
     Rules that are not given are the group's own. Nothing is changed.
     """
-    who.need(Right.READ)
+    who.need(RoleRight.READ)
     what_if = WhatIf.of(maximum, allow, deny, join, without)
 
-    def work(connection: Connection) -> tuple[Kept, Rules]:
+    def work(connection: Connection) -> tuple[KeptGroup, AdmissionRules]:
         _one(connection, group)
-        terms = Terms.of(row.setting for row in knobs.read(connection, group))
+        terms = Terms.of(row.setting for row in dynamic_settings.read(connection, group))
         return managed_groups.load(connection, group), terms.rules
 
     kept, rules = who.read(work)
@@ -110,6 +115,24 @@ def preview_plan(
         return plan_values(preview(group, kept, rules, what_if))
     except SettingsError as error:
         raise RefusedError(str(error), status=422) from None
+
+
+@router.get("/groups/{group}/would-be")
+async def preview_unmanaged_group(
+    group: str,
+    who: Who,
+    join: Annotated[int, Query(ge=0, le=JOIN_MAX)] = 0,
+    without: Texts = None,
+) -> Answer:
+    """The plan that a group would get which is not managed now, from the division that its members report;
+    optionally with other members. Nothing is changed.
+    """
+    who.need(RoleRight.READ)
+    what_if = WhatIf.of(None, None, None, join, without)
+    admin = await who.context.explorer.admin()
+    return plan_values(
+        await asked(preview_unmanaged(admin, group, what_if, AdmissionRules()), UNMANAGED_SECONDS)
+    )
 
 
 def _one(connection: Connection, group: str) -> GroupView:
@@ -136,7 +159,7 @@ def group_view(view: GroupView) -> Answer:
     }
 
 
-def pause_view(row: knobs.Row) -> Answer:
+def pause_view(row: dynamic_settings.SettingRow) -> Answer:
     """A pause as the API shows it with its group; `until_ms` None: until it is resumed."""
     setting = row.setting
     return {
@@ -148,7 +171,7 @@ def pause_view(row: knobs.Row) -> Answer:
 
 
 def queue_view(view: QueueView) -> Answer:
-    """A queue as the API shows it; `target` is who gets it next, None while nobody else does."""
+    """A queue as the API shows it; `target` is its next owner, None if that does not change."""
     row = view.row
     return {
         "topic": view.queue.topic,
@@ -165,10 +188,13 @@ def queue_view(view: QueueView) -> Answer:
 
 
 def member_view(view: MemberView, wanted: int) -> Answer:
-    """A member as the API shows it; what it said last is as its leader wrote it down. `wanted` is the number
-    of the newest knobs.
+    """A member as the API shows it; its last report is the one its leader saved. `wanted` is the number of
+    the newest dynamic settings.
     """
     row = view.row
+    applied = (
+        None if view.applied_revision is None else "newest" if view.applied_revision == wanted else "older"
+    )
     return {
         "member": view.member,
         "client_id": row.client_id,
@@ -182,14 +208,15 @@ def member_view(view: MemberView, wanted: int) -> Answer:
         "reason": row.reason,
         "queues": view.queues,
         "late": view.late,
-        "knobs": None if view.knobs is None else "newest" if view.knobs == wanted else "older",
-        "unable": {knob: followers.why_unable(word) for knob, word in view.unable.items()},
+        "settings": applied,
+        "knobs": applied,
+        "unable": {setting: followers.why_unable(word) for setting, word in view.unable.items()},
         "topics": list(row.topics),
     }
 
 
 def plan_view(view: PlanView) -> Answer:
-    """A plan as the API shows it; `moves` are the first ones by name."""
+    """A plan as the API shows it; `moves` are the first moves by name."""
     row = view.row
     return {
         "id": view.id,

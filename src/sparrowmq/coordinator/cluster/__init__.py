@@ -1,1 +1,5 @@
-"""What the services ask of brokers and name servers."""
+"""Queries of the services to brokers and name servers.
+
+May import: cluster.bodies, groups, upkeep.
+Begin with `view`.
+"""

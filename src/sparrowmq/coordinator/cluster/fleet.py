@@ -1,7 +1,7 @@
-"""Brokers as services see and change them: who is registered and answers, who takes messages, what waits
-where.
+"""Queries and changes of brokers by the services: which are registered and answer, which accept messages, and
+their backlogs.
 
-An interface and its implementation on the client's public names: it works with Apache's brokers as well.
+An interface and its implementation on the client's public names: it also works with Apache's brokers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ TIMED_KEY: Final = "timerCongestNum"
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
-    """A broker that is registered at the name servers; id 0 is the master. `error` says why it does not
-    answer; `delayed` counts messages that wait there for their time.
+class FleetBroker:
+    """A broker registered at the name servers; id 0 is the master. `error` says why it does not answer;
+    `delayed` counts its delayed messages.
     """
 
     cluster: str
@@ -42,36 +42,36 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Unread messages on one broker by group; `failed` says why some topics could not be asked for."""
+    """Unread messages on one broker by group; `failed` says why some topics could not be queried."""
 
     groups: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
 class FleetView(Protocol):
-    """What services look at, and the two things they change. Everything raises `SparrowError`."""
+    """The queries of services, and the two changes they make. Everything raises `SparrowError`."""
 
-    async def brokers(self) -> list[Broker]:
-        """Every registered broker, with what it answers."""
+    async def brokers(self) -> list[FleetBroker]:
+        """Every registered broker, with its report."""
 
     async def write(self, broker: str) -> None:
-        """Send a message to a broker's own topic, which nobody reads."""
+        """Send a message to a broker's own topic, which has no consumers."""
 
     async def permission(self, broker: str) -> int:
-        """What a broker's master permits: 4 read, 2 write, 6 both."""
+        """Permission of a broker's master: 4 read, 2 write, 6 both."""
 
     async def set_permission(self, broker: str, permission: int) -> None:
-        """Have a broker's topics offered for that alone. Its other settings stay."""
+        """Set the permission of a broker's topics. Its other settings stay."""
 
     async def only_at(self, broker: str) -> list[str]:
-        """Topics that no other broker takes messages of."""
+        """Topics for which no other broker accepts messages."""
 
     async def backlog(self, broker: str) -> Backlog:
-        """What groups have not read of a broker's messages."""
+        """Messages of a broker that groups have not read."""
 
 
 def waiting(runtime: Mapping[str, str]) -> int:
-    """How many messages wait for their time, by what a broker tells about itself (broker:16.1). Pure."""
+    """Number of delayed messages, from a broker's report (broker:16.1). Pure."""
     total = _number(runtime.get(TIMED_KEY, ""))
     for name, text in runtime.items():
         if name.startswith(LEVELS_KEY):
@@ -85,7 +85,7 @@ def _number(text: str) -> int:
 
 
 def only_writable_at(broker: str, routes: Mapping[str, TopicRoute]) -> list[str]:
-    """Topics whose messages only this broker takes. Pure."""
+    """Topics that are writable only at this broker. Pure."""
     found = []
     for topic, route in sorted(routes.items()):
         names = {queue.broker_name for queue in route.publish_queues(topic)}
@@ -95,7 +95,7 @@ def only_writable_at(broker: str, routes: Mapping[str, TopicRoute]) -> list[str]
 
 
 class Fleet(ABC):
-    """The brokers behind name servers, asked with the clients of whoever derives from it."""
+    """The brokers of some name servers, queried with the clients of the subclass."""
 
     @abstractmethod
     async def _asker(self) -> aio.Admin:
@@ -105,11 +105,11 @@ class Fleet(ABC):
     async def _canary_producer(self) -> aio.Producer:
         """A started producer of `CANARY_GROUP`."""
 
-    async def brokers(self) -> list[Broker]:
-        """Every registered broker, with what it answers."""
+    async def brokers(self) -> list[FleetBroker]:
+        """Every registered broker, with its report."""
         admin = await self._asker()
         return [
-            Broker(
+            FleetBroker(
                 one.cluster,
                 one.broker_name,
                 one.broker_id,
@@ -127,7 +127,7 @@ class Fleet(ABC):
         await producer.send(aio.Message(broker, CANARY_BODY), queue=queue, timeout=CANARY_SECONDS)
 
     async def permission(self, broker: str) -> int:
-        """What the broker's settings permit."""
+        """The permission in the broker's settings."""
         admin = await self._asker()
         text = (await admin.broker_settings(broker)).get("brokerPermission", "")
         return int(text) if text.isdecimal() else READ_WRITE
@@ -135,7 +135,7 @@ class Fleet(ABC):
     async def set_permission(self, broker: str, permission: int) -> None:
         """Change the setting `brokerPermission`, which reaches every name server with the topics.
 
-        A broker that does not let it be changed has its topics changed at the name servers.
+        If a broker does not allow the change, its topics are changed at the name servers.
         """
         admin = await self._asker()
         try:
@@ -147,7 +147,7 @@ class Fleet(ABC):
                 await admin.wipe_write_perm(broker)
 
     async def only_at(self, broker: str) -> list[str]:
-        """Looks at the route of every topic that is not RocketMQ's own."""
+        """Checks the route of every topic except RocketMQ's own."""
         admin, failed = await self._asker(), dict[str, str]()
         routes = await each(await admin.topic_list(), admin.topic_route, failed, vanish=True)
         for topic, why in failed.items():
@@ -155,8 +155,8 @@ class Fleet(ABC):
         return only_writable_at(broker, routes)
 
     async def backlog(self, broker: str) -> Backlog:
-        """Asks the broker for all groups' places, and looks for retries that their group never began to
-        read.
+        """Asks the broker for the offsets of all groups, and finds retry topics that their group never began
+        to read.
         """
         admin = await self._asker()
         progress = await admin.broker_progress(broker)
@@ -171,7 +171,7 @@ class Fleet(ABC):
     async def _ends(
         self, admin: aio.Admin, broker: str, topics: Iterable[str]
     ) -> tuple[dict[MessageQueue, tuple[int, int]], dict[str, str]]:
-        """First and next offset of the broker's queues of some topics, and why some could not be asked."""
+        """First and next offset of the broker's queues of some topics, and errors of the others."""
         failed: dict[str, str] = {}
         found = await each(topics, admin.topic_status, failed, vanish=True)
         of_broker = (one for all_ in found.values() for one in all_ if one.queue.broker_name == broker)
@@ -183,8 +183,8 @@ def unread(
     alone: Iterable[str],
     ends: Mapping[MessageQueue, tuple[int, int]],
 ) -> dict[str, int]:
-    """Unread messages by group: behind the group's places, those that are stored still, and in retry topics
-    that have no places. Dead letters are nobody's to read. Pure.
+    """Unread messages by group: those after the group's offsets that are still stored, and those in retry
+    topics without offsets. Dead letters are not counted. Pure.
     """
     found: dict[str, int] = {}
     for group, places in progress.items():

@@ -1,12 +1,11 @@
-"""What the services of upkeep ask clusters: brokers' disks and logs, whole tables, and who is about to lose
-messages; and the few changes that repairs make.
+"""Queries of the housekeeping services: brokers' disks and logs, whole tables, groups that are about to lose
+messages, and the changes that repairs make.
 
-An interface and its implementation on the client's public names: it works with Apache's brokers as well.
+An interface and its implementation on the client's public names: it also works with Apache's brokers.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -14,19 +13,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
-from sparrowmq import aio
 from sparrowmq.coordinator.cluster.asking import each
+from sparrowmq.coordinator.cluster.clients import ClusterClients
 from sparrowmq.coordinator.upkeep.landscape import BrokerTables, Ends, Landscape, Loss, Use
-from sparrowmq.coordinator.upkeep.logs import FILE_BYTES, BrokerLog, Held, Rules, Sample, Sight
+from sparrowmq.coordinator.upkeep.logs import (
+    FILE_BYTES,
+    BrokerLog,
+    CleaningRules,
+    DiskSurvey,
+    Held,
+    LogSample,
+)
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import NoRouteError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import DLQ_PREFIX
-from sparrowmq.core.settings_text import parse_hours
+from sparrowmq.core.settings.text import parse_hours
 from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
 TABLES_SECONDS: Final = 60.0
-"""How long one look at all tables or all groups may take."""
+"""Time limit of one query of all tables or all groups."""
 HOUR_MS: Final = 3_600_000
 BROADCASTING: Final = "BROADCASTING"
 DIGITS_MAX: Final = 18
@@ -35,64 +41,62 @@ _SIZES: Final = re.compile(r"Total : ([\d.]+) (\w+), Free : ([\d.]+) (\w+)")
 
 
 class SurveyView(Protocol):
-    """What the services of upkeep look at, and what repairs do."""
+    """The queries of the upkeep services, and the changes of repairs."""
 
-    async def disks(self) -> Sight:
-        """Every broker's log, disk and rules."""
+    async def disks(self) -> DiskSurvey:
+        """Every broker's log, disk and retention rules."""
 
     async def losses(self, before_ms: Mapping[str, int]) -> tuple[list[Loss], dict[str, str]]:
-        """Unread messages stored before a time, by broker name; and why groups could not be looked at."""
+        """Unread messages stored before a time, by broker name; and why groups could not be queried."""
 
-    async def landscape(self, *, ends: bool = True) -> Landscape:
-        """All tables of all brokers and name servers; without `ends` those of queues are left out."""
+    async def landscape(self, *, ends: bool = True, offsets: bool = True) -> Landscape:
+        """All tables of all brokers and name servers, with `offsets` those of groups; with `ends` also those
+        of queues.
+        """
 
     async def use(self) -> Use:
-        """Who sends to and reads from what."""
+        """Producers and consumers of each topic."""
 
     async def put_topic(self, broker: str, config: TopicConfig) -> None:
-        """Make or change a topic at one broker."""
+        """Create or change a topic at one broker."""
 
     async def put_group(self, broker: str, config: SubscriptionGroupConfig) -> None:
-        """Make or change a group at one broker."""
+        """Create or change a group at one broker."""
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit an offset."""
 
     async def clear_topic(self, broker: str, topic: str) -> None:
-        """Have one broker forget what it has of a topic."""
+        """Delete a topic's data at one broker."""
 
     async def unlist_topic(self, topic: str) -> None:
-        """Have the name servers forget a topic."""
+        """Delete a topic at the name servers."""
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
 
 class Survey:
-    """The clusters behind name servers. Connects when first asked; raises the `SparrowError` of whoever lists
-    brokers, topics or groups.
+    """The clusters of some name servers. Connects on first use; raises `SparrowError` if brokers, topics or
+    groups cannot be listed.
     """
 
-    def __init__(self, namesrv: str, clock: Clock) -> None:
-        self._namesrv = namesrv
+    def __init__(self, clients: ClusterClients, clock: Clock) -> None:
+        self._clients = clients
         self._clock = clock
-        self._admin: aio.Admin | None = None
-        self._starting = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<Survey {self._namesrv}>"
+        return f"<Survey {self._clients.namesrv}>"
 
     async def close(self) -> None:
-        """Let go of the connections. Idempotent."""
-        admin, self._admin = self._admin, None
-        if admin is not None:
-            await admin.close()
+        """Close the connections. Idempotent."""
+        await self._clients.close()
 
     # Disks and logs
 
-    async def disks(self) -> Sight:
-        """Every broker's log, disk and rules."""
-        admin = await self._started()
+    async def disks(self) -> DiskSurvey:
+        """Every broker's log, disk and retention rules."""
+        admin = await self._clients.admin()
         holds = defaultdict(list)
         for hold in await admin.holds():
             if hold.oldest_ms is not None and not hold.overrun:
@@ -111,11 +115,11 @@ class Survey:
 
         there = {one.address: one for one in await admin.broker_list()}
         found = await each(there, look, failed)
-        return Sight(sorted(found.values(), key=lambda one: one.name), failed)
+        return DiskSurvey(sorted(found.values(), key=lambda one: one.name), failed)
 
     async def losses(self, before_ms: Mapping[str, int]) -> tuple[list[Loss], dict[str, str]]:
-        """Unread messages stored before a time, by broker name; and why groups could not be looked at."""
-        admin = await self._started()
+        """Unread messages stored before a time, by broker name; and why groups could not be queried."""
+        admin = await self._clients.admin()
         failed: dict[str, str] = {}
 
         async def look(group: str) -> list[Loss]:
@@ -135,26 +139,27 @@ class Survey:
 
     # Tables
 
-    async def landscape(self, *, ends: bool = True) -> Landscape:
+    async def landscape(self, *, ends: bool = True, offsets: bool = True) -> Landscape:
         """All tables of all brokers and name servers. A broker that does not answer is in `failed`."""
-        admin = await self._started()
+        admin = await self._clients.admin()
         info = await admin.cluster_info()
         masters = {name for name, broker in info.brokers.items() if broker.master is not None}
-        failed = {name: f"{name} has no master now" for name in info.brokers if name not in masters}
+        failed = {name: f"{name} has no master at the moment" for name in info.brokers if name not in masters}
 
         async def look(name: str) -> BrokerTables:
             topics = await admin.broker_topics(name)
-            groups, offsets = await admin.broker_groups(name), await admin.stored_offsets(name)
+            groups = await admin.broker_groups(name)
+            stored = await admin.stored_offsets(name) if offsets else {}
             cluster = next((one for one, names in info.clusters.items() if name in names), "")
-            return BrokerTables(name, cluster, topics.configs, topics.static, groups, offsets)
+            return BrokerTables(name, cluster, topics.configs, topics.static, groups, stored)
 
         found = await each(masters, look, failed, seconds=TABLES_SECONDS)
         listed = await admin.listed_topics()
         read = {
             queue.topic
             for tables in found.values()
-            for offsets in tables.offsets.values()
-            for queue in offsets
+            for places in tables.offsets.values()
+            for queue in places
             if queue.topic in tables.topics
         }
         found_ends, troubles = await self._ends(read if ends else ())
@@ -163,8 +168,8 @@ class Survey:
         return Landscape(brokers, listed, found_ends, hidden, failed | troubles)
 
     async def use(self) -> Use:
-        """Who sends to and reads from what."""
-        admin = await self._started()
+        """Producers and consumers of each topic."""
+        admin = await self._clients.admin()
         ends, failed = await self._ends(await admin.topic_list())
         progress: Counter[str] = Counter()
 
@@ -190,7 +195,7 @@ class Survey:
         return Use(ends, dict(readers), dict(progress), groups, failed)
 
     async def _ends(self, topics: Iterable[str]) -> tuple[dict[str, list[Ends]], dict[str, str]]:
-        admin = await self._started()
+        admin = await self._clients.admin()
         failed: dict[str, str] = {}
 
         async def look(topic: str) -> list[Ends]:
@@ -204,52 +209,42 @@ class Survey:
     # Repairs
 
     async def put_topic(self, broker: str, config: TopicConfig) -> None:
-        """Make or change a topic at one broker."""
-        await (await self._started()).put_topic_config(broker, config)
+        """Create or change a topic at one broker."""
+        await (await self._clients.admin()).put_topic_config(broker, config)
 
     async def put_group(self, broker: str, config: SubscriptionGroupConfig) -> None:
-        """Make or change a group at one broker."""
-        await (await self._started()).put_group_config(broker, config)
+        """Create or change a group at one broker."""
+        await (await self._clients.admin()).put_group_config(broker, config)
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit an offset."""
-        await (await self._started()).commit(group, queue, offset)
+        await (await self._clients.admin()).commit(group, queue, offset)
 
     async def clear_topic(self, broker: str, topic: str) -> None:
-        """Have one broker forget what it has of a topic."""
-        await (await self._started()).clear_topic(broker, topic)
+        """Delete a topic's data at one broker."""
+        await (await self._clients.admin()).clear_topic(broker, topic)
 
     async def unlist_topic(self, topic: str) -> None:
-        """Have the name servers forget a topic."""
-        await (await self._started()).unlist_topic(topic)
-
-    # Inside
-
-    async def _started(self) -> aio.Admin:
-        async with self._starting:
-            if self._admin is None:
-                admin = aio.Admin(namesrv=self._namesrv)
-                await admin.start()
-                self._admin = admin
-            return self._admin
+        """Delete a topic at the name servers."""
+        await (await self._clients.admin()).unlist_topic(topic)
 
 
 def log_of(name: str, address: str, runtime: Mapping[str, str], now_ms: int) -> BrokerLog:
-    """A broker's log by what it tells about itself (code 28); a disk of 0 bytes where it does not say."""
+    """A broker's log, from its own report (code 28); a disk of 0 bytes if the size is missing."""
     total, free = disk_of(runtime)
     log_min, log_max = (_number(runtime, f"commitLog{end}Offset", 0) for end in ("Min", "Max"))
     earliest = _number(runtime, "earliestMessageTimeStamp", 0)
     return BrokerLog(
         name,
         address.rpartition(":")[0],
-        Rules(),
-        Sample(now_ms, log_min, max(log_min, log_max), total, free),
+        CleaningRules(),
+        LogSample(now_ms, log_min, max(log_min, log_max), total, free),
         earliest,
     )
 
 
 def disk_of(runtime: Mapping[str, str]) -> tuple[int, int]:
-    """Bytes of a broker's disk, in all and free, to a tenth of their units; zeros when it does not tell."""
+    """Bytes of a broker's disk, total and free, to a tenth of their units; zeros if missing."""
     match = _SIZES.search(runtime.get("commitLogDirCapacity", ""))
     if match is None or match[2] not in UNITS or match[4] not in UNITS:
         return 0, 0
@@ -257,14 +252,14 @@ def disk_of(runtime: Mapping[str, str]) -> tuple[int, int]:
     return total, min(free, total)
 
 
-def rules_of(settings: Mapping[str, str]) -> Rules:
-    """A broker's rules by its settings (code 26); RocketMQ's defaults for what it does not tell."""
-    number, default = partial(_number, settings), Rules()
+def rules_of(settings: Mapping[str, str]) -> CleaningRules:
+    """A broker's retention rules from its settings (code 26); RocketMQ's defaults for missing ones."""
+    number, default = partial(_number, settings), CleaningRules()
     try:
         hours = parse_hours("deleteWhen", settings.get("deleteWhen", "04"))
     except SettingsError:
         hours = default.delete_hours
-    return Rules(
+    return CleaningRules(
         number("fileReservedTime", default.reserved_hours),
         hours,
         number("diskMaxUsedSpaceRatio", default.used_max),

@@ -1,1 +1,5 @@
-"""The coordinator's database: connections, tables, migrations, and errors that say what to do."""
+"""The coordinator's database: connections, tables, migrations, and errors that say what to do.
+
+May import: no other room.
+Begin with `connect`; `tables` has all tables.
+"""

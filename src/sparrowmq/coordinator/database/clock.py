@@ -1,7 +1,8 @@
-"""The database's own time in SQL: milliseconds since 1970, moving even inside a transaction (pmq:1.6).
+"""The database's current time in SQL: milliseconds since 1970, which advances even inside a transaction
+(pmq:1.6).
 
-`now()` stands still from a transaction's start, and MySQL's `NOW()` from a statement's: one that waited for a
-lock would judge a lease by a time that is long gone.
+`now()` is fixed at the start of a transaction, and MySQL's `NOW()` at the start of a statement: after waiting
+for a lock, a lease would be compared with an old time.
 """
 
 from __future__ import annotations

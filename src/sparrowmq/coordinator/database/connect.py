@@ -1,12 +1,13 @@
 """`Database`: an engine for SQLite, PostgreSQL or MySQL/MariaDB, with reading and writing transactions.
 
-Calls block; the event loop reaches them through `Database.run`, on a pool of few threads. A transaction that
-writes takes SQLite's one write lock at its beginning, so that it never fails half-way for want of it.
+Calls block; the event loop uses `Database.run`, which runs them in a small thread pool. A writing transaction
+takes SQLite's write lock at its beginning, so that it cannot fail midway for lack of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,8 +22,12 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.faults import explained
 from sparrowmq.core.errors import DatabaseError, SettingsError
+from sparrowmq.files import disk
 
+_log = logging.getLogger("sparrowmq.coordinator")
 T = TypeVar("T")
+BESIDE: Final = ("", "-wal", "-shm", "-journal")
+"""Suffixes of the files that SQLite keeps beside a database."""
 
 DRIVERS: Final = {
     "sqlite": "sqlite+pysqlite",
@@ -34,26 +39,29 @@ DRIVERS: Final = {
 EXTRAS: Final = {"psycopg": "postgres", "pymysql": "mysql"}
 CONNECTIONS_MAX: Final = 8
 THREADS: Final = 4
-"""Threads of `run`: the services', which wait for each other rather than for connections."""
+"""Threads of `run`, used by the services, which wait for each other rather than for connections."""
 WAIT_SECONDS: Final = 5
-"""How long a call waits for a lock, a connection from the pool, or an answer to connecting."""
+"""Time limit for a lock, a connection from the pool, or an answer when connecting."""
 IDLE_SECONDS: Final = 8
-"""A transaction that stands still so long is ended by the server: a frozen coordinator must not keep the
-row of its lease locked. Below the shortest useful lease, above any transaction's real length."""
+"""The server ends a transaction that is idle for this long: a frozen coordinator must not keep the row of its
+lease locked. Shorter than the shortest useful lease, longer than any real transaction."""
 
 
 class Database:
     """The coordinator's database. `url` is SQLAlchemy's, the driver may be left out:
     `postgresql://me@host/mq`.
 
-    Raises `SettingsError` for an address of another kind; nothing is connected before the first transaction.
+    Raises `SettingsError` for an unsupported address; the first transaction connects.
     """
 
     def __init__(self, url: str, *, idle_seconds: int = IDLE_SECONDS) -> None:
         self._url = _parsed(url)
+        self._file = _file_of(self._url)
         self.kind = self._url.get_backend_name()
-        self.where = self._url.render_as_string(hide_password=True)
+        # Without the query, which may also contain a password.
+        self.where = self._url.set(query={}).render_as_string(hide_password=True)
         self._engine = _engine(self._url, idle_seconds)
+        self._is_private = False
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sparrow-database")
 
     def __repr__(self) -> str:
@@ -62,24 +70,24 @@ class Database:
     @property
     def engine(self) -> Engine:
         """SQLAlchemy's engine, for migrations."""
-        return self._engine
+        return self._open()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads. Raises the `DatabaseError` family."""
-        with self._faults(), self._engine.begin() as connection:
+        """A read-only transaction. Raises the `DatabaseError` family."""
+        with self._faults(), self._open().begin() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that writes: all of it is kept, or nothing. Raises the `DatabaseError` family."""
-        with self._faults(), self._engine.connect() as connection:
+        """A writing transaction: everything is committed, or nothing. Raises the `DatabaseError` family."""
+        with self._faults(), self._open().connect() as connection:
             writing = connection.execution_options(sparrow_write=True)
             with writing.begin():
                 yield writing
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work()` gives, called on a thread. Cancelling leaves the call to end by itself."""
+        """Call `work()` on a thread and return its result. Cancelling does not stop the call."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def now(self, connection: Connection) -> int:
@@ -87,9 +95,15 @@ class Database:
         return int(connection.execute(select(now_ms())).scalar_one())
 
     def close(self) -> None:
-        """End all connections and wait for calls that run. Idempotent."""
+        """Close all connections and wait for running calls. Idempotent."""
         self._threads.shutdown(wait=True)
         self._engine.dispose()
+
+    def _open(self) -> Engine:
+        """The engine; before first use, a SQLite file is created, or closed to other users."""
+        if self._file is not None and not self._is_private:
+            self._is_private = keep_private(self._file)
+        return self._engine
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -99,9 +113,35 @@ class Database:
             raise explained(error, self.where) from error
 
 
+def keep_private(path: Path) -> bool:
+    """Make sure that only this user may read a SQLite file and the files beside it, which inherit its
+    permissions.
+
+    It contains password hashes and digests of proofs. Returns whether that succeeded; if the file cannot be
+    created, SQLite reports the reason.
+    """
+    try:
+        disk.make_private(path)
+        opened = [name for name in BESIDE if disk.restrict(path.with_name(path.name + name))]
+    except OSError as error:
+        _log.debug("%s cannot be made private yet: %s", path, error)
+        return False
+    if opened:
+        names = ", ".join(path.name + name for name in opened)
+        _log.warning(
+            "%s: other users of this machine could access %s; access is now restricted", path.parent, names
+        )
+    return True
+
+
 def sqlite_url(path: Path) -> str:
     """The address of a SQLite file."""
     return f"sqlite:///{path.absolute()}"
+
+
+def _file_of(url: URL) -> Path | None:
+    name = url.database if url.get_backend_name() == "sqlite" else None
+    return Path(name) if name and not name.startswith("file:") else None
 
 
 def _parsed(url: str) -> URL:
@@ -117,7 +157,9 @@ def _parsed(url: str) -> URL:
             f"databaseUrl starts with {backend}://; it must be one of {', '.join(sorted(DRIVERS))}"
         )
     if backend == "sqlite" and found.database in (None, "", ":memory:"):
-        raise SettingsError("databaseUrl names no file; write for example sqlite:////var/lib/coordinator.db")
+        raise SettingsError(
+            "databaseUrl does not name a file; write for example sqlite:////var/lib/coordinator.db"
+        )
     return found.set(drivername=DRIVERS[backend]) if "+" not in found.drivername else found
 
 
@@ -157,7 +199,7 @@ def _postgresql(idle_seconds: int) -> dict[str, Any]:
         "connect_timeout": WAIT_SECONDS,
         "options": settings,
         "application_name": "sparrow-coordinator",
-        # A server that is cut off says nothing: without these a call would wait for hours.
+        # A server that is cut off does not answer: without these settings a call would wait for hours.
         "tcp_user_timeout": 2 * WAIT_SECONDS * 1000,
         "keepalives_idle": WAIT_SECONDS,
         "keepalives_interval": 2,
@@ -188,7 +230,7 @@ def _prepare_mysql(idle_seconds: int, connection: Any, record: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         mariadb = "mariadb" in str(cursor.fetchone()[0]).lower()
-        # MySQL can end a session that stands still, not a transaction alone: the pool connects again.
+        # MySQL can end an idle session, but not only its transaction: the pool reconnects.
         name = "idle_transaction_timeout" if mariadb else "wait_timeout"
         cursor.execute(f"SET SESSION {name}={idle_seconds}")
     connection.commit()
@@ -196,7 +238,7 @@ def _prepare_mysql(idle_seconds: int, connection: Any, record: Any) -> None:
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = (
-        None  # transactions begin where `_begin_sqlite` says, not where the driver guesses
+        None  # transactions begin where `_begin_sqlite` says, not where the driver would begin them
     )
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):

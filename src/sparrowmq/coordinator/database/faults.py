@@ -1,6 +1,7 @@
-"""What goes wrong with a database, as errors that say what it is and what to do.
+"""Database errors that say what is wrong and what to do.
 
-One place, because each database has its own codes: PostgreSQL's SQLSTATE, MySQL's numbers, SQLite's words.
+They are mapped in one place, because each database has its own codes: PostgreSQL's SQLSTATE, MySQL's numbers,
+SQLite's messages.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ _MYSQL: Final[dict[int, type[DatabaseError]]] = {
     **dict.fromkeys((1053, 1927, 2002, 2003, 2006, 2013, 2055, 4031), DatabaseGoneError),
 }
 _NEXT: Final[dict[type[DatabaseError], str]] = {
-    DatabaseBusyError: "it is locked or has no free connection; the same call may succeed in a moment",
-    DatabaseFullError: "it is full; free space on its disk, nothing of this change was kept",
-    DatabaseGoneError: "it cannot be reached; see that it runs and that the address is right",
-    DatabaseValueError: "it does not take a value; give a shorter one without odd characters",
-    DatabaseError: "it refused the statement",
+    DatabaseBusyError: "it is locked or has no free connection; try again in a moment",
+    DatabaseFullError: "it is full, and this change was not saved; free space on its disk",
+    DatabaseGoneError: "it cannot be reached; check that it is running and that the address is correct",
+    DatabaseValueError: "it rejected a value; give a shorter one without special characters",
+    DatabaseError: "it rejected the statement",
 }
 
 
 def kind_of(error: SQLAlchemyError) -> type[DatabaseError]:
-    """Which of our errors it is."""
+    """The class of our error."""
     if isinstance(error, PoolTimeoutError):
         return DatabaseBusyError
     if not isinstance(error, DBAPIError):
@@ -68,7 +69,7 @@ def kind_of(error: SQLAlchemyError) -> type[DatabaseError]:
     for words, kind in _SQLITE:
         if words in text:
             return kind
-    # psycopg has no SQLSTATE when there was nobody to give one.
+    # psycopg has no SQLSTATE if no server answered.
     if error.connection_invalidated or (
         isinstance(error, OperationalError | InterfaceError) and "connect" in text.lower()
     ):
@@ -79,7 +80,7 @@ def kind_of(error: SQLAlchemyError) -> type[DatabaseError]:
 def explained(error: SQLAlchemyError | ValueError | OverflowError, where: str) -> DatabaseError:
     """The error to raise instead; `where` is the database's address without its password.
 
-    What is no SQLAlchemyError is a value that a driver could not turn into bytes.
+    Other exceptions than SQLAlchemyError are values that a driver could not encode.
     """
     kind = kind_of(error) if isinstance(error, SQLAlchemyError) else DatabaseValueError
     original = getattr(error, "orig", None) or error

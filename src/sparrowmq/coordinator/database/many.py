@@ -1,4 +1,6 @@
-"""Thousands of rows in one statement: one at a time would hold the database, and its leases, up for long."""
+"""Thousands of rows in one statement: writing them one at a time would block the database, and the leases,
+for long.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def insert_all(connection: Connection, table: Table, rows: Rows) -> None:
 
 
 def update_all(connection: Connection, table: Table, keys: Sequence[str], rows: Rows) -> None:
-    """Update the rows that are told by `keys`, columns that each row has besides its new values."""
+    """Update the rows identified by `keys`, columns that each row has besides its new values."""
     if rows:
         mine = [table.c[key] == bindparam(f"key_{key}") for key in keys]
         connection.execute(update(table).where(*mine), [_named(row, keys) for row in rows])

@@ -1,22 +1,18 @@
-"""Bringing a database to this release's tables, and back: Alembic's migrations, run under a lock.
+"""Migration of a database to this release's tables, and back: Alembic's migrations, run under a lock.
 
-Coordinators that start at the same time migrate one after the other. A database of a newer release is
-refused, not touched.
+Coordinators that start at the same time migrate one after the other. A database of a newer release is refused
+and not changed. Alembic takes megabytes of memory, so it is imported only when there is something to migrate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, column, inspect, select, table, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from sparrowmq.coordinator.database.connect import Database
@@ -32,20 +28,18 @@ BASE: Final = "base"
 HEAD: Final = "head"
 
 
+@cache
 def newest() -> str:
-    """The revision this release's tables have."""
-    found = ScriptDirectory(str(HOME)).get_current_head()
-    assert found is not None
-    return found
+    """The revision of this release's tables: that in the name of the last migration's file."""
+    return max(path.stem[1:5] for path in (HOME / "versions").glob("v*.py"))
 
 
 def current(connection: Connection) -> str | None:
-    """The revision the database has; None for one without tables."""
+    """The revision of the database; None if it has no tables."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    return MigrationContext.configure(
-        connection, opts={"version_table": VERSION_TABLE}
-    ).get_current_revision()
+    found = connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()
+    return None if found is None else str(found)
 
 
 def check(database: Database) -> None:
@@ -57,19 +51,28 @@ def check(database: Database) -> None:
 
 
 def upgrade(database: Database, revision: str = HEAD) -> str:
-    """Migrate up to `revision`; gives the revision it has then. One that is there already is fine.
+    """Migrate up to `revision`; returns the resulting revision. Does nothing if the database already has it.
 
     Raises `DatabaseVersionError` for a database of a newer release.
     """
+    if revision == HEAD:
+        with database.read() as connection:
+            if current(connection) == newest():
+                return newest()
     return _migrate(database, revision, down=False)
 
 
 def downgrade(database: Database, revision: str) -> str:
-    """Migrate down to `revision` (`base`: no tables at all); what newer tables held is lost."""
+    """Migrate down to `revision` (`base`: no tables at all); data of newer tables is lost."""
     return _migrate(database, revision, down=True)
 
 
 def _migrate(database: Database, revision: str, *, down: bool) -> str:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
+
     config = Config()
     config.set_main_option("script_location", str(HOME).replace("%", "%%"))
     with _writing(database) as connection, _alone(connection, database):
@@ -94,12 +97,13 @@ def _different(database: Database, found: str | None) -> str:
         return f"the database {database.where} has no tables yet; type: sparrow coordinator migrate"
     if found < newest():
         return (
-            f"the database {database.where} has the tables {found}, this release needs {newest()}; "
-            "type: sparrow coordinator migrate"
+            f"the database {database.where} has tables of revision {found}, this release needs {newest()}; "
+            f"type: sparrow coordinator migrate"
         )
     return (
-        f"the database {database.where} has the tables {found} of a newer SparrowMQ; this one knows them up "
-        f"to {newest()}. Start the newer release, or let it migrate down: sparrow coordinator migrate --to "
+        f"the database {database.where} has tables of revision {found}, from a newer SparrowMQ; this one "
+        f"knows revisions up to {newest()}. Start the newer release, or use it to migrate down: sparrow "
+        f"coordinator migrate --to "
         f"{newest()}"
     )
 
@@ -110,7 +114,7 @@ def _writing(database: Database) -> Iterator[Connection]:
         with database.write() as connection:
             yield connection
         return
-    # Alembic makes its own transaction where the database can take back what changes tables.
+    # Alembic starts its own transaction where the database can roll back changes of tables.
     with database.engine.connect() as connection:
         try:
             yield connection
@@ -121,7 +125,7 @@ def _writing(database: Database) -> Iterator[Connection]:
 
 @contextmanager
 def _alone(connection: Connection, database: Database) -> Iterator[None]:
-    """Keep other coordinators from migrating; SQLite's transaction does that by itself."""
+    """Lock out migrations by other coordinators; SQLite's transaction does that already."""
     if database.kind == "sqlite":
         yield
         return
@@ -136,7 +140,7 @@ def _alone(connection: Connection, database: Database) -> Iterator[None]:
     ).scalar()
     if got != 1:
         raise DatabaseBusyError(
-            f"another coordinator has migrated {database.where} for {LOCK_SECONDS} s; try again"
+            f"another coordinator has been migrating {database.where} for {LOCK_SECONDS} s; try again later"
         )
     try:
         yield

@@ -1,5 +1,5 @@
-"""Connections to PostgreSQL that wait only so long for an answer: its driver would wait as long as the
-connection stands, also when the server is frozen or a firewall has forgotten the connection.
+"""Connections to PostgreSQL with a timeout for answers: the driver would wait as long as the connection is
+open, even if the server is frozen or a firewall has dropped the connection.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ def patient(seconds: float) -> Callable[..., psycopg.Connection[Any]]:
     """A `psycopg.connect` whose connections are closed when an answer takes longer than `seconds`."""
 
     class PatientConnection(psycopg.Connection[Any]):
-        """Raises `psycopg.OperationalError` instead of waiting on."""
+        """Raises `psycopg.OperationalError` after the timeout."""
 
         def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
-            """What the driver waits for, until the deadline."""
+            """The driver's wait, with a deadline."""
             return super().wait(self._until(gen, monotonic() + seconds), *arguments, **named)
 
         def _until(self, gen: Generator[Any, Any, T], deadline: float) -> Generator[Any, Any, T]:

@@ -1,6 +1,4 @@
-"""The tables, as the newest migration leaves them. All times are milliseconds since 1970 by the database's
-clock.
-"""
+"""The tables after the newest migration. All times are milliseconds since 1970 by the database's clock."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -24,17 +23,17 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
 NAME_CHARS: Final = 255
-"""Characters of a name: topics with `%RETRY%` are the longest that RocketMQ allows."""
+"""Maximum length of a name: topics with `%RETRY%` are the longest that RocketMQ allows."""
 VERSION_TABLE: Final = "sparrow_schema"
 
 metadata = MetaData()
 
 
 def name_type(chars: int = NAME_CHARS) -> TypeEngine[str]:
-    """Text that is compared byte by byte: MySQL's own collations take `A` for `a`."""
-    return String(chars).with_variant(
-        mysql.VARCHAR(chars, charset="utf8mb4", collation="utf8mb4_bin"), "mysql"
-    )
+    """Text that is compared by every character. MySQL's default collations treat `A`, and `a` with a trailing
+    blank, as equal to `a`. Migration 0006 sets another collation, which has a different name in MariaDB.
+    """
+    return String(chars).with_variant(mysql.VARCHAR(chars, charset="utf8mb4"), "mysql")
 
 
 def long_text() -> TypeEngine[str]:
@@ -43,7 +42,8 @@ def long_text() -> TypeEngine[str]:
 
 
 def _id() -> Column[Any]:
-    # SQLite counts up only in columns that are INTEGER to the letter.
+    # SQLite generates ids only in columns declared exactly as INTEGER; with `sqlite_autoincrement` it never
+    # reuses an id.
     return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
 
 
@@ -68,7 +68,7 @@ lease = Table(
     _name("blocked_owner", 32, server_default=""),
     _time("blocked_until"),
 )
-"""One row a service: who leads it. An empty owner is nobody; `epoch` only grows."""
+"""One row per service: its leader. An empty owner means none; `epoch` only grows."""
 
 service = Table(
     "service",
@@ -82,7 +82,7 @@ service = Table(
     Column("options", long_text(), nullable=False),
     Column("revision", BigInteger, nullable=False, server_default="0"),
 )
-"""When each service runs next, and what people set of it; `options` is a JSON object."""
+"""When each service runs next, and its settings; `options` is a JSON object."""
 
 service_run = Table(
     "service_run",
@@ -96,6 +96,7 @@ service_run = Table(
     Column("counts", long_text(), nullable=False),
     _name("message", 500, server_default=""),
     Index("ix_service_run_service", "service", "id"),
+    sqlite_autoincrement=True,
 )
 
 alarm = Table(
@@ -116,6 +117,7 @@ alarm = Table(
     _name("changed_by", server_default=""),
     UniqueConstraint("rule", "object_key", name="uq_alarm"),
     Index("ix_alarm_state", "state"),
+    sqlite_autoincrement=True,
 )
 
 notice = Table(
@@ -133,8 +135,9 @@ notice = Table(
     _time("ended_at"),
     _name("error", 500, server_default=""),
     Index("ix_notice_due", "ended_at", "next_try_at"),
+    sqlite_autoincrement=True,
 )
-"""What is to be told, written with the change it tells of; `ended_at` 0 waits."""
+"""Notices to send, written together with the change; `ended_at` 0 means waiting."""
 
 lag_limit = Table(
     "lag_limit",
@@ -167,7 +170,7 @@ object_role = Table(
     _name("role", 16),
     Index("ix_object_role_object", "kind", "object"),
 )
-"""What a person may do with one topic or group, beyond what the person's own role allows."""
+"""A person's role for one topic or group, in addition to the person's own role."""
 
 token = Table(
     "token",
@@ -178,9 +181,15 @@ token = Table(
     _name("label", 100, server_default=""),
     _time("created_at"),
     _time("expires_at"),
+    Column("parent", BigInteger, nullable=False, server_default="0"),
+    _name("maker", 64, server_default=""),
     UniqueConstraint("digest", name="uq_token_digest"),
     Index("ix_token_person", "person"),
+    sqlite_autoincrement=True,
 )
+"""`parent` is the token with which it was created, and with which it ends; 0 if it was created with a
+password.
+"""
 
 audit = Table(
     "audit",
@@ -197,6 +206,7 @@ audit = Table(
     Column("generation", BigInteger),
     Index("ix_audit_at", "at"),
     Index("ix_audit_actor", "actor", "id"),
+    sqlite_autoincrement=True,
 )
 """One row for every change a person or a service made, written in the change's own transaction."""
 
@@ -206,7 +216,7 @@ group_revision = Table(
     _name("group_name", primary_key=True),
     Column("revision", BigInteger, nullable=False, server_default="0"),
 )
-"""Counts the changes of a group's settings; locked by whoever changes one."""
+"""Counts the changes of a group's settings; each change locks the row."""
 
 group_setting = Table(
     "group_setting",
@@ -220,7 +230,7 @@ group_setting = Table(
     _name("changed_by", 100, server_default=""),
     _time("changed_at"),
 )
-"""A group's live knobs: one row for a knob (core/knobs.py) at a place; `value` is JSON, `until` 0 no end."""
+"""A group's dynamic settings: one row per setting and scope; `value` is JSON, `until` 0 means no end."""
 
 group_reset = Table(
     "group_reset",
@@ -239,8 +249,9 @@ group_reset = Table(
     _name("message", 500, server_default=""),
     Index("ix_group_reset_state", "state", "id"),
     Index("ix_group_reset_group", "group_name", "id"),
+    sqlite_autoincrement=True,
 )
-"""Offsets that people want set: carried out by the leader; `before` and `after` are offsets by queue."""
+"""Requested offset resets: carried out by the leader; `before` and `after` are offsets by queue."""
 broker_seen = Table(
     "broker_seen",
     metadata,
@@ -254,7 +265,7 @@ broker_seen = Table(
     _name("error", 500, server_default=""),
     _name("write_error", 500, server_default=""),
 )
-"""Brokers that were registered once and nobody removed; `error` says why one does not answer."""
+"""Brokers that were registered and not removed by a user; `error` says why one does not answer."""
 
 drain = Table(
     "drain",
@@ -271,7 +282,7 @@ drain = Table(
     Column("backlog", long_text(), nullable=False),
     _name("message", 500, server_default=""),
 )
-"""Brokers that are being emptied; `permission` is what a cancelled one gets back, `backlog` a JSON object."""
+"""Brokers that are being drained; `permission` is restored on cancelling, `backlog` is a JSON object."""
 
 member_seen = Table(
     "member_seen",
@@ -284,7 +295,7 @@ member_seen = Table(
     _time("first_seen"),
     _time("last_seen"),
 )
-"""Members of groups that were online once and are not counted as gone yet."""
+"""Members of groups that were online and have not been removed yet."""
 
 growth = Table(
     "growth",
@@ -295,7 +306,7 @@ growth = Table(
     Column("value", BigInteger, nullable=False),
     _time("grown_at"),
 )
-"""Counters that rules watch: where the last growth began, where it is, and when it was last seen to grow."""
+"""Counters that rules watch: value before the last growth, current value, and when it last grew."""
 
 managed_group = Table(
     "managed_group",
@@ -314,8 +325,8 @@ managed_group = Table(
     _time("seen_at"),
     _name("problem", 500, server_default=""),
 )
-"""A group that is planned. `seen` is a JSON object of what its members said, as the leader knew at
-`seen_at`: written now and then, not for each report. `lease_ms` is the longest lease that may still run.
+"""A group that is planned. `seen` is a JSON object of the members' reports, as known to the leader at
+`seen_at`: written periodically, not for each report. `lease_ms` is the longest lease that may still run.
 """
 
 managed_member = Table(
@@ -331,8 +342,11 @@ managed_member = Table(
     Column("topics", long_text(), nullable=False),
     _name("standing", 16, server_default=""),
     _name("reason", 500, server_default=""),
+    _name("proof", 64, server_default=""),
 )
-"""A member that is counted in; one that left or was missed has no row."""
+"""A member of a group; one that left or timed out has no row. `proof` is the digest of the proof of its
+identity.
+"""
 
 managed_queue = Table(
     "managed_queue",
@@ -348,7 +362,7 @@ managed_queue = Table(
     _name("why", 1000, server_default=""),
     _time("since"),
 )
-"""Who has a queue since when, how far it is on its way to `target`, and why that gets it."""
+"""The owner of a queue and since when, its phase on the way to `target`, and the reason for the target."""
 
 managed_plan = Table(
     "managed_plan",
@@ -366,8 +380,9 @@ managed_plan = Table(
     Column("moves", long_text(), nullable=False),
     Index("ix_managed_plan_group", "group_name", "id"),
     Index("ix_managed_plan_made", "made_at"),
+    sqlite_autoincrement=True,
 )
-"""A plan that was made; `in_force_at` 0 until it is. The audit clean-up deletes old ones."""
+"""A plan; `in_force_at` is 0 until it is in force. The audit clean-up deletes old ones."""
 
 secret = Table(
     "secret",
@@ -375,7 +390,7 @@ secret = Table(
     _name("name", 64, primary_key=True),
     _name("value", 64, server_default=""),
 )
-"""What coordinators keep from everybody: the key of members' proofs."""
+"""Secrets of coordinators; unused in this release."""
 
 log_sample = Table(
     "log_sample",
@@ -388,8 +403,9 @@ log_sample = Table(
     Column("total", BigInteger, nullable=False),
     Column("free", BigInteger, nullable=False),
     Index("ix_log_sample_broker", "broker", "at"),
+    sqlite_autoincrement=True,
 )
-"""Where a broker's log began and ended, and bytes of its disk; thinned to one an hour after a day."""
+"""Begin and end of a broker's log, and bytes of its disk; thinned to one row per hour after a day."""
 
 finding = Table(
     "finding",
@@ -406,8 +422,9 @@ finding = Table(
     _time("seen_at"),
     _time("repairing_at"),
     UniqueConstraint("service", "kind", "object_key", name="uq_finding"),
+    sqlite_autoincrement=True,
 )
-"""What a service found at its last look; `body` is JSON: numbers to show, and the repair that is proposed."""
+"""Findings of a service at its last run; `body` is JSON: numbers to show, and the proposed repair."""
 
 object_use = Table(
     "object_use",
@@ -427,5 +444,72 @@ object_use = Table(
 )
 """Since when a topic or group is known, when it was last sent to and used, and whether it ever had an owner.
 
-`day_sent` was sent by `day_at`, about a day ago, and `day_rate` on the day before (-1: nobody knows).
+`day_sent` is the number sent until `day_at`, about a day ago, and `day_rate` the number on the day before
+(-1: unknown).
 """
+
+history_series = Table(
+    "history_series",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False, nullable=False),
+    _name("figure", 16),
+    _name("name", 600),
+    _time("seen_at"),
+    UniqueConstraint("figure", "name", name="uq_history_series"),
+)
+"""Series of charts, one row per line: the figure and its object."""
+
+history_block = Table(
+    "history_block",
+    metadata,
+    Column("grain", Integer, primary_key=True, autoincrement=False, nullable=False),
+    Column("begin_at", BigInteger, primary_key=True, autoincrement=False, nullable=False),
+    Column("shard", Integer, primary_key=True, autoincrement=False, nullable=False),
+    Column("data", LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql"), nullable=False),
+)
+"""Values of 64 series from `begin_at` on, packed (history/blocks.py); `grain` is the resolution. Bounded: the
+service `history` deletes values when the retention of their grain ends.
+"""
+
+pipeline = Table(
+    "pipeline",
+    metadata,
+    _name("name", 100, primary_key=True),
+    _name("reported_by", 100),
+    _name("run", 64),
+    _time("began_at"),
+    _time("reported_at"),
+    Column("body", long_text(), nullable=False),
+)
+"""What each pipeline on Spark reported last: its progress as JSON, of the run that began at `began_at`.
+Bounded in rows and age (records/pipelines.py).
+"""
+
+replica_group = Table(
+    "replica_group",
+    metadata,
+    _name("name", primary_key=True),
+    Column("epoch", BigInteger, nullable=False, server_default="0"),
+    Column("number", BigInteger, nullable=False, server_default="0"),
+    Column("body", long_text(), nullable=False),
+    _name("text", 500, server_default=""),
+    _time("changed_at"),
+    Column("seen", long_text(), nullable=False),
+    _time("seen_at"),
+)
+"""Groups of brokers whose master the service `replica-election` chooses. `body` is JSON: master, in-sync set
+and members. `number` counts the changes of the in-sync set, `text` describes the last change. `seen` is JSON:
+the brokers' last answers.
+"""
+
+replica_wish = Table(
+    "replica_wish",
+    metadata,
+    _name("name", primary_key=True),
+    _name("kind", 16),
+    _name("target", server_default=""),
+    _name("asked_by", 100),
+    _name("reason", 500, server_default=""),
+    _time("asked_at"),
+)
+"""An operator's request for a group of brokers, such as an election; deleted when it is done."""

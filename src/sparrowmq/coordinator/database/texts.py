@@ -1,4 +1,6 @@
-"""Texts that other people chose, as every database takes them: SQLite takes any, the servers do not."""
+"""Conversion of users' texts to a form that every database accepts: SQLite accepts any text, the servers do
+not.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,14 @@ _HASH_CHARS: Final = 32
 
 
 def fitting(text: str, chars: int) -> str:
-    """The text without what PostgreSQL refuses (NUL, halves of surrogates), at most so many characters."""
+    """The text without characters that PostgreSQL refuses (NUL, lone surrogates), truncated to a maximum
+    length.
+    """
     return text[:chars].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def key_of(text: str, chars: int = KEY_CHARS) -> str:
-    """The text to tell things apart by: one that is too long ends with its hash, so that two stay two."""
+    """The text as a key: one that is too long ends with its hash, so that different texts stay different."""
     if len(text) <= chars:
         return fitting(text, chars)
     digest = sha256(text.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]

@@ -1,1 +1,5 @@
-"""Managed groups: plans, hand-overs, and what people set of them."""
+"""Managed groups: plans, hand-overs, and their settings.
+
+May import: database, records, services.base.
+Begin with `plan` and `handover`, which decide, then `leader`, which acts.
+"""

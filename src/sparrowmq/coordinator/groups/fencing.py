@@ -1,8 +1,9 @@
-"""What brokers are told of a group, and what they answered: whose queues wait, who fences nothing.
+"""The policies that brokers get for a group, and the brokers' answers: which queues wait, and which brokers
+do not fence.
 
-Brokers that are not SparrowMQ's keep no policies: there only leases keep members apart ("lease only"). Their
-queues are granted without a fence; and since nobody says who has them, a leader that takes over waits until
-the leases that were given before it are over.
+Brokers other than SparrowMQ's store no policies: there only leases separate members ("lease only"). Their
+queues are granted without a fence; and as no broker knows their owners, a new leader waits until earlier
+leases have expired.
 """
 
 from __future__ import annotations
@@ -10,29 +11,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from sparrowmq.coordinator.groups.handover import Fenced, HandOver
-from sparrowmq.coordinator.groups.moves import Cluster, Moves
+from sparrowmq.coordinator.groups.moves import ManagedCluster, Moves
 from sparrowmq.core.errors import BrokerError, NoFencesError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 from sparrowmq.transport.occasional import OccasionalLog
+from sparrowmq.transport.slices import shared
 
 log = logging.getLogger("sparrowmq.coordinator")
 
+FIRST_DELAY_SECONDS: Final = 0.25
+DELAY_SECONDS_MAX: Final = 2.0
+"""A broker that refused a policy is asked again after the first delay, then after doubling delays up to the
+last one."""
+
 MakePolicy = Callable[[str, int, list[QueueGrant]], GroupPolicy]
-"""Makes what a broker is to enforce, of its name, a revision and all grants."""
+"""Builds the policy for a broker from its name, a revision and all grants."""
 
 
 class Fencing:
-    """Brokers of one group under one leader. `leads` is asked before anything is told; queues of brokers that
-    fence nothing wait until `others_until`, monotonic.
+    """Brokers of one group under one leader. `leads` is checked before any request; queues of brokers that do
+    not fence wait until `others_until`, monotonic.
     """
 
     def __init__(
         self,
         group: str,
-        cluster: Cluster,
+        cluster: ManagedCluster,
         hand: HandOver,
         moves: Moves,
         leads: Callable[[], bool],
@@ -42,11 +50,11 @@ class Fencing:
         others_until: float,
     ) -> None:
         self.lease_only: set[str] = set()
-        """Brokers that enforce nothing, because they are not SparrowMQ's."""
+        """Brokers that do not fence, because they are not SparrowMQ's."""
         self.is_outdated = False
-        """Whether a broker said that another leads."""
+        """Whether a broker reported that another coordinator leads."""
         self.problem = ""
-        """What a broker answered last that stands in the way; empty when all did as they were told."""
+        """A broker's last error that blocks the plan; empty if all brokers accepted."""
         self._group = group
         self._cluster = cluster
         self._hand = hand
@@ -56,24 +64,30 @@ class Fencing:
         self._revision = revision
         self._others_until = others_until
         self._unclaimed: set[str] = set()
+        self._delays: dict[str, tuple[float, float]] = {}
+        """For brokers that refused their policy: when to ask again, monotonic, and the previous delay."""
         self._occasional = OccasionalLog(log)
 
     def claim(self, brokers: Iterable[str]) -> None:
-        """Tell these brokers with the next turn, whether queues of theirs wait or not."""
+        """Send policies to these brokers in the next step, even if none of their queues waits."""
         self._unclaimed |= set(brokers)
 
     async def turn(self, make: MakePolicy) -> None:
-        """Tell brokers whose queues wait for it, or that know an older leader; again with the next turn if
-        that fails.
+        """Send policies to brokers whose queues wait for it, or that know an older leader; retry after a
+        delay on failure.
         """
-        self.problem = ""
-        by_broker: dict[str, list[Fenced]] = {name: [] for name in self._unclaimed}
+        now = self._monotonic()
+        delayed = {name for name, (until, _) in self._delays.items() if now < until}
+        if not delayed:
+            self.problem = ""
+        by_broker: dict[str, list[Fenced]] = {name: [] for name in self._unclaimed - delayed}
         for fence in self._hand.fences():
-            by_broker.setdefault(fence.queue.broker_name, []).append(fence)
+            if fence.queue.broker_name not in delayed:
+                by_broker.setdefault(fence.queue.broker_name, []).append(fence)
         if not by_broker:
             return
         self._revision += 1
-        self._unclaimed = set()
+        self._unclaimed &= delayed
         grants = self._hand.grants()
         policies = {name: make(name, self._revision, grants) for name in by_broker}
         await asyncio.gather(
@@ -94,28 +108,33 @@ class Fencing:
             else:
                 self._complain(broker, error)
         except NoFencesError:
-            self._grant_unfenced(broker, wanted)
+            self._delays.pop(broker, None)
+            await self._grant_unfenced(broker, wanted)
         except SparrowError as error:
             self._complain(broker, error)
         else:
+            self._delays.pop(broker, None)
             self.lease_only.discard(broker)
-            self._hand.fenced(wanted)
+            await shared().result(self._hand.fencing(wanted))
 
-    def _grant_unfenced(self, broker: str, wanted: list[Fenced]) -> None:
-        """Let members have queues of a broker that enforces nothing, once no others may have them."""
+    async def _grant_unfenced(self, broker: str, wanted: list[Fenced]) -> None:
+        """Grant queues of a broker that does not fence, once all earlier leases have expired."""
         if broker not in self.lease_only:
             self.lease_only.add(broker)
             log.warning(
-                "group %s: broker %s is not SparrowMQ's and fences nothing; there only leases keep members "
-                "apart, pauses are not enforced, and late results count",
+                "group %s: broker %s is not a SparrowMQ broker and does not fence; its queues are "
+                "protected by leases only, pauses are not enforced, and late results are accepted",
                 self._group,
                 broker,
             )
         if self._monotonic() >= self._others_until:
-            self._hand.fenced(wanted)
+            await shared().result(self._hand.fencing(wanted))
 
     def _complain(self, broker: str, error: SparrowError) -> None:
         text = f"queues of group {self._group} at {broker} wait until it enforces their generation: {error}"
         self.problem = text
         self._unclaimed.add(broker)
+        before = self._delays.get(broker, (0.0, 0.0))[1]
+        delay = min(max(2 * before, FIRST_DELAY_SECONDS), DELAY_SECONDS_MAX)
+        self._delays[broker] = self._monotonic() + delay, delay
         self._occasional.write(logging.WARNING, f"fence {broker}", text)

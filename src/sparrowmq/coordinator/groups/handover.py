@@ -1,38 +1,44 @@
-"""How queues change hands (pmq:3.14): revoke, drain and commit, acknowledge, fence, grant. Pure.
+"""The hand-over of queues between members (pmq:3.14): revoke, drain and commit, acknowledge, fence, grant.
+Pure.
 
-A `HandOver` is what a group's leader knows. Plans, members' reports, brokers' answers and the passing of time
-come in as values; what members are told (`orders`) and what brokers are to enforce (`fences`) come out. The
-caller stores `state()` before it tells anybody: a leader that comes later goes on from there.
+A `HandOver` is the knowledge of a group's leader. Its inputs are plans, members' reports, brokers' answers
+and times; its outputs are the orders for members (`orders`) and the policies for brokers (`fences`). The
+caller saves `state()` before it sends anything, so that a later leader continues from there.
 
-A queue moves through the phases of `TRANSITIONS`; one that keeps its owner is never touched. It is taken from
-its holder when that has released it, or when the holder's lease is over, or when the holder must have known
-for `drain` seconds that it has to. Then the broker is told, and only when it has the new generation on disk
-is that granted: from then on nothing of the old owner's is accepted.
+A queue moves through the phases of `TRANSITIONS`; a queue that keeps its owner is not affected. It is taken
+from its holder when the holder has released it, when the holder's lease has expired, or when the holder must
+have known for `drain` seconds that it has to release it. Then the broker gets the new generation, and only
+when it has saved it is the queue granted: from then on the broker accepts nothing from the old owner.
 
-Nothing waits without end. A holder that keeps reporting knows of a revocation after `lease` seconds at the
-latest: an answer that does not say so was given before, and what lease that gave is over by then.
+Every wait is bounded. A holder that keeps reporting knows of a revocation after `lease` seconds at the
+latest: an answer without it was given earlier, and the lease of that answer has expired by then.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from sparrowmq.coordinator.groups.plan import Plan
-from sparrowmq.core.errors import InvalidStateError, SettingsError
+from sparrowmq.coordinator.groups.plan import GroupPlan
+from sparrowmq.core.errors import InvalidStateError, InvariantError, SettingsError
 from sparrowmq.core.grants import Orders, Report
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import BY_PLACE, MessageQueue
 from sparrowmq.protocol.managed import QueueGrant
 
 EPOCH_BITS: Final = 32
-"""Revisions of one leader are above all of the leaders before it."""
+"""Revisions of a leader are higher than those of all earlier leaders."""
+STEP_QUEUES: Final = 50
+"""Number of queues processed in one step of a long operation."""
+AT_ONCE: Final = 1000
+"""Number of queues that one report changes beyond those it names; the others change with its next report, or
+with the next tick."""
 
 
 class Phase(Enum):
-    """Where a queue is on its way."""
+    """Phase of a queue."""
 
     FREE = "free"
     FENCING = "fencing"
@@ -40,32 +46,36 @@ class Phase(Enum):
     REVOKING = "revoking"
 
 
-class Event(Enum):
-    """What happens to a queue."""
+class HandOverEvent(Enum):
+    """Event of a queue."""
 
     PLANNED = "planned"
-    """A plan gives it to somebody, or to nobody."""
+    """A plan assigns it to a member, or to none."""
     LET_GO = "let go"
-    """Its holder released it, or can be expected to have no more to do with it."""
+    """Its holder released it, or can no longer be using it."""
     FENCED = "fenced"
     """Its broker enforces the new generation, for an owner."""
     CLOSED = "closed"
-    """Its broker enforces the new generation, for nobody."""
+    """Its broker enforces the new generation, without an owner."""
 
 
-TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
-    (Phase.FREE, Event.PLANNED): Phase.FENCING,
-    (Phase.FENCING, Event.PLANNED): Phase.FENCING,
-    (Phase.GRANTED, Event.PLANNED): Phase.REVOKING,
-    (Phase.REVOKING, Event.PLANNED): Phase.REVOKING,
-    (Phase.REVOKING, Event.LET_GO): Phase.FENCING,
-    (Phase.FENCING, Event.FENCED): Phase.GRANTED,
-    (Phase.FENCING, Event.CLOSED): Phase.FREE,
+TRANSITIONS: Final[dict[tuple[Phase, HandOverEvent], Phase]] = {
+    (Phase.FREE, HandOverEvent.PLANNED): Phase.FENCING,
+    (Phase.FENCING, HandOverEvent.PLANNED): Phase.FENCING,
+    (Phase.GRANTED, HandOverEvent.PLANNED): Phase.REVOKING,
+    (Phase.REVOKING, HandOverEvent.PLANNED): Phase.REVOKING,
+    (Phase.REVOKING, HandOverEvent.LET_GO): Phase.FENCING,
+    (Phase.FENCING, HandOverEvent.FENCED): Phase.GRANTED,
+    (Phase.FENCING, HandOverEvent.CLOSED): Phase.FREE,
 }
 
 
-def after(phase: Phase, event: Event) -> Phase:
-    """The phase that follows. Raises `InvalidStateError` for what cannot happen."""
+HELD: Final = frozenset({Phase.GRANTED, Phase.REVOKING})
+"""A queue has a holder only in these phases."""
+
+
+def after(phase: Phase, event: HandOverEvent) -> Phase:
+    """The next phase. Raises `InvalidStateError` for an impossible event."""
     found = TRANSITIONS.get((phase, event))
     if found is None:
         raise InvalidStateError(f"a queue that is {phase.value} cannot be {event.value}")
@@ -74,10 +84,10 @@ def after(phase: Phase, event: Event) -> Phase:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds: how long a member may act after it asked, after what the leader counts it gone, and how long
-    a member that knows of a revocation may drain.
+    """Seconds: how long a member may act after its request, after which time the leader removes it, and how
+    long a member that knows of a revocation may drain.
 
-    `lease` is longer than `member_lease` by what clocks may differ in their rate and more.
+    `lease` is longer than `member_lease` by more than the maximum difference in clock rates.
     """
 
     member_lease: float = 8.0
@@ -95,11 +105,11 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Handing:
+class QueueHandOver:
     """One queue. `holder` has it under `generation`; `target` gets it under `target_generation`.
 
-    `revoked_at` is when the holder began to be told, in the leader's monotonic seconds, `revision` which
-    orders told it, and `known_at` when it was seen to know.
+    `revoked_at` is when the revocation was first sent to the holder, in the leader's monotonic seconds,
+    `revision` the orders that contained it, and `known_at` when the holder was known to have received it.
     """
 
     queue: MessageQueue
@@ -124,8 +134,8 @@ class Fenced:
 
 @dataclass(slots=True)
 class Session:
-    """A member as the leader sees it: until when, when it was heard, which of its requests was the last, and
-    which orders it knows.
+    """A member as seen by the leader: end of its lease, time and number of its last request, and the orders
+    it knows.
     """
 
     ends: float
@@ -135,16 +145,16 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What has to survive a leader: queues on their way and who is known."""
+class HandOverState:
+    """State that a new leader needs: queues with their phases, and known members."""
 
-    queues: tuple[Handing, ...] = ()
+    queues: tuple[QueueHandOver, ...] = ()
     members: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Counts:
-    """How queues were let go since the leader began."""
+    """Counts how queues were released since the leader began."""
 
     released: int = 0
     lease_over: int = 0
@@ -159,20 +169,21 @@ class HandOver:
         times: Times,
         epoch: int,
         *,
-        state: State = State(),
+        state: HandOverState = HandOverState(),
         now: float = 0.0,
         revision: int = 0,
         lease: float = 0.0,
     ) -> None:
-        """Go on from `state`: every member counts as heard of just now, every revocation as just begun.
+        """Continue from `state`: every member counts as seen now, every revocation as just sent.
 
-        Orders are numbered above `revision`. `lease` is how long leases may run that were given before.
+        Orders are numbered above `revision`. `lease` is the duration of leases granted before.
         """
-        assert 0 < epoch < 1 << EPOCH_BITS, "epochs count leaders"
+        if not 0 < epoch < 1 << EPOCH_BITS:
+            raise InvariantError(f"epoch {epoch} is out of range: 1 to {(1 << EPOCH_BITS) - 1}")
         self._times = times
         self._revision = max(epoch << EPOCH_BITS, revision)
         self._old_leases_end = now + max(lease, times.lease)
-        self._queues: dict[MessageQueue, Handing] = {}
+        self._queues: dict[MessageQueue, QueueHandOver] = {}
         self._of: dict[str, set[MessageQueue]] = defaultdict(set)
         self._in: dict[Phase, set[MessageQueue]] = {phase: set() for phase in Phase}
         self._sessions = {member: Session(self._old_leases_end, now) for member in state.members}
@@ -185,64 +196,66 @@ class HandOver:
     def __repr__(self) -> str:
         return f"<HandOver queues={len(self._queues)} members={len(self._sessions)}>"
 
-    def state(self) -> State:
-        """What to store before anybody is told."""
-        return State(tuple(self._queues[queue] for queue in sorted(self._queues)), tuple(self.members()))
+    def state(self) -> HandOverState:
+        """State to save before any order is sent."""
+        return HandOverState(
+            tuple(self._queues[queue] for queue in sorted(self._queues, key=BY_PLACE)), tuple(self.members())
+        )
 
     def members(self) -> list[str]:
-        """Members that are counted in, sorted."""
+        """All members, sorted."""
         return sorted(self._sessions)
 
-    def find(self, queue: MessageQueue) -> Handing | None:
-        """Where a queue is."""
+    def find(self, queue: MessageQueue) -> QueueHandOver | None:
+        """The state of a queue."""
         return self._queues.get(queue)
 
     @property
     def revision(self) -> int:
-        """The number of the orders in force; it rises when anybody's change."""
+        """The number of the current orders; it rises when the orders of any member change."""
         return self._revision
 
     def session(self, member: str) -> Session | None:
-        """A member that is counted in."""
+        """A member of the group."""
         return self._sessions.get(member)
 
     def retime(self, times: Times, now: float) -> None:
-        """Change how long leases and drains last. Leases that were given run as long as they were given for,
-        and are waited for.
+        """Change how long leases and drains last. Existing leases keep their duration, and the leader still
+        waits for them.
         """
         self._old_leases_end = max(self._old_leases_end, now + self._times.lease)
         self._times = times
 
     def longest_lease(self, now: float) -> float:
-        """Seconds that a lease may still run at most, which a next leader has to wait for."""
+        """Maximum number of seconds for which a lease may still run; a new leader has to wait for it."""
         return max(self._times.lease, self._old_leases_end - now)
 
     @property
     def settled(self) -> bool:
-        """Whether every queue is where the plan wants it."""
+        """Whether every queue is where the plan puts it."""
         return not self._in[Phase.FENCING] and not self._in[Phase.REVOKING]
 
     # Members
 
     def join(self, client_id: str, now: float) -> None:
-        """Count a member in. Ids are never used twice: a client that comes again is another member, because
-        what it was before may still be at work.
+        """Count a member in. Ids are never used twice: a client that rejoins is a new member, because its
+        previous incarnation may still be working.
         """
         if client_id in self._sessions or client_id in self._of:
-            raise InvalidStateError(f"{client_id} is counted in already; a new member needs a new id")
+            raise InvalidStateError(f"{client_id} is already a member; a new member needs a new id")
         self._sessions[client_id] = Session(now + self._times.lease, now)
 
     def leave(self, client_id: str) -> None:
-        """A member said that it is done with everything it had."""
+        """A member reported that it has released everything."""
         self._sessions.pop(client_id, None)
-        for one in self._revoked_from(client_id):
+        for one in self._revoked_from(client_id)[:AT_ONCE]:
             self.counts.released += 1
             self._let_go(one)
 
     def report(self, client_id: str, report: Report, now: float) -> bool:
-        """Take in what a member says; False for one that is not counted in, and must join again.
+        """Process a member's report; False for an unknown member, which must join again.
 
-        What it says of queues and generations that are not revoked from it means nothing.
+        Reports of queues and generations that are not being revoked from it are ignored.
         """
         session = self._sessions.get(client_id)
         if session is None:
@@ -251,28 +264,31 @@ class HandOver:
             return True
         session.number, session.revision = report.number, report.revision
         session.heard, session.ends = now, max(session.ends, now + self._times.lease)
+        marked = 0
         for one in self._revoked_from(client_id):
             if report.revision < one.revision:
                 continue
             if report.released.get(one.queue) == one.generation:
                 self.counts.released += 1
                 self._let_go(one)
-            elif one.known_at is None:
+            elif one.known_at is None and marked < AT_ONCE:
+                marked += 1
                 self._put(replace(one, known_at=now))
         return True
 
     def _has(self, client_id: str) -> set[MessageQueue]:
         return self._of.get(client_id, set())
 
-    def _revoked_from(self, client_id: str) -> list[Handing]:
-        return [self._queues[queue] for queue in sorted(self._has(client_id) & self._in[Phase.REVOKING])]
+    def _revoked_from(self, client_id: str) -> list[QueueHandOver]:
+        queues = self._has(client_id) & self._in[Phase.REVOKING]
+        return [self._queues[queue] for queue in sorted(queues, key=BY_PLACE)]
 
     def orders(self, client_id: str) -> Orders:
-        """What a member is to do. Raises `InvalidStateError` for one that is not counted in."""
+        """The orders for a member. Raises `InvalidStateError` for an unknown member."""
         if client_id not in self._sessions:
-            raise InvalidStateError(f"{client_id} is not counted in; it has to join")
+            raise InvalidStateError(f"{client_id} is not a member; it has to join first")
         granted, revoked = {}, {}
-        for queue in sorted(self._has(client_id)):
+        for queue in sorted(self._has(client_id), key=BY_PLACE):
             one = self._queues[queue]
             if one.phase is Phase.GRANTED:
                 granted[queue] = one.generation
@@ -282,21 +298,36 @@ class HandOver:
 
     # Plans
 
-    def plan(self, plan: Plan, now: float) -> None:
-        """Begin to bring about a plan; what keeps its owner and generation stays as it is.
+    def plan(self, plan: GroupPlan, now: float) -> None:
+        """Start applying a plan; a queue that keeps its owner and generation is not changed.
 
-        Queues the plan does not name are taken from everybody, and forgotten once nobody has them.
+        Queues missing from the plan are revoked, and forgotten once no member has them.
+        """
+        for _ in self.planning(plan, now):
+            pass
+
+    def planning(self, plan: GroupPlan, now: float) -> Generator[None, None, None]:
+        """The same in steps, between which members may report, join and leave: each queue is planned
+        separately. Orders sent between two steps have a lower number than later ones.
         """
         wanted = {one.queue: (one.owner, one.generation) for one in plan.queues}
         revision = self._revision + 1
-        for queue in [*self._queues, *(queue for queue in wanted if queue not in self._queues)]:
-            one = self._queues.get(queue) or Handing(queue, Phase.FREE, None, 0, None, 0)
+        queues = [*self._queues, *(queue for queue in wanted if queue not in self._queues)]
+        for number, queue in enumerate(queues, 1):
+            if number % STEP_QUEUES == 0:
+                yield
+                revision = self._revision + 1
+            one = self._queues.get(queue) or QueueHandOver(queue, Phase.FREE, None, 0, None, 0)
             target, generation = wanted.get(queue, (None, plan.generation))
             is_known = queue in self._queues and one.target == target
             if is_known and (one.target_generation == generation or queue not in wanted):
                 continue
-            assert generation >= one.target_generation, "generations only rise"
-            phase = after(one.phase, Event.PLANNED)
+            if generation < one.target_generation:
+                raise InvariantError(
+                    f"{queue} has generation {one.target_generation}, but the plan has {generation}; "
+                    f"generations only increase"
+                )
+            phase = after(one.phase, HandOverEvent.PLANNED)
             if one.phase is Phase.GRANTED:
                 one = replace(one, revoked_at=now, revision=revision, known_at=None)
             self._put(replace(one, phase=phase, target=target, target_generation=generation))
@@ -311,12 +342,28 @@ class HandOver:
     # Time
 
     def tick(self, now: float) -> list[str]:
-        """Let go of what was waited for long enough; the members whose leases are over, who are out now."""
+        """Release queues whose wait has timed out; return the members whose leases have expired and who are
+        removed.
+        """
+        ticking = self.ticking(now)
+        while True:
+            try:
+                next(ticking)
+            except StopIteration as end:
+                return list(end.value)
+
+    def ticking(self, now: float) -> Generator[None, None, list[str]]:
+        """The same in steps, between which members may report, join and leave."""
         gone = sorted(member for member, session in self._sessions.items() if session.ends <= now)
         for member in gone:
             del self._sessions[member]
         times = self._times
-        for one in [self._queues[queue] for queue in sorted(self._in[Phase.REVOKING])]:
+        for number, queue in enumerate(sorted(self._in[Phase.REVOKING], key=BY_PLACE), 1):
+            if number % STEP_QUEUES == 0:
+                yield
+            one = self._queues[queue]
+            if one.phase is not Phase.REVOKING:
+                continue  # released in the meantime
             knows_by = max(one.revoked_at + times.lease, self._old_leases_end)
             known_at = knows_by if one.known_at is None else min(one.known_at, knows_by)
             if one.holder not in self._sessions:
@@ -327,13 +374,19 @@ class HandOver:
                 self._let_go(one)
         return gone
 
-    def _let_go(self, one: Handing) -> None:
-        self._put(replace(one, phase=after(one.phase, Event.LET_GO), holder=None))
+    def _let_go(self, one: QueueHandOver) -> None:
+        self._put(replace(one, phase=after(one.phase, HandOverEvent.LET_GO), holder=None))
         self._revision += 1
 
-    def _put(self, one: Handing) -> None:
-        """The one place where a queue changes."""
+    def _put(self, one: QueueHandOver) -> None:
+        """The only place where a queue changes. Raises `InvariantError`, and then nothing is changed."""
         before = self._queues.get(one.queue)
+        if (one.holder is not None) != (one.phase in HELD):
+            raise InvariantError(f"{one.queue} is {one.phase.value}, but its holder is {one.holder}")
+        if before is not None and one.generation < before.generation:
+            raise InvariantError(
+                f"the generation of {one.queue} decreased from {before.generation} to {one.generation}"
+            )
         if before is not None:
             self._in[before.phase].discard(one.queue)
             if before.holder is not None:
@@ -348,16 +401,16 @@ class HandOver:
     # Brokers
 
     def fences(self) -> list[Fenced]:
-        """What brokers are to enforce before it can be granted, sorted by queue."""
+        """Grants that brokers must enforce before they take effect, sorted by queue."""
         return [
             Fenced(queue, self._queues[queue].target, self._queues[queue].target_generation)
-            for queue in sorted(self._in[Phase.FENCING])
+            for queue in sorted(self._in[Phase.FENCING], key=BY_PLACE)
         ]
 
     def grants(self) -> list[QueueGrant]:
-        """All that a policy says of queues: who has them, or is to have what waits for its broker."""
+        """All grants of a policy: current owners, or the next owner of a queue that waits for its broker."""
         found = []
-        for queue in sorted(self._queues):
+        for queue in sorted(self._queues, key=BY_PLACE):
             one = self._queues[queue]
             owner, generation = one.holder, one.generation
             if one.phase is Phase.FENCING:
@@ -368,14 +421,23 @@ class HandOver:
         return found
 
     def fenced(self, done: Iterable[Fenced]) -> None:
-        """Brokers enforce this now, durably. What is planned otherwise meanwhile waits for its own."""
-        for fence in done:
+        """Brokers now durably enforce these grants. A queue that was planned differently in the meantime
+        waits for its own grant.
+        """
+        for _ in self.fencing(done):
+            pass
+
+    def fencing(self, done: Iterable[Fenced]) -> Generator[None, None, None]:
+        """The same in steps, between which members may report, join and leave."""
+        for number, fence in enumerate(done, 1):
+            if number % STEP_QUEUES == 0:
+                yield
             one = self._queues.get(fence.queue)
             if one is None or one.phase is not Phase.FENCING:
                 continue
             if (one.target, one.target_generation) != (fence.owner, fence.generation):
                 continue
-            event = Event.CLOSED if one.target is None else Event.FENCED
+            event = HandOverEvent.CLOSED if one.target is None else HandOverEvent.FENCED
             phase = after(one.phase, event)
             self._put(replace(one, phase=phase, holder=one.target, generation=one.target_generation))
             self._revision += 1

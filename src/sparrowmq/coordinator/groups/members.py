@@ -1,21 +1,24 @@
-"""Where members of managed groups reach their coordinator: requests 90211 to 90213 on a port of its own."""
+"""The server for members of managed groups: requests 90211 to 90213 on a separate port."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq import GroupConnections
+from sparrowmq.coordinator.groups.group_registry import GroupRegistry
 from sparrowmq.coordinator.groups.handover import Times
-from sparrowmq.coordinator.groups.led import Groups
-from sparrowmq.coordinator.groups.moves import Cluster
-from sparrowmq.coordinator.groups.plan import Rules
-from sparrowmq.coordinator.groups.takeover import Said
-from sparrowmq.core.clock import Clock, SystemClock
+from sparrowmq.coordinator.groups.initial_state import ReportedState
+from sparrowmq.coordinator.groups.judging import Admits, Judge
+from sparrowmq.coordinator.groups.leader import GroupLeader
+from sparrowmq.coordinator.groups.moves import ManagedCluster
+from sparrowmq.coordinator.groups.plan import AdmissionRules
+from sparrowmq.coordinator.groups.proofs import digest_of, is_right, new_proof
+from sparrowmq.core.clock import Clock, Sleep, SystemClock
 from sparrowmq.core.errors import InvalidNameError, SparrowError
 from sparrowmq.core.names import check_group, check_topic
 from sparrowmq.protocol.codes import RequestCode as Code
@@ -41,54 +44,44 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sparrowmq.coordinator")
 
-TELL_SECONDS: Final = 5.0
+PUBLISH_SECONDS: Final = 5.0
 FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
 CONNECTIONS_MAX: Final = 20_000
 IDLE_SECONDS: Final = 120.0
 FORGET_SECONDS: Final = 2.0
-"""How long name servers are waited for when members are to find nobody any more."""
+"""How long to wait for name servers when the published address is deleted."""
 CLIENT_CHARS_MAX: Final = 200
 LATE_MAX: Final = 10**12
-"""Late results one member may tell of: sums over all members fit what a database keeps."""
+"""Maximum of late results in one member's report: sums over all members must fit the database's type."""
 UNABLE_MAX: Final = 32
-"""Knobs one member may say that it cannot go by."""
+"""Maximum of settings that one member may report as not applicable."""
 WORD_CHARS_MAX: Final = 32
 TOPICS_MAX: Final = 1000
-"""Topics one member may subscribe."""
+"""Maximum number of topics that one member may subscribe to."""
 
 
-class Keeper(Cluster, Protocol):
+class Keeper(ManagedCluster, Protocol):
     """A cluster whose name servers keep values."""
 
     async def value(self, namespace: str, key: str) -> str | None:
-        """A value, None when there is none."""
+        """A value, None if there is none."""
 
     async def put_value(self, namespace: str, key: str, value: str) -> None:
-        """Keep a value."""
+        """Store a value."""
 
     async def delete_value(self, namespace: str, key: str) -> None:
-        """Forget a value."""
+        """Delete a value."""
 
     async def group_connections(self, group: str) -> GroupConnections | None:
         """The members of a group by their heartbeats; None when there are none."""
 
-    async def consume_refusal(self, fields: Mapping[str, str], body: bytes) -> str:
-        """Why brokers do not let the sender of a request consume; empty when they do."""
-
-
-class Proofs(Protocol):
-    """What shows that a member is who it says."""
-
-    def of(self, group: str, member: str) -> str:
-        """The proof of a member."""
-
-    def is_right(self, group: str, member: str, proof: str) -> bool:
-        """Whether it is the member's."""
+    async def consume_refusal(self, code: int, fields: Mapping[str, str], body: bytes) -> str:
+        """Why brokers do not let the sender of a request consume; empty if they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where members are listened to: `host` and `port` (0: any free one), and the host they are told."""
+    """Where the server listens: `host` and `port` (0: any free one), and the host that members are given."""
 
     host: str
     port: int = 0
@@ -98,14 +91,21 @@ class Port:
 
 @asynccontextmanager
 async def open_port(
-    cluster: Keeper, groups: Groups, port: Port, *, proofs: Proofs | None = None, clock: Clock | None = None
+    cluster: Keeper,
+    groups: GroupRegistry,
+    port: Port,
+    *,
+    proven: bool = False,
+    clock: Clock | None = None,
+    sleep: Sleep = asyncio.sleep,
 ) -> AsyncIterator[MemberServer]:
-    """Listen to members while the block runs; the address is what they find at the name servers.
+    """Listen to members while the block runs; yields the address that is published at the name servers.
 
-    Raises `ListenError` for a port that cannot be had, `SparrowError` when name servers cannot be told.
+    `proven`: members have to prove their identity. Raises `ListenError` if the port is not available,
+    `SparrowError` if the address cannot be published.
     """
     server = MemberServer(
-        groups, port=port, clock=clock or SystemClock(), proofs=proofs, admits=cluster.consume_refusal
+        groups, port=port, clock=clock or SystemClock(), proven=proven, admits=cluster.consume_refusal
     )
     try:
         await server.start()
@@ -114,7 +114,7 @@ async def open_port(
     except BaseException:
         await server.close()
         raise
-    told = asyncio.get_running_loop().create_task(_keep_told(cluster, address))
+    told = asyncio.get_running_loop().create_task(_keep_published(cluster, address, sleep))
     try:
         yield server
     finally:
@@ -134,51 +134,52 @@ async def serve_members(
     host: str,
     port: int,
     times: Times | None = None,
-    rules: Mapping[str, Rules] | None = None,
+    rules: Mapping[str, AdmissionRules] | None = None,
     clock: Clock | None = None,
+    sleep: Sleep = asyncio.sleep,
 ) -> AsyncIterator[MemberServer]:
-    """Coordinate without database while the block runs. Raises as `open_port`."""
+    """Coordinate without a database while the block runs. Raises like `open_port`."""
     used = clock or SystemClock()
-    groups = Groups(cluster, times=times, rules=rules, monotonic=used.monotonic)
-    async with open_port(cluster, groups, Port(host, port), clock=used) as server:
+    groups = GroupRegistry(cluster, times=times, rules=rules, monotonic=used.monotonic)
+    async with open_port(cluster, groups, Port(host, port), clock=used, sleep=sleep) as server:
         yield server
 
 
-async def _keep_told(cluster: Keeper, address: str) -> None:
-    """Tell name servers that were started anew; another coordinator's address is left alone."""
+async def _keep_published(cluster: Keeper, address: str, sleep: Sleep) -> None:
+    """Publish the address at restarted name servers again; another coordinator's address is left alone."""
     occasional = OccasionalLog(log)
     while True:  # until cancelled
-        await asyncio.sleep(TELL_SECONDS)
+        await sleep(PUBLISH_SECONDS)
         try:
             known = await cluster.value(COORDINATOR_NAMESPACE, COORDINATOR_KEY)
             if known is None:
                 await cluster.put_value(COORDINATOR_NAMESPACE, COORDINATOR_KEY, address)
             elif known != address:
-                text = f"members are sent to another coordinator, {known}; stop one of the two"
+                text = f"the name servers direct members to another coordinator, {known}; stop one of the two"
                 occasional.write(logging.WARNING, "another", text)
         except SparrowError as error:
-            text = f"name servers cannot be told where members find their coordinator: {error}"
+            text = f"the coordinator's address cannot be published at the name servers: {error}"
             occasional.write(logging.WARNING, "told", text)
 
 
 class MemberServer:
-    """Listens for members. `start` takes the port (0: any free one), `close` gives it back."""
+    """Listens for members. `start` opens the port (0: any free one), `close` closes it."""
 
     def __init__(
         self,
-        groups: Groups,
+        groups: GroupRegistry,
         *,
         port: Port,
         clock: Clock | None = None,
-        proofs: Proofs | None = None,
-        admits: Callable[[Mapping[str, str], bytes], Awaitable[str]] | None = None,
+        proven: bool = False,
+        admits: Admits | None = None,
     ) -> None:
-        """`admits` says why the sender of a join may not consume; empty when it may."""
+        """`admits` returns why the sender of a request may not consume; empty if it may."""
         self.groups = groups
         self._told_host = port.told_host or port.host
         self._clock = clock or SystemClock()
-        self._proofs = proofs
-        self._admits = admits
+        self._proven = proven
+        self._judge = None if admits is None else Judge(admits, self._clock.monotonic)
         handlers: dict[int, Handler[Connection]] = {
             Code.JOIN_MANAGED_GROUP: self.join,
             Code.REPORT_MANAGED_MEMBER: self.report,
@@ -197,83 +198,101 @@ class MemberServer:
 
     @property
     def address(self) -> str:
-        """`host:port` that members are told."""
+        """The `host:port` given to members."""
         return format_address(self._told_host, self._server.port)
 
     async def start(self) -> None:
-        """Take the port. Raises `ListenError`."""
+        """Open the port. Raises `ListenError`."""
         await self._server.start()
+        self._server.begin_watch()
 
     async def close(self) -> None:
-        """Plan and tell nothing any more, and close. Idempotent."""
+        """Stop planning and sending orders, and close. Idempotent."""
         await self.groups.close()
+        if self._judge is not None:
+            await self._judge.close()
         await self._server.close()
         await self._commands.close()
 
     async def join(self, connection: Connection, command: Command) -> Command:
-        """90211: a client wants queues of a group."""
-        body = JoinBody.decode(command.body)
+        """90211: a client joins a group."""
+        body = JoinBody.decode_request(command.body)
         wrong = _wrong_names(body.group, body.topics)
         wrong = wrong or _wrong_client(body.client_id)
         if wrong:
             return _refusal(ResponseCode.INVALID_PARAMETER, wrong)
-        if self._admits is not None:
+        if self._judge is not None:
             if command.ext.get("consumerGroup") != body.group:
-                text = f"the header names another group than {body.group}, which the body wants to join"
+                text = f"the header and the body name different groups; the body asks to join {body.group}"
                 return _refusal(ResponseCode.INVALID_PARAMETER, text)
-            why = await self._admits(command.ext, command.body)
+            why = await self._judge.join(command.code, command.ext, command.body)
             if why:
-                text = f"group {body.group} is not for this account: {why}"
-                return _refusal(ResponseCode.NO_PERMISSION, text)
+                return _not_for(body.group, why)
         leader = await self.groups.lead(body.group)
         address = str(connection.peer[0])
         version = body.version if body.version.isprintable() else ""
         member = leader.join(body.client_id, address, body.topics, self._clock.now_ms(), version)
-        proof = "" if self._proofs is None else self._proofs.of(body.group, member)
+        if self._judge is not None:
+            self._judge.joined(body.group, member, body.topics, command.ext)
+        proof = new_proof() if self._proven else ""
+        leader.vouch(member, digest_of(body.group, member, proof) if proof else "")
         return _answer(JoinedBody(member, proof).encode())
 
     async def report(self, connection: Connection, command: Command) -> Command:
-        """90212: what a member knows and released; what it is to do."""
-        body = ReportBody.decode(command.body)
+        """90212: a member reports what it knows and released; the answer has its orders."""
+        body = ReportBody.decode_request(command.body)
         wrong = _wrong_names(body.group, body.topics)
+        if not wrong and command.ext.get("consumerGroup", body.group) != body.group:
+            wrong = f"the header and the body name different groups; the body reports for {body.group}"
         if wrong:
             return _refusal(ResponseCode.INVALID_PARAMETER, wrong)
-        if not self._knows(body.group, body.member, body.proof):
-            return _unknown(body.group, body.member)  # nothing is begun for who makes groups up
-        leader = await self.groups.lead(body.group)
+        leader = await self._leader(body.group)
+        if leader is None or not self._knows(leader, body.member, body.proof):
+            return _unknown(body.group, body.member)  # no work is done for unknown groups
+        if self._judge is not None:
+            request = command.code, command.ext, command.body
+            why = await self._judge.report((body.group, body.member), body.topics, request)
+            if why:
+                return _not_for(body.group, why)
         address = str(connection.peer[0])
         late = max(0, min(body.late, LATE_MAX))
-        said = Said(late, body.knobs, _unable(body.unable))
+        said = ReportedState(late, body.knobs, _unable(body.unable))
         orders = leader.report(body.member, address, body.report, body.topics, said)
         if orders is None:
             return _unknown(body.group, body.member)
-        knobs = leader.terms.knobs
-        if knobs is None or knobs.revision == body.knobs:  # it goes by them
+        newest = leader.terms.for_members
+        if newest is None or newest.revision == body.knobs:  # the member applies it
             return _answer(OrdersBody.of(orders).encode())
-        return _answer(OrdersBody.of(orders, knobs.at(self._now_ms())).encode())
+        return _answer(OrdersBody.of(orders, newest.at(self._now_ms())).encode())
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() + self.groups.ahead_ms
 
     def leave(self, connection: Connection, command: Command) -> Command:
-        """90213: a member goes; nothing happens when it is not counted in."""
-        body = LeaveBody.decode(command.body)
-        if not self._knows(body.group, body.member, body.proof):
-            return _unknown(body.group, body.member)
+        """90213: a member leaves; unknown members are ignored."""
+        body = LeaveBody.decode_request(command.body)
         leader = self.groups.find(body.group)
+        if self._proven and (leader is None or not self._knows(leader, body.member, body.proof)):
+            return _unknown(body.group, body.member)
         if leader is not None:
             leader.leave(body.member)
+        if self._judge is not None:
+            self._judge.forget(body.group, body.member)
         return _answer(b"")
 
-    def _knows(self, group: str, member: str, proof: str) -> bool:
-        """Whether it is the member itself that speaks."""
-        return self._proofs is None or self._proofs.is_right(group, member, proof)
+    async def _leader(self, group: str) -> GroupLeader | None:
+        """The leader for a report; without proofs, reports are accepted for any group."""
+        return await (self.groups.known(group) if self._proven else self.groups.lead(group))
+
+    def _knows(self, leader: GroupLeader, member: str, proof: str) -> bool:
+        """Whether the request comes from the member itself."""
+        return not self._proven or is_right(leader.digest(member), leader.group, member, proof)
 
 
 def _wrong_names(group: str, topics: list[str]) -> str:
-    """What is wrong with a group's or its topics' names; empty when nothing is."""
+    """What is wrong with the names of a group or its topics; empty if nothing is."""
     if len(topics) > TOPICS_MAX:
-        return f"a member subscribes {len(topics)} topics, the limit is {TOPICS_MAX}"
+        return f"a member subscribes to {len(topics)} topics, the limit is {TOPICS_MAX}"
     try:
         check_group(group)
         for topic in topics:
@@ -284,22 +303,26 @@ def _wrong_names(group: str, topics: list[str]) -> str:
 
 
 def _wrong_client(client_id: str) -> str:
-    """What is wrong with a client's id; empty when nothing is."""
+    """What is wrong with a client's id; empty if nothing is."""
     if not 0 < len(client_id) <= CLIENT_CHARS_MAX or not client_id.isprintable():
-        return f"a member has a client id of 1 to {CLIENT_CHARS_MAX} printable characters"
+        return f"a member's client id must have 1 to {CLIENT_CHARS_MAX} printable characters"
     return ""
 
 
 def _unable(told: Mapping[str, str]) -> dict[str, str]:
-    """The knobs a member cannot go by, as far as they are kept: a few words."""
+    """The settings that a member cannot apply, limited to what is stored."""
     items = sorted(told.items())[:UNABLE_MAX]
     return {
         name[:WORD_CHARS_MAX]: why[:WORD_CHARS_MAX] for name, why in items if f"{name}{why}".isprintable()
     }
 
 
+def _not_for(group: str, why: str) -> Command:
+    return _refusal(ResponseCode.NO_PERMISSION, f"this account may not use group {group}: {why}")
+
+
 def _unknown(group: str, member: str) -> Command:
-    text = f"{member} is not counted in for group {group}; it has to join"
+    text = f"{member} is not a member of group {group}; it has to join first"
     return _refusal(ResponseCode.MEMBER_UNKNOWN, text)
 
 

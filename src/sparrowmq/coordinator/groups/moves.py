@@ -1,9 +1,9 @@
-"""Groups go on elsewhere while they run: offsets that people want set, carried out.
+"""Offset resets of running groups.
 
-In a managed group the queues get a new generation, for the owners they have: these drain, commit and let go;
-the broker fences what was; then, before anybody is granted the new generation, the offset is set under it.
-So nothing of the old place is committed afterwards, and whoever begins with the queue begins at the new one.
-Other groups are told as RocketMQ's tools do it (client:D.14).
+In a managed group the queues get a new generation with the same owners: these drain, commit and release, and
+the broker fences the old generation. Then, before the new generation is granted, the offset is set under it.
+So no old offset is committed afterwards, and the next owner begins at the new offset. Other groups are reset
+as RocketMQ's tools do it (client:D.14).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
 if TYPE_CHECKING:
     from sparrowmq import aio
     from sparrowmq.coordinator.groups.handover import Fenced
-    from sparrowmq.coordinator.groups.resets import Target, Wish
-    from sparrowmq.core.knobs import Place
+    from sparrowmq.coordinator.groups.resets import ResetRow, ResetTarget
+    from sparrowmq.core.dynamic_settings import SettingPlace
     from sparrowmq.core.route import TopicRoute
 
 log = logging.getLogger("sparrowmq.coordinator")
 
 DIRECT_SECONDS: Final = 30.0
-"""For brokers to set the offsets of a group that is not managed."""
+"""Time for brokers to set the offsets of an unmanaged group."""
 
 
 class Offsets(Protocol):
@@ -40,7 +40,7 @@ class Offsets(Protocol):
         """First and next offset of every queue."""
 
     async def group_progress(self, group: str, topic: str | None = None) -> list[aio.QueueProgress]:
-        """How far a group is in every queue."""
+        """The group's lag in every queue."""
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """A group's committed offset."""
@@ -56,7 +56,7 @@ class Offsets(Protocol):
     async def reset_offsets(
         self, group: str, topic: str, to: Literal["last", "first"] | datetime, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Have a group, with its members, go on elsewhere in a topic."""
+        """Reset the offsets of a group and its members in a topic."""
 
     async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
         """The same for one queue."""
@@ -65,20 +65,20 @@ class Offsets(Protocol):
         """Policies by broker name."""
 
 
-class Cluster(Offsets, Protocol):
-    """What a leader needs of a cluster: the admin client's calls."""
+class ManagedCluster(Offsets, Protocol):
+    """The calls of the admin client that a leader needs."""
 
     async def topic_route(self, topic: str) -> TopicRoute:
-        """Queues and brokers of a topic. Raises `NoRouteError` for one that nobody serves."""
+        """Queues and brokers of a topic. Raises `NoRouteError` if no broker has the topic."""
 
     async def set_group_policy(
         self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
     ) -> None:
-        """Have a broker enforce a policy, durably."""
+        """Make a broker enforce a policy, durably."""
 
 
-def is_in(place: Place, queue: MessageQueue) -> bool:
-    """Whether a queue is meant by a place."""
+def is_in(place: SettingPlace, queue: MessageQueue) -> bool:
+    """Whether a queue belongs to the scope of a reset."""
     return (
         place.topic == queue.topic
         and place.queue_id in (-1, queue.queue_id)
@@ -91,8 +91,9 @@ def named(queue: MessageQueue) -> str:
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 
 
-async def offset_of(cluster: Offsets, queue: MessageQueue, target: Target) -> int:
-    """Where a target is in a queue; numbers beyond what is stored become the first or the next offset.
+async def offset_of(cluster: Offsets, queue: MessageQueue, target: ResetTarget) -> int:
+    """The offset of a target in a queue; offsets outside the stored range become the first or the next
+    offset.
 
     Raises `SparrowError`.
     """
@@ -100,7 +101,7 @@ async def offset_of(cluster: Offsets, queue: MessageQueue, target: Target) -> in
         return await cluster.search_offset(queue, target.number)
     found = [one for one in await cluster.topic_status(queue.topic) if one.queue == queue]
     if not found:
-        raise CoordinatorError(f"{queue} is not there any more")
+        raise CoordinatorError(f"{queue} no longer exists")
     low, high = found[0].min_offset, found[0].max_offset
     if target.kind == "first":
         return low
@@ -108,10 +109,10 @@ async def offset_of(cluster: Offsets, queue: MessageQueue, target: Target) -> in
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """How a wish ended: offsets by queue, or a problem."""
+class MoveResult:
+    """Result of a request: offsets by queue, or a problem."""
 
-    wish: Wish
+    wish: ResetRow
     before: Mapping[str, int] = field(default_factory=dict)
     after: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
@@ -120,9 +121,9 @@ class Moved:
 
 @dataclass(slots=True)
 class _Moving:
-    """A wish on its way: queues that still wait for their new generation, and what was done."""
+    """A request in progress: queues that wait for their new generation, and the finished ones."""
 
-    wish: Wish
+    wish: ResetRow
     generation: int
     left: set[MessageQueue]
     before: dict[str, int] = field(default_factory=dict)
@@ -130,19 +131,19 @@ class _Moving:
 
 
 class Moves:
-    """The wishes for one managed group, from when they are asked for until the offsets are set."""
+    """The requests for one managed group, until their offsets are set."""
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._new: dict[int, Wish] = {}
+        self._new: dict[int, ResetRow] = {}
         self._moving: dict[int, _Moving] = {}
-        self._ended: list[Moved] = []
+        self._ended: list[MoveResult] = []
 
     def __repr__(self) -> str:
         return f"<Moves new={len(self._new)} moving={len(self._moving)}>"
 
-    def add(self, wish: Wish) -> bool:
-        """Have a wish carried out; False for one that is known."""
+    def add(self, wish: ResetRow) -> bool:
+        """Start a request; False if it is already known."""
         known = {*self._new, *self._moving, *(one.wish.id for one in self._ended)}
         if wish.id in known:
             return False
@@ -151,25 +152,27 @@ class Moves:
 
     @property
     def wanted(self) -> bool:
-        """Whether a plan is to be made for them."""
+        """Whether a plan is needed for them."""
         return bool(self._new)
 
     def chosen(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """The queues that have to be let go of for the new wishes."""
+        """The queues to release for new requests."""
         wishes = self._new.values()
         return {queue for queue in queues if any(is_in(wish.place, queue) for wish in wishes)}
 
     def begin(self, queues: Collection[MessageQueue], generation: int) -> None:
-        """A plan lets go of the chosen ones of these queues, with this generation. What is no queue of the
-        plan any more is taken up again when its group is.
+        """A plan with this generation releases the chosen queues. A queue that is no longer in the plan is
+        resumed together with its group.
         """
+        if not self._new and not self._moving:
+            return
         for wish in self._new.values():
             left = {queue for queue in queues if is_in(wish.place, queue)}
             if left:
                 self._moving[wish.id] = _Moving(wish, generation, left)
             else:
-                text = f"group {self._group} consumes no queue of {wish.place}"
-                self._ended.append(Moved(wish, problem=text))
+                text = f"group {self._group} does not consume any queue of {wish.place}"
+                self._ended.append(MoveResult(wish, problem=text))
         self._new.clear()
         known = set(queues)
         for number, one in list(self._moving.items()):
@@ -177,8 +180,8 @@ class Moves:
                 del self._moving[number]
 
     async def set(self, cluster: Offsets, fence: Fenced) -> None:
-        """Set the offsets that are wanted for a queue whose broker has its new generation, and grants it to
-        nobody yet. Raises `SparrowError`: then it is to be done again.
+        """Set the requested offsets of a queue whose broker has the new generation but has not granted it
+        yet. Raises `SparrowError`: then the call must be repeated.
         """
         queue = fence.queue
         for number, one in sorted(self._moving.items()):
@@ -191,44 +194,44 @@ class Moves:
             if before is not None:
                 one.before[named(queue)] = before
             one.after[named(queue)] = offset
-            log.info("group %s goes on from %d in %s", self._group, offset, queue)
+            log.info("group %s continues at offset %d in %s", self._group, offset, queue)
             if not one.left:
                 del self._moving[number]
-                self._ended.append(Moved(one.wish, one.before, one.after, generation=one.generation))
+                self._ended.append(MoveResult(one.wish, one.before, one.after, generation=one.generation))
 
-    def ended(self) -> list[Moved]:
-        """What has ended; the caller notes it, and then `forget`s it."""
+    def ended(self) -> list[MoveResult]:
+        """Finished requests; the caller records them, and then calls `forget`."""
         return list(self._ended)
 
-    def forget(self, moved: Moved) -> None:
-        """It is noted."""
+    def forget(self, moved: MoveResult) -> None:
+        """Forget a recorded request."""
         self._ended.remove(moved)
 
 
 class DirectMoves:
-    """Wishes for groups that are not managed, or have no members now. Each has a task, so that none is waited
-    for.
+    """Requests for groups that are not managed, or have no members now. Each runs in its own task, so that
+    none delays others.
     """
 
     def __init__(self, cluster: Offsets) -> None:
         self._cluster = cluster
-        self._tasks: dict[int, asyncio.Task[Moved | None]] = {}
+        self._tasks: dict[int, asyncio.Task[MoveResult | None]] = {}
         self._managed: set[str] = set()
 
-    def add(self, wish: Wish) -> None:
-        """Have a wish carried out, unless it is being done."""
+    def add(self, wish: ResetRow) -> None:
+        """Start a request, unless it is already running."""
         if wish.id not in self._tasks:
             self._tasks[wish.id] = asyncio.get_running_loop().create_task(self._carry_out(wish))
 
     def take_managed(self) -> list[str]:
-        """Groups, since this was asked last, whose queues brokers grant to somebody: they need a leader, who
-        waits for leases and lets go.
+        """Groups found since the last call whose queues are granted by brokers: they need a leader, which
+        waits for leases and releases the queues.
         """
         found, self._managed = sorted(self._managed), set()
         return found
 
-    def ended(self) -> list[Moved]:
-        """What has ended; the caller notes it, and then `forget`s it."""
+    def ended(self) -> list[MoveResult]:
+        """Finished requests; the caller records them, and then calls `forget`."""
         found = []
         for number, task in list(self._tasks.items()):
             if not task.done():
@@ -240,32 +243,36 @@ class DirectMoves:
                 found.append(moved)
         return found
 
-    def forget(self, moved: Moved) -> None:
-        """It is noted."""
+    def forget(self, moved: MoveResult) -> None:
+        """Forget a recorded request."""
         self._tasks.pop(moved.wish.id, None)
 
     async def close(self) -> None:
-        """Break off; another leader does it again."""
+        """Cancel all; another leader starts them again."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _carry_out(self, wish: Wish) -> Moved | None:
+    async def _carry_out(self, wish: ResetRow) -> MoveResult | None:
         try:
             async with asyncio.timeout(DIRECT_SECONDS):
                 return await self._moved(wish)
         except BrokerError as error:
             if error.code == ResponseCode.GENERATION_FENCED:
                 self._managed.add(wish.group)
-                return None  # it is managed, and its leader has not begun with it
-            return Moved(wish, problem=str(error))
+                return None  # the group is managed, and its leader has not started the request
+            return MoveResult(wish, problem=str(error))
         except (SparrowError, TimeoutError) as error:
-            return Moved(wish, problem=str(error) or f"brokers did not answer within {DIRECT_SECONDS:g} s")
+            return MoveResult(
+                wish, problem=str(error) or f"brokers did not answer within {DIRECT_SECONDS:g} s"
+            )
 
     async def _set(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set an offset; under the queue's generation when a managed group is away that had it last."""
+        """Set an offset; under the queue's last generation if it belongs to a managed group without
+        members.
+        """
         try:
             await self._cluster.reset_queue(group, queue, offset)
         except BrokerError as error:
@@ -277,11 +284,11 @@ class DirectMoves:
                 raise
             await self._cluster.commit(group, queue, offset, generation=grants[0].generation)
 
-    async def _moved(self, wish: Wish) -> Moved:
+    async def _moved(self, wish: ResetRow) -> MoveResult:
         group, place, target, cluster = wish.group, wish.place, wish.target, self._cluster
         queues = [one.queue for one in await cluster.topic_status(place.topic) if is_in(place, one.queue)]
         if not queues:
-            return Moved(wish, problem=f"{place} has no queue")
+            return MoveResult(wish, problem=f"{place} has no queue")
         progress = await cluster.group_progress(group, place.topic)
         before = {named(one.queue): one.consumer_offset for one in progress if one.queue in queues}
         after: dict[MessageQueue, int]
@@ -295,4 +302,4 @@ class DirectMoves:
             for queue in sorted(queues):
                 after[queue] = await offset_of(cluster, queue, target)
                 await self._set(group, queue, after[queue])
-        return Moved(wish, before, {named(queue): offset for queue, offset in sorted(after.items())})
+        return MoveResult(wish, before, {named(queue): offset for queue, offset in sorted(after.items())})

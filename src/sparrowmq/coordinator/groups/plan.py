@@ -1,19 +1,19 @@
-"""Who reads which queue of a managed group: decided for all members at once, and explained (pmq:3.14).
+"""Assignment of a managed group's queues to members: computed for all members at once, with reasons
+(pmq:3.14).
 
-A plan is a value made of values: queues, members, rules and the plan before. Whoever makes it from the same
-input makes the same plan, whatever the order things come in, so a new leader goes on where the old one was.
+A plan is a pure function of queues, members, rules and the previous plan. The same input gives the same plan,
+regardless of the order of its parts, so a new leader continues where the old one stopped.
 
-* Balanced: of every topic, members have as many queues as each other, or one more or less.
-* Sticky: no plan that is balanced leaves more queues where they are. What is left open, who gets the one
-  more, goes to those who got it least often over all topics.
-* Numbered: a plan that changes any queue has the next generation, and so have the queues it changes. The
-  others keep theirs: nobody is asked to stop them.
+* Balanced: for every topic, the numbers of queues per member differ by at most one. * Sticky: no plan
+that is balanced leaves more queues where they are. Extra queues go to members that have the fewest extras
+over all topics. * Numbered: a plan that changes any queue has the next generation, and
+so have the queues it changes. The others keep theirs and are not interrupted.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -21,20 +21,20 @@ from typing import Final
 
 from sortedcontainers import SortedList
 
-from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.errors import InvariantError, SettingsError
 from sparrowmq.core.message import MessageQueue
 
 MEMBERS_MAX: Final = 10_000
-"""The most that `maximum` may be: a number nobody needs, but a typing error may make."""
+"""Upper limit of `maximum`, against typing errors."""
 LIST_MAX: Final = 1000
-"""Entries of one list; every member is compared with each of them."""
+"""Maximum number of entries in a list; every member is compared with each of them."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Somebody who asks for queues. `address` is `host` or `host:port`, `joined` orders by seniority."""
+    """A client that asks for queues. `address` is `host` or `host:port`, `joined` orders by seniority."""
 
     client_id: str
     address: str = ""
@@ -42,10 +42,11 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Who may have queues. Lists hold addresses and networks; an empty `allow` lets everybody in.
+class AdmissionRules:
+    """Rules that select members.
 
-    `maximum` is how many members may have queues at once, the longest ones first; 0: all.
+    Lists have addresses and networks; an empty `allow` allows everybody. `maximum` limits the number of
+    members with queues, the most senior ones first; 0: unlimited.
     """
 
     allow: tuple[Network, ...] = ()
@@ -53,8 +54,10 @@ class Rules:
     maximum: int = 0
 
     @classmethod
-    def parse(cls, *, allow: Iterable[str] = (), deny: Iterable[str] = (), maximum: int = 0) -> Rules:
-        """Rules of texts like `10.0.0.5` and `10.1.0.0/16`. Raises `SettingsError` for what is none."""
+    def parse(
+        cls, *, allow: Iterable[str] = (), deny: Iterable[str] = (), maximum: int = 0
+    ) -> AdmissionRules:
+        """Rules of texts like `10.0.0.5` and `10.1.0.0/16`. Raises `SettingsError` for invalid ones."""
         if not 0 <= maximum <= MEMBERS_MAX:
             raise SettingsError(f"maximum={maximum} is out of range: 0 (no limit) to {MEMBERS_MAX} members")
         return cls(_networks("allow", allow), _networks("deny", deny), maximum)
@@ -67,17 +70,17 @@ def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
             found.append(ipaddress.ip_network(text.strip(), strict=False))
         except ValueError:
             raise SettingsError(
-                f"{name}: {text!r} is neither an address nor a network; write 10.0.0.5 or 10.1.0.0/16"
+                f"{name}: {text!r} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16"
             ) from None
     if len(found) > LIST_MAX:
         raise SettingsError(
-            f"{name} has {len(found)} entries, the limit is {LIST_MAX}; join them to networks"
+            f"{name} has {len(found)} entries, the limit is {LIST_MAX}; combine addresses into networks"
         )
     return tuple(found)
 
 
-class Standing(Enum):
-    """What a member is for the plan."""
+class AdmissionStatus(Enum):
+    """Status of a member in a plan."""
 
     ACTIVE = "active"
     STANDBY = "standby"
@@ -86,15 +89,15 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A member's standing, and the rule that made it; `reason` is empty for the active."""
+    """A member's status, and the rule that decided it; `reason` is empty for active members."""
 
     client_id: str
-    standing: Standing
+    standing: AdmissionStatus
     reason: str = ""
 
 
 class Why(Enum):
-    """Why a queue is where the plan puts it."""
+    """Why a queue has its owner in the plan."""
 
     KEPT = "kept"
     NEW = "new"
@@ -106,7 +109,7 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedQueue:
-    """A queue, who has it from `generation` on (None: nobody), and who had it before."""
+    """A queue, its owner since `generation` (None: nobody), and its previous owner."""
 
     queue: MessageQueue
     owner: str | None
@@ -116,8 +119,8 @@ class PlannedQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A group's division; `queues` are sorted, `members` in order of seniority."""
+class GroupPlan:
+    """The assignment of a group; `queues` are sorted, `members` in order of seniority."""
 
     group: str
     generation: int = 0
@@ -129,26 +132,29 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._index.update((one.queue, one) for one in self.queues)
-        assert len(self._index) == len(self.queues), "a plan names every queue once"
+        if len(self._index) != len(self.queues):
+            named = Counter(one.queue for one in self.queues)
+            twice = next(queue for queue, count in named.items() if count > 1)
+            raise InvariantError(f"a plan of group {self.group} names {twice} more than once")
 
     def find(self, queue: MessageQueue) -> PlannedQueue | None:
-        """What is planned for `queue`."""
+        """The assignment of `queue`."""
         return self._index.get(queue)
 
     @property
     def moved(self) -> list[PlannedQueue]:
-        """Queues that change hands: somebody has to stop reading them."""
+        """Queues that change owners: a member has to stop reading them."""
         return [one for one in self.queues if one.previous is not None and one.previous != one.owner]
 
     def of(self, client_id: str) -> list[MessageQueue]:
-        """A member's queues."""
+        """The queues of a member."""
         return [one.queue for one in self.queues if one.owner == client_id]
 
 
-def observed(group: str, owners: Mapping[MessageQueue, str]) -> Plan:
-    """The division found in a group that nobody planned, as what a first plan starts from."""
+def observed(group: str, owners: Mapping[MessageQueue, str]) -> GroupPlan:
+    """The current assignment of an unplanned group, as the start for a first plan."""
     queues = (PlannedQueue(queue, owner, 0, owner, Why.KEPT) for queue, owner in sorted(owners.items()))
-    return Plan(group, queues=tuple(queues))
+    return GroupPlan(group, queues=tuple(queues))
 
 
 def make_plan(
@@ -156,17 +162,17 @@ def make_plan(
     queues: Iterable[MessageQueue],
     candidates: Iterable[Candidate],
     *,
-    rules: Rules = Rules(),
-    before: Plan | None = None,
-) -> Plan:
-    """The division of `queues` among the members that `rules` admit.
+    rules: AdmissionRules = AdmissionRules(),
+    before: GroupPlan | None = None,
+) -> GroupPlan:
+    """Assign `queues` to the members that `rules` admit.
 
-    `before` is the plan in force. The same generation comes back when no queue changes. Members with one id
-    count once, as the one that joined first.
+    `before` is the plan in force. If no queue changes, the generation stays the same. Members with the same
+    id count once, as the one that joined first.
     """
-    start = Plan(group) if before is None else before
+    start = GroupPlan(group) if before is None else before
     admissions = admit(candidates, rules)
-    active = [one.client_id for one in admissions if one.standing is Standing.ACTIVE]
+    active = [one.client_id for one in admissions if one.standing is AdmissionStatus.ACTIVE]
     by_topic: dict[str, list[MessageQueue]] = defaultdict(list)
     for queue in sorted(set(queues)):
         by_topic[queue.topic].append(queue)
@@ -174,6 +180,7 @@ def make_plan(
     dealer = _Dealer(active)
     for topic in sorted(by_topic):
         owners.update(dealer.deal(by_topic[topic], start))
+    _check_cover(group, owners, by_topic, active)
     changed = len(owners) != len(start.queues) or any(
         (known := start.find(queue)) is None or known.owner != owner for queue, owner in owners.items()
     )
@@ -183,11 +190,31 @@ def make_plan(
     planned = (
         _planned(queue, owner, start, generation, known_ids, admitted) for queue, owner in owners.items()
     )
-    return Plan(group, generation, tuple(admissions), tuple(planned))
+    return GroupPlan(group, generation, tuple(admissions), tuple(planned))
 
 
-def renumbered(plan: Plan, before: Plan, queues: Collection[MessageQueue]) -> Plan:
-    """The plan, with a new generation for some of its queues: their owners stop and begin anew.
+def _check_cover(
+    group: str,
+    owners: Mapping[MessageQueue, str | None],
+    by_topic: Mapping[str, Sequence[MessageQueue]],
+    active: Sequence[str],
+) -> None:
+    """Raise `InvariantError` unless exactly these queues are assigned, and only to members."""
+    count = sum(map(len, by_topic.values()))
+    if len(owners) != count or not all(queue in owners for queues in by_topic.values() for queue in queues):
+        raise InvariantError(
+            f"a plan of group {group} assigns {len(owners)} queues, but the group has {count}"
+        )
+    members: set[str | None] = set(active) if active else {None}
+    wrong = set(owners.values()) - members
+    if wrong:
+        raise InvariantError(
+            f"a plan of group {group} assigns queues to {wrong}, which are not members of the group"
+        )
+
+
+def renumbered(plan: GroupPlan, before: GroupPlan, queues: Collection[MessageQueue]) -> GroupPlan:
+    """The plan, with a new generation for some of its queues: their owners stop and start again.
 
     `before` is the plan in force.
     """
@@ -197,10 +224,12 @@ def renumbered(plan: Plan, before: Plan, queues: Collection[MessageQueue]) -> Pl
         return plan
     generation = max(plan.generation, before.generation + 1)
     again = {one.queue: replace(one, generation=generation) for one in found}
-    return Plan(plan.group, generation, plan.members, tuple(again.get(one.queue, one) for one in plan.queues))
+    return GroupPlan(
+        plan.group, generation, plan.members, tuple(again.get(one.queue, one) for one in plan.queues)
+    )
 
 
-def _was(before: Plan, one: PlannedQueue) -> int:
+def _was(before: GroupPlan, one: PlannedQueue) -> int:
     known = before.find(one.queue)
     return -1 if known is None else known.generation
 
@@ -208,12 +237,12 @@ def _was(before: Plan, one: PlannedQueue) -> int:
 def _planned(
     queue: MessageQueue,
     owner: str | None,
-    start: Plan,
+    start: GroupPlan,
     generation: int,
     known: set[str],
     active: frozenset[str],
 ) -> PlannedQueue:
-    """What the plan says of one queue, and why."""
+    """What the plan says about one queue, and why."""
     before = start.find(queue)
     previous = None if before is None else before.owner
     if before is not None and previous == owner:
@@ -233,8 +262,8 @@ def _planned(
 # Who takes part
 
 
-def admit(candidates: Iterable[Candidate], rules: Rules) -> list[Admission]:
-    """Everybody's standing, in order of seniority: lists first, deny before allow, then the maximum."""
+def admit(candidates: Iterable[Candidate], rules: AdmissionRules) -> list[Admission]:
+    """Status of all members, in order of seniority: lists first, deny before allow, then the maximum."""
     seen: set[str] = set()
     found: list[Admission] = []
     room = rules.maximum or MEMBERS_MAX
@@ -244,23 +273,23 @@ def admit(candidates: Iterable[Candidate], rules: Rules) -> list[Admission]:
         seen.add(candidate.client_id)
         reason = _rejected(candidate, rules)
         if reason:
-            found.append(Admission(candidate.client_id, Standing.REJECTED, reason))
+            found.append(Admission(candidate.client_id, AdmissionStatus.REJECTED, reason))
         elif room:
             room -= 1
-            found.append(Admission(candidate.client_id, Standing.ACTIVE))
+            found.append(Admission(candidate.client_id, AdmissionStatus.ACTIVE))
         else:
-            reason = f"{rules.maximum or MEMBERS_MAX} members that joined before have the queues"
-            found.append(Admission(candidate.client_id, Standing.STANDBY, reason))
+            reason = f"{rules.maximum or MEMBERS_MAX} members that joined earlier have the queues"
+            found.append(Admission(candidate.client_id, AdmissionStatus.STANDBY, reason))
     return found
 
 
-def _rejected(candidate: Candidate, rules: Rules) -> str:
-    """The list that keeps a member out; empty when none does."""
+def _rejected(candidate: Candidate, rules: AdmissionRules) -> str:
+    """The list that excludes a member; empty if none does."""
     if not rules.deny and not rules.allow:
         return ""
     address = _address(candidate.address)
     if address is None:
-        return f"its address {candidate.address!r} is not known, and the group has lists of addresses"
+        return f"its address {candidate.address!r} is not known, and the group has address lists"
     for network in rules.deny:
         if address in network:
             return f"deny list: {address} is in {network}"
@@ -287,18 +316,18 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class _Dealer:
-    """Deals topic after topic to the same members.
+    """Assigns one topic after another to the same members.
 
-    Everybody gets the same number of a topic's queues; what remains are extras, at most one for each. Those
-    who hold more than the number already get extras first, because that saves moves; then those who got
-    fewest so far, over all topics.
+    Every member gets the same number of a topic's queues; the remaining queues are extras, at most one for
+    each member. Members that already hold more than that number get extras first, because that saves moves;
+    then those with the fewest extras so far.
     """
 
     def __init__(self, members: Iterable[str]) -> None:
         self._extras = dict.fromkeys(sorted(members), 0)
         self._fewest: SortedList[tuple[int, str]] = SortedList((0, member) for member in self._extras)
 
-    def deal(self, queues: Sequence[MessageQueue], before: Plan) -> dict[MessageQueue, str | None]:
+    def deal(self, queues: Sequence[MessageQueue], before: GroupPlan) -> dict[MessageQueue, str | None]:
         """Owners of one topic's sorted queues."""
         if not self._extras:
             return dict.fromkeys(queues)
@@ -322,14 +351,17 @@ class _Dealer:
         return owners
 
     def _choose(self, count: int, holders: Iterable[str]) -> set[str]:
-        """The members that get one queue more than the others, and count it."""
+        """Choose the members that get one queue more than the others, and count the extra."""
         first = sorted(holders, key=lambda member: (self._extras[member], member))[:count]
         chosen = set(first)
         for _, member in self._fewest:
             if len(chosen) == count:
                 break
             chosen.add(member)
-        assert len(chosen) == count, "no more extras than members"
+        if len(chosen) != count:
+            raise InvariantError(
+                f"{count} members should get one more queue, but only {len(self._extras)} may have one"
+            )
         for member in chosen:
             number = self._extras[member]
             self._fewest.remove((number, member))
@@ -341,9 +373,9 @@ class _Dealer:
 # Explaining
 
 
-def explain(plan: Plan) -> dict[MessageQueue, str]:
-    """For every queue, in a sentence, why it is where it is."""
-    active = sum(one.standing is Standing.ACTIVE for one in plan.members)
+def explain(plan: GroupPlan) -> dict[MessageQueue, str]:
+    """The reason for every queue's place, in a sentence."""
+    active = sum(one.standing is AdmissionStatus.ACTIVE for one in plan.members)
     standings = {one.client_id: one for one in plan.members}
     totals: dict[str, int] = defaultdict(int)
     had: dict[tuple[str, str | None], int] = defaultdict(int)
@@ -367,13 +399,13 @@ def explain(plan: Plan) -> dict[MessageQueue, str]:
         elif one.why is Why.SHARED:
             text = f"{one.previous} had {had[topic, one.previous]} of {total}; {share}"
         else:
-            text = "no member may have queues" if plan.members else "the group has no members"
+            text = "no member is allowed to have queues" if plan.members else "the group has no members"
         found[one.queue] = text
     return found
 
 
 def _share_text(total: int, active: int) -> str:
-    """How many queues of a topic each of `active` members has; nothing without any."""
+    """Number of queues of a topic that each of `active` members gets; 0 if there are none."""
     if not active:
         return ""
     share, rest = divmod(total, active)

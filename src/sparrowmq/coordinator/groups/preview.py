@@ -1,6 +1,6 @@
-"""What a managed group's next plan would be: made of what is kept of the group, as its leader makes it.
+"""A preview of a managed group's next plan, made from the saved data as its leader would make it.
 
-Nothing is changed and nobody is asked: who asks may try other rules, more members or fewer.
+It changes nothing and sends no requests; callers may try other rules, or more or fewer members.
 """
 
 from __future__ import annotations
@@ -9,17 +9,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparrowmq.coordinator.groups.ledger import Kept, client_of
-from sparrowmq.coordinator.groups.plan import Candidate, Plan, PlannedQueue, Rules, Why, explain, make_plan
+from sparrowmq.coordinator.groups.group_metadata import KeptGroup, client_of
+from sparrowmq.coordinator.groups.plan import (
+    AdmissionRules,
+    Candidate,
+    GroupPlan,
+    PlannedQueue,
+    Why,
+    explain,
+    make_plan,
+)
 from sparrowmq.core.errors import RefusedError
 
 JOIN_MAX: Final = 1000
-"""The most members that may be thought of in addition."""
+"""Maximum number of hypothetical additional members."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What would be otherwise. None leaves a rule as it is set; `without` are ids of members or clients."""
+    """Hypothetical changes. None keeps a rule as it is; `without` has ids of members or clients."""
 
     maximum: int | None = None
     allow: tuple[str, ...] | None = None
@@ -36,26 +44,26 @@ class WhatIf:
         join: int,
         without: Iterable[str] | None,
     ) -> WhatIf:
-        """The same of what options and requests bring."""
+        """The same, from options and requests."""
         lists = [None if given is None else tuple(given) for given in (allow, deny)]
         return cls(maximum, lists[0], lists[1], join, tuple(without or ()))
 
-    def rules(self, now: Rules) -> Rules:
-        """The rules that would be. Raises `SettingsError` for what is none."""
-        found = Rules.parse(allow=self.allow or (), deny=self.deny or (), maximum=self.maximum or 0)
-        return Rules(
+    def rules(self, now: AdmissionRules) -> AdmissionRules:
+        """The hypothetical rules. Raises `SettingsError` for invalid ones."""
+        found = AdmissionRules.parse(allow=self.allow or (), deny=self.deny or (), maximum=self.maximum or 0)
+        return AdmissionRules(
             now.allow if self.allow is None else found.allow,
             now.deny if self.deny is None else found.deny,
             now.maximum if self.maximum is None else found.maximum,
         )
 
     def members(self, group: str, now: Iterable[Candidate]) -> list[Candidate]:
-        """The members that would be. Raises `RefusedError` when somebody who should go is not there."""
+        """The hypothetical members. Raises `RefusedError` when a member to remove does not exist."""
         there = list(now)
         known = {one.client_id for one in there} | {client_of(one.client_id) for one in there}
         unknown = sorted(set(self.without) - known)
         if unknown:
-            raise RefusedError(f"{unknown[0][:255]!r} is no member of {group}", status=422)
+            raise RefusedError(f"{unknown[0][:255]!r} is not a member of {group}", status=422)
         staying = [one for one in there if not {one.client_id, client_of(one.client_id)} & set(self.without)]
         last = max((one.joined for one in there), default=0)
         return staying + [
@@ -63,14 +71,14 @@ class WhatIf:
         ]
 
 
-def preview(group: str, kept: Kept, rules: Rules, what_if: WhatIf) -> Plan:
+def preview(group: str, kept: KeptGroup, rules: AdmissionRules, what_if: WhatIf) -> GroupPlan:
     """The plan that would follow the one in force.
 
-    Raises `SettingsError` for rules that are none, `RefusedError` for members that are not there.
+    Raises `SettingsError` for invalid rules, `RefusedError` for unknown members.
     """
     members = [Candidate(name, row.address, row.seniority) for name, row in kept.members.items()]
     owners = ((queue, row.target or None, row.generation) for queue, row in sorted(kept.queues.items()))
-    before = Plan(
+    before = GroupPlan(
         group,
         kept.group.generation,
         queues=tuple(PlannedQueue(queue, owner, number, owner, Why.KEPT) for queue, owner, number in owners),
@@ -79,10 +87,10 @@ def preview(group: str, kept: Kept, rules: Rules, what_if: WhatIf) -> Plan:
     return make_plan(group, kept.queues, would_be, rules=what_if.rules(rules), before=before)
 
 
-def plan_values(plan: Plan) -> dict[str, Any]:
+def plan_values(plan: GroupPlan) -> dict[str, Any]:
     """A plan that is not in force as people and programs read it.
 
-    `moves`: queues that somebody would have to give up; `given`: queues of nobody that somebody would get.
+    `moves`: queues that a member would have to release; `given`: unassigned queues that would get an owner.
     """
     reasons = explain(plan)
     return {

@@ -1,7 +1,7 @@
-"""Offsets that people want set: asked for in the database, carried out by the leader, with both offsets in
-the audit log.
+"""Offset resets: requested in the database, carried out by the leader, with both offsets in the audit log.
 
-A wish is a row that waits until the leader of managed groups has carried it out, whichever process that is.
+A request is a row that waits until the leader of managed groups has carried it out, in whichever process it
+runs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Final, Self
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.tables import group_reset
-from sparrowmq.coordinator.groups.knobs import next_revision
+from sparrowmq.coordinator.groups.dynamic_settings import next_revision
+from sparrowmq.coordinator.records.audit import Actor, record
+from sparrowmq.core.dynamic_settings import SettingPlace, SettingScope
 from sparrowmq.core.errors import RefusedError
-from sparrowmq.core.knobs import Place, Scope
 from sparrowmq.core.names import check_group
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -30,8 +30,8 @@ PAGE_MAX: Final = 100
 KEPT_MS: Final = 30 * 86_400_000
 
 
-class State(StrEnum):
-    """Where a wish is."""
+class ResetState(StrEnum):
+    """State of a request."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -39,17 +39,17 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where to go on: the first or the last message, a number, or a time in epoch milliseconds."""
+class ResetTarget:
+    """The new position: the first or the last message, an offset, or a time in epoch milliseconds."""
 
     kind: str
     number: int = 0
 
     @classmethod
     def of(cls, to: str | None, offset: int | None, time_ms: int | None) -> Self:
-        """The target of a request that says exactly one of them. Raises `RefusedError` (422)."""
+        """The target of a request, which must name exactly one. Raises `RefusedError` (422)."""
         if [to, offset, time_ms].count(None) != 2 or to not in (None, "first", "last"):
-            raise RefusedError("give one of to (first or last), offset and time_ms", status=422)
+            raise RefusedError("give exactly one of: to (first or last), offset, time_ms", status=422)
         for name, value, high in (("offset", offset, OFFSET_MAX), ("time_ms", time_ms, TIME_MS_MAX)):
             if value is not None and not 0 <= value <= high:
                 raise RefusedError(f"{name} must be from 0 to {high}, not {value}", status=422)
@@ -68,14 +68,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ResetRow:
     """One row. `before` and `after` are offsets by `TOPIC/BROKER/QUEUE`, once it is done."""
 
     id: int
     group: str
-    place: Place
-    target: Target
-    state: State
+    place: SettingPlace
+    target: ResetTarget
+    state: ResetState
     asked_by: str
     reason: str
     asked_at: int
@@ -85,26 +85,26 @@ class Wish:
     message: str
 
 
-def ask(connection: Connection, group: str, place: Place, target: Target, actor: Actor) -> int:
-    """Have the offsets of a topic or queue set; gives the id of the wish. Raises `RefusedError`: 422 for a
-    whole group, 409 while the group waits for too many.
+def ask(connection: Connection, group: str, place: SettingPlace, target: ResetTarget, actor: Actor) -> int:
+    """Request an offset reset of a topic or queue; returns the id of the request. Raises `RefusedError`: 422
+    for a whole group, 409 if too many requests of the group are waiting.
     """
     check_group(group)
-    if place.scope is Scope.GROUP:
-        text = "name the topic or queue whose offsets are to be set: TOPIC, TOPIC/QUEUE, TOPIC/BROKER/QUEUE"
+    if place.scope is SettingScope.GROUP:
+        text = "name the topic or queue to reset: TOPIC, TOPIC/QUEUE, TOPIC/BROKER/QUEUE"
         raise RefusedError(text, status=422)
     number = next_revision(connection, group, None)
     open_ones = select(group_reset.c.id).where(
-        group_reset.c.group_name == group, group_reset.c.state == State.WAITING
+        group_reset.c.group_name == group, group_reset.c.state == ResetState.WAITING
     )
     if len(connection.execute(open_ones.limit(WAITING_MAX)).all()) >= WAITING_MAX:
-        raise RefusedError(f"{WAITING_MAX} resets of group {group} wait already", status=409)
+        raise RefusedError(f"{WAITING_MAX} resets of group {group} are already waiting", status=409)
     made = connection.execute(
         insert(group_reset).values(
             group_name=group,
             place=str(place),
             target=str(target),
-            state=State.WAITING,
+            state=ResetState.WAITING,
             asked_by=actor.name[:100],
             reason=actor.reason[:500],
             asked_at=now_ms(),
@@ -120,16 +120,18 @@ def ask(connection: Connection, group: str, place: Place, target: Target, actor:
 
 def end(
     connection: Connection,
-    wish: Wish,
+    wish: ResetRow,
     *,
     before: Mapping[str, int] | None = None,
     after: Mapping[str, int] | None = None,
     problem: str = "",
     generation: int | None = None,
 ) -> None:
-    """Note that a wish was carried out, or why it was not, with an entry in the name of who asked for it."""
-    state = State.FAILED if problem else State.DONE
-    mine = (group_reset.c.id == wish.id) & (group_reset.c.state == State.WAITING)
+    """Record that a request was carried out, or its error, with an audit entry in the name of the
+    requester.
+    """
+    state = ResetState.FAILED if problem else ResetState.DONE
+    mine = (group_reset.c.id == wish.id) & (group_reset.c.state == ResetState.WAITING)
     changed = connection.execute(
         update(group_reset)
         .where(mine)
@@ -142,7 +144,7 @@ def end(
         )
     )
     if not changed.rowcount:
-        return  # somebody noted it before
+        return  # already recorded by another process
     what: dict[str, Any] = {"reset": wish.id, "place": str(wish.place)}
     record(
         connection,
@@ -154,33 +156,33 @@ def end(
     )
 
 
-def waiting(connection: Connection) -> list[Wish]:
-    """What is to be carried out, in the order it was asked for."""
-    query = select(group_reset).where(group_reset.c.state == State.WAITING)
+def waiting(connection: Connection) -> list[ResetRow]:
+    """Waiting requests, in the order in which they were made."""
+    query = select(group_reset).where(group_reset.c.state == ResetState.WAITING)
     found = connection.execute(query.order_by(group_reset.c.id).limit(WAITING_MAX)).mappings()
     return [_wish(row) for row in found]
 
 
-def of(connection: Connection, group: str, count: int = 20) -> list[Wish]:
-    """A group's, the newest first."""
+def of(connection: Connection, group: str, count: int = 20) -> list[ResetRow]:
+    """Requests of a group, the newest first."""
     query = select(group_reset).where(group_reset.c.group_name == group).order_by(group_reset.c.id.desc())
     found = connection.execute(query.limit(max(1, min(count, PAGE_MAX)))).mappings()
     return [_wish(row) for row in found]
 
 
 def delete_old(connection: Connection) -> int:
-    """Forget what ended long ago; the audit log keeps it as long as its own rules say."""
+    """Delete requests that ended long ago; the audit log keeps them according to its own retention."""
     old = (group_reset.c.ended_at > 0) & (group_reset.c.ended_at < now_ms() - KEPT_MS)
     return int(connection.execute(delete(group_reset).where(old)).rowcount)
 
 
-def _wish(row: Any) -> Wish:
-    return Wish(
+def _wish(row: Any) -> ResetRow:
+    return ResetRow(
         row["id"],
         row["group_name"],
-        Place.parse(row["place"]),
-        Target.parse(row["target"]),
-        State(row["state"]),
+        SettingPlace.parse(row["place"]),
+        ResetTarget.parse(row["target"]),
+        ResetState(row["state"]),
         row["asked_by"],
         row["reason"],
         row["asked_at"],

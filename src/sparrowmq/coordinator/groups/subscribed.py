@@ -1,4 +1,4 @@
-"""The queues of the topics that a group's members subscribe, as routes say; asked for now and then."""
+"""The queues of the topics that a group's members subscribe to, from routes, refreshed periodically."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from sparrowmq.coordinator.groups.moves import Cluster
-from sparrowmq.core.errors import NoRouteError
+from sparrowmq.coordinator.groups.moves import ManagedCluster
+from sparrowmq.core.errors import CoordinatorError, NoRouteError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
+from sparrowmq.protocol.managed import QUEUES_MAX
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.coordinator")
 
 ROUTE_SECONDS: Final = 2.0
-"""How old the queues of a topic may be that a plan is made of."""
+"""Maximum age of a topic's list of queues when a plan is made."""
 
 
 class Subscribed:
-    """One group's."""
+    """The queues of one group."""
 
-    def __init__(self, group: str, cluster: Cluster, monotonic: Callable[[], float]) -> None:
+    def __init__(self, group: str, cluster: ManagedCluster, monotonic: Callable[[], float]) -> None:
         self._group = group
         self._cluster = cluster
         self._monotonic = monotonic
@@ -33,13 +34,17 @@ class Subscribed:
         self._routes.clear()
 
     async def queues(self, topics: Iterable[frozenset[str]]) -> list[MessageQueue]:
-        """Queues of all these topics. A topic nobody serves (yet) has none. Raises `SparrowError`."""
+        """Queues of all these topics. A topic that no broker has (yet) has no queues. Raises
+        `SparrowError`.
+        """
         found: list[MessageQueue] = []
         for topic in sorted(frozenset().union(*topics)):
             asked, queues = self._routes.get(topic, (-ROUTE_SECONDS, []))
             if self._monotonic() - asked >= ROUTE_SECONDS:
                 try:
-                    queues = (await self._cluster.topic_route(topic)).subscribe_queues(topic)
+                    route = await self._cluster.topic_route(topic)
+                    self._check(len(found) + route.readable, topic)
+                    queues = route.subscribe_queues(topic)
                 except NoRouteError:
                     level = logging.DEBUG if topic.startswith(RETRY_PREFIX) else logging.WARNING
                     text = f"no broker serves topic {topic}, which group {self._group} subscribes to"
@@ -47,4 +52,13 @@ class Subscribed:
                     queues = []
                 self._routes[topic] = self._monotonic(), queues
             found += queues
+            self._check(len(found), topic)
         return found
+
+    def _check(self, count: int, topic: str) -> None:
+        """Raise `CoordinatorError` if there are more queues than a managed group may have."""
+        if count > QUEUES_MAX:
+            raise CoordinatorError(
+                f"with topic {topic} the members of group {self._group} subscribe to {count} queues; the "
+                f"limit of a managed group is {QUEUES_MAX}. Subscribe to fewer, or use managed=False"
+            )

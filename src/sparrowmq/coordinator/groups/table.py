@@ -1,21 +1,17 @@
-"""Managed groups in the database: what their leader keeps (`DatabaseLedger`), and what people read of it.
+"""Managed groups in the database: the leader's data (`DatabaseGroupMetadata`), and queries of it.
 
-A leader's writes are one transaction each, which checks the lease first. A save writes rows that differ, so a
-plan that moves two queues of ten thousand writes two.
+A leader's writes are one transaction each, which checks the lease first. A save writes only changed rows, so
+a plan that moves two of ten thousand queues writes two rows.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from sparrowmq.coordinator.database.clock import now_ms
 from sparrowmq.coordinator.database.tables import (
@@ -23,65 +19,29 @@ from sparrowmq.coordinator.database.tables import (
     managed_member,
     managed_plan,
     managed_queue,
-    secret,
 )
-from sparrowmq.coordinator.groups.ledger import (
+from sparrowmq.coordinator.groups.group_metadata import (
     GroupRow,
-    Kept,
+    KeptGroup,
     MemberRow,
-    Move,
     PlanRow,
+    QueueMove,
     QueueRow,
     SeenMember,
     changed_rows,
 )
-from sparrowmq.coordinator.services.frame import Work
+from sparrowmq.coordinator.services.base.runner import Work
 from sparrowmq.core.message import MessageQueue
 
 PAGE_MAX: Final = 500
 PLANS_KEPT: Final = 1000
-"""Plans of one group that stay readable however young they are; the audit clean-up deletes others."""
-PROOF_KEY: Final = "members"
-PROOF_BYTES: Final = 16
+"""Plans of one group that are always kept; the audit clean-up deletes others."""
 PROBLEM_CHARS: Final = 500
 WHY_CHARS: Final = 1000
 
 
-class Proofs:
-    """What shows that a member is who it says: only who was told when it joined knows its proof (pmq:P1).
-
-    The key is the database's, so every leader knows the members of those before it.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def of(self, group: str, member: str) -> str:
-        """The proof of a member."""
-        text = f"{group}\0{member}".encode()
-        return hmac.new(self._key, text, hashlib.sha256).hexdigest()[: 2 * PROOF_BYTES]
-
-    def is_right(self, group: str, member: str, proof: str) -> bool:
-        """Whether it is the member's; takes the same time wherever a wrong one differs."""
-        return hmac.compare_digest(self.of(group, member).encode(), proof.encode())
-
-
-def proof_key(connection: Connection) -> bytes:
-    """The key of proofs, made by the first who asks."""
-    query = select(secret.c.value).where(secret.c.name == PROOF_KEY)
-    found = connection.execute(query).scalar()
-    if found is None:
-        try:
-            with connection.begin_nested():
-                connection.execute(insert(secret).values(name=PROOF_KEY, value=secrets.token_hex(32)))
-        except IntegrityError:
-            pass  # another coordinator was faster
-        found = connection.execute(query).scalar_one()
-    return bytes.fromhex(found)
-
-
-class DatabaseLedger:
-    """The ledger of one leader: everything goes through its `Work`."""
+class DatabaseGroupMetadata:
+    """The ledger of one leader; all writes go through its `Work`."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -91,26 +51,28 @@ class DatabaseLedger:
         query = select(managed_member.c.group_name).distinct().order_by(managed_member.c.group_name)
         return await self._work.read(lambda connection: list(connection.execute(query).scalars()))
 
-    async def load(self, group: str) -> Kept:
-        """What is kept of a group."""
+    async def load(self, group: str) -> KeptGroup:
+        """The data of a group."""
         return await self._work.read(lambda connection: load(connection, group))
 
-    async def save(self, group: str, before: Kept, after: Kept, plan: PlanRow | None = None) -> None:
-        """Write what differs. Raises `LeaseLostError`, the `DatabaseError` family."""
+    async def save(
+        self, group: str, before: KeptGroup, after: KeptGroup, plan: PlanRow | None = None
+    ) -> None:
+        """Write the differences. Raises `LeaseLostError`, the `DatabaseError` family."""
         epoch = self._work.epoch
         await self._work.write(lambda connection: save(connection, group, epoch, before, after, plan))
 
     async def see(self, found: Mapping[str, tuple[Mapping[str, SeenMember], str]]) -> None:
-        """Write what members said, and what stands in the way. Raises as `save`."""
+        """Write the members' reports and the current problem. Raises like `save`."""
         if found:
             await self._work.write(lambda connection: see(connection, found))
 
 
-def load(connection: Connection, group: str) -> Kept:
-    """What is kept of a group; nothing for one that is new."""
+def load(connection: Connection, group: str) -> KeptGroup:
+    """The data of a group; empty for a new one."""
     row = connection.execute(select(managed_group).where(managed_group.c.name == group)).mappings().first()
     if row is None:
-        return Kept()
+        return KeptGroup()
     numbers = {name: row[name] for name in GroupRow.__dataclass_fields__}
     mine = managed_member.c.group_name == group
     members = {
@@ -122,6 +84,7 @@ def load(connection: Connection, group: str) -> Kept:
             tuple(json.loads(one["topics"])),
             one["standing"],
             one["reason"],
+            one["proof"],
         )
         for one in connection.execute(select(managed_member).where(mine)).mappings()
     }
@@ -133,13 +96,13 @@ def load(connection: Connection, group: str) -> Kept:
             select(managed_queue).where(managed_queue.c.group_name == group)
         ).mappings()
     }
-    return Kept(GroupRow(**numbers | {"settled": bool(row["settled"])}), members, queues)
+    return KeptGroup(GroupRow(**numbers | {"settled": bool(row["settled"])}), members, queues)
 
 
 def save(
-    connection: Connection, group: str, epoch: int, before: Kept, after: Kept, plan: PlanRow | None
+    connection: Connection, group: str, epoch: int, before: KeptGroup, after: KeptGroup, plan: PlanRow | None
 ) -> None:
-    """Write what differs between two states of a group, and a plan that was just made."""
+    """Write the differences between two states of a group, and a new plan."""
     _save_group(connection, group, before.group, after.group, is_planned=plan is not None)
     written, gone = changed_rows(before.members, after.members)
     new = [name for name in written if name not in before.members]
@@ -154,7 +117,8 @@ def save(
     _update(connection, managed_member, ("group_name", "member"), known)
     _save_queues(connection, group, before, after)
     if plan is not None:
-        if before.group.generation >= plan.generation:  # kept, and its answer was lost: nobody was told of it
+        # committed, but the answer was lost: the plan was never sent
+        if before.group.generation >= plan.generation:
             same = managed_plan.c.group_name == group, managed_plan.c.generation == plan.generation
             connection.execute(delete(managed_plan).where(*same))
         _add_plan(connection, group, epoch, plan)
@@ -176,7 +140,7 @@ def _save_group(
         )
 
 
-def _save_queues(connection: Connection, group: str, before: Kept, after: Kept) -> None:
+def _save_queues(connection: Connection, group: str, before: KeptGroup, after: KeptGroup) -> None:
     written, gone = changed_rows(before.queues, after.queues)
     _delete(connection, managed_queue, [_queue_key(group, queue) for queue in gone])
     fresh, moved, others = [], [], []
@@ -216,7 +180,7 @@ def _add_plan(connection: Connection, group: str, epoch: int, plan: PlanRow) -> 
 
 
 def see(connection: Connection, found: Mapping[str, tuple[Mapping[str, SeenMember], str]]) -> None:
-    """Write what members said, one row a group."""
+    """Write the members' reports, one row per group."""
     rows = [
         {
             "b_name": group,
@@ -283,7 +247,7 @@ def _delete(connection: Connection, table: Table, keys: list[dict[str, Any]]) ->
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group as people see it. Times are the database's; `planned_at` 0: no plan was made yet."""
+    """A group, for display. Times are the database's; `planned_at` 0: no plan yet."""
 
     name: str
     numbers: GroupRow
@@ -296,7 +260,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member as people see it; None where its leader did not write down yet what it said."""
+    """A member, for display; None where its leader has not saved a report yet."""
 
     member: str
     row: MemberRow
@@ -306,13 +270,13 @@ class MemberView:
     lease_ends_at: int | None = None
     knows: int | None = None
     late: int = 0
-    knobs: int | None = None
+    applied_revision: int | None = None
     unable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """A queue as people see it; `since` is when its owner got it."""
+    """A queue, for display; `since` is when its owner got it."""
 
     queue: MessageQueue
     row: QueueRow
@@ -321,7 +285,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """A plan of the history; `in_force_at` 0: it is on its way, or was overtaken by the next."""
+    """A plan of the history; `in_force_at` 0: being applied, or replaced by the next one."""
 
     id: int
     epoch: int
@@ -377,7 +341,7 @@ def member_views(connection: Connection, group: str) -> list[MemberView]:
         if name in seen:
             one = SeenMember(*seen[name])
             times = seen_at - one.heard_ms_ago, seen_at + one.lease_ms_left
-            last = *times, one.knows, one.late, None if one.knobs < 0 else one.knobs
+            last = *times, one.knows, one.late, None if one.applied_revision < 0 else one.applied_revision
             view = MemberView(name, kept[name], row["joined_at"], view.queues, *last, unable=one.unable)
         found.append(view)
     return found
@@ -420,7 +384,7 @@ def plan_views(
 
 def _plan_view(row: Any) -> PlanView:
     moves = tuple(
-        Move(MessageQueue(topic, broker, queue_id), before, after, why)
+        QueueMove(MessageQueue(topic, broker, queue_id), before, after, why)
         for topic, broker, queue_id, before, after, why in json.loads(row["moves"])
     )
     plan = PlanRow(row["generation"], row["members"], row["queues"], row["moved"], row["cause"], moves)
@@ -428,7 +392,7 @@ def _plan_view(row: Any) -> PlanView:
 
 
 def delete_plans_before(connection: Connection, at: int, limit: int) -> int:
-    """Delete up to `limit` plans older than `at`, the oldest first; gives how many (pmq:T7)."""
+    """Delete up to `limit` plans older than `at`, the oldest first; returns how many (pmq:T7)."""
     ids = select(managed_plan.c.id).where(managed_plan.c.made_at < at)
     return _delete_plans(connection, ids.order_by(managed_plan.c.made_at, managed_plan.c.id).limit(limit))
 

@@ -1,12 +1,13 @@
-"""Groups whose members divide queues by themselves, as Java's: steered by who is on the list (pmq:3.14).
+"""Unmanaged groups, whose members divide the queues themselves, such as Java's: controlled by the list of
+members (pmq:3.14).
 
-Such a member obeys what a broker says of its group (38, 400, 40) and knows no generations: it is *not
-fenced*. So a group is either managed, and these members have no queues in it, or it is theirs, and rules and
-pauses that people set of it become a policy without queues: the list of those who may consume, the longest
+Such a member follows the broker's list of its group's members (38, 400, 40) and has no generations: it is
+*not fenced*. So a group is either managed, and unmanaged members have no queues in it, or it is unmanaged,
+and its rules and pauses become a policy without queues: the list of members that may consume, the oldest
 first.
 
-A group is taken for managed as long as it has members here or brokers have grants of it; deleting its policy
-(`sparrow group policy GROUP --delete`) gives it back to those who divide by themselves.
+A group counts as managed as long as it has members here or brokers have grants of it; deleting its policy
+(`sparrow group policy GROUP --delete`) makes it unmanaged.
 """
 
 from __future__ import annotations
@@ -17,36 +18,36 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from sparrowmq import GroupConnections
-from sparrowmq.coordinator.groups.moves import Cluster
-from sparrowmq.coordinator.groups.plan import Candidate, Rules, Standing, admit
-from sparrowmq.coordinator.groups.takeover import Terms
-from sparrowmq.core.errors import SparrowError
+from sparrowmq.coordinator.groups.initial_state import Terms
+from sparrowmq.coordinator.groups.moves import ManagedCluster
+from sparrowmq.coordinator.groups.plan import AdmissionRules, AdmissionStatus, Candidate, admit
+from sparrowmq.core.errors import BrokerError, SparrowError
 from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, PauseRule
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.coordinator")
 
 AT_ONCE: Final = 16
-"""Groups that are looked at side by side."""
+"""Number of groups queried concurrently."""
 
 
-class Watched(Cluster, Protocol):
+class Watched(ManagedCluster, Protocol):
     """A cluster whose brokers say who is online."""
 
     async def group_connections(self, group: str) -> GroupConnections | None:
-        """The members of a group by their heartbeats; None when there are none."""
+        """The members of a group according to their heartbeats; None if there are none."""
 
 
-def listed(online: Iterable[Candidate], rules: Rules, before: Iterable[str]) -> list[str] | None:
-    """Client ids that may consume, the longest first; None for everybody.
+def listed(online: Iterable[Candidate], rules: AdmissionRules, before: Iterable[str]) -> list[str] | None:
+    """Client ids that may consume, the most senior first; None for everybody.
 
-    Heartbeats do not say who came when: those on the list `before` come first, others by their ids.
+    Heartbeats have no join times: members on the list `before` come first, others are ordered by id.
     """
-    if rules == Rules():
+    if rules == AdmissionRules():
         return None
     ranks = {name: rank for rank, name in enumerate(before)}
     found = [Candidate(one.client_id, one.address, ranks.get(one.client_id, len(ranks))) for one in online]
-    return [one.client_id for one in admit(found, rules) if one.standing is Standing.ACTIVE]
+    return [one.client_id for one in admit(found, rules) if one.standing is AdmissionStatus.ACTIVE]
 
 
 def is_managed(found: Mapping[str, GroupPolicies]) -> bool:
@@ -55,7 +56,9 @@ def is_managed(found: Mapping[str, GroupPolicies]) -> bool:
 
 
 class UnfencedGroups:
-    """Lists for groups without managed members, under one leader. `is_led` says whether a group has some."""
+    """Client lists for groups without managed members, under one leader. `is_led` says whether a group has
+    managed members.
+    """
 
     def __init__(self, cluster: Watched, epoch: int, is_led: Callable[[str], bool]) -> None:
         self._cluster = cluster
@@ -66,31 +69,33 @@ class UnfencedGroups:
         self._occasional = OccasionalLog(log)
 
     async def look(self, terms: Mapping[str, Terms]) -> list[str]:
-        """Have brokers go by what is set of groups; the groups that are steered so. What fails for one group
-        is told, and tried again with the next look.
+        """Send the settings of groups to brokers; returns the groups controlled this way. An error of one
+        group is logged, and retried in the next step.
         """
         if not self._recalled:
             await self._recall()
         places = asyncio.Semaphore(AT_ONCE)
-        wanted = {group for group, one in terms.items() if one.rules != Rules() or _pauses(one)}
+        wanted = {group for group, one in terms.items() if one.rules != AdmissionRules() or _pauses(one)}
 
         async def one(group: str) -> None:
             async with places:
                 try:
                     await self._steer(group, terms.get(group, Terms()))
                 except SparrowError as error:
-                    text = f"members of group {group} that divide by themselves are not steered: {error}"
+                    text = f"settings could not be applied to the unmanaged members of group {group}: {error}"
                     self._occasional.write(logging.WARNING, f"steer {group}", text)
 
         await asyncio.gather(*(one(group) for group in sorted(wanted | self._steered)))
         return sorted(self._steered)
 
     async def _recall(self) -> None:
-        """Know which groups leaders before this one steered: what was unset meanwhile has to end."""
+        """Record which groups earlier leaders controlled: settings that were removed since must be undone."""
         try:
             found = await self._cluster.group_policies()
         except SparrowError as error:
-            text = f"which groups are steered is not known yet: {error}"
+            text = f"the brokers' group policies cannot be read yet: {error}"
+            if isinstance(error, BrokerError):
+                text += "; if the brokers require an account, set SPARROW_ACCESS_KEY and SPARROW_SECRET_KEY"
             self._occasional.write(logging.WARNING, "recall", text)
             return
         policies = [one for table in found.values() for one in table.policies]
@@ -126,7 +131,7 @@ class UnfencedGroups:
                 pauses=pauses,
             )
             await self._cluster.set_group_policy(policy, broker=broker)
-        if terms.rules == Rules() and not _pauses(terms):
+        if terms.rules == AdmissionRules() and not _pauses(terms):
             self._steered.discard(group)
         else:
             self._steered.add(group)
@@ -139,7 +144,7 @@ def _pauses(terms: Terms) -> bool:
 def _is_so(
     known: GroupPolicy | None, members: list[str] | None, maximum: int, pauses: list[PauseRule]
 ) -> bool:
-    """Whether a broker goes by this already."""
+    """Whether a broker already has this policy."""
     if known is None:
         return (members, maximum, pauses) == (None, 0, [])
     return (known.members, known.maximum, known.pauses) == (members, maximum, pauses)

@@ -1,1 +1,5 @@
-"""Who leads a service: one row with owner, epoch and expiry in the database's time (pmq:1.6)."""
+"""Leases of services: one row with owner, epoch and expiry in the database's time (pmq:1.6).
+
+May import: database.
+Begin with `rules`.
+"""

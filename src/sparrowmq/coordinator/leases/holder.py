@@ -1,32 +1,29 @@
 """`LeaseHolder`: carries out the rules for one service, on the event loop, against the lease table.
 
-The election does not wait for the service's own schedule (pmq:L6): who leads is settled at every renewal
-interval, work or no work. What the holder knows is by its own clock; a database that does not answer cannot
-make it late.
+The election is independent of the service's schedule (pmq:L6): it takes place at every renewal interval, even
+without work. The holder uses its own clock, so a database that does not answer cannot delay it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases import rules, table
-from sparrowmq.coordinator.leases.rules import Action, Candidate, LeaseTimes, Owner
+from sparrowmq.coordinator.leases.rules import LeaseAction, LeaseCandidate, LeaseTimes, Owner
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import DatabaseError
 
 _log = logging.getLogger("sparrowmq.coordinator.leases")
 RELEASE_SECONDS = 2.0
-"""How long a clean stop waits for the database to take the lease back."""
+"""How long a clean stop waits for the release of the lease."""
 
 
 class LeaseHolder:
-    """One process's part in who leads `service`. `changed` is called when the answer of `epoch` has
-    changed.
-    """
+    """One process's part in the election for `service`. `changed` is called when `epoch` has changed."""
 
     def __init__(
         self,
@@ -39,14 +36,13 @@ class LeaseHolder:
     ) -> None:
         self.service = service
         self.enabled = True
-        self.step_deadline: float | None = None
-        """Monotonic seconds at which the work that runs must have ended; None while nothing runs."""
+        self._step_deadline: float | None = None
         self._database = database
         self._owner = owner
         self._times = times
         self._clock = clock
         self._changed = changed
-        self._candidate = Candidate()
+        self._candidate = LeaseCandidate()
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -54,33 +50,42 @@ class LeaseHolder:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch this process leads in; None when it does not."""
+        """The epoch in which this process leads; None if it does not lead."""
         holding = self._candidate.holding
         return holding.epoch if holding and rules.leads(self._candidate, self._clock.monotonic()) else None
 
     @property
     def owner(self) -> Owner:
-        """Who this process is."""
+        """The identity of this process."""
         return self._owner
 
+    @contextmanager
+    def step(self, deadline: float) -> Iterator[None]:
+        """For work that must end by `deadline`, monotonic seconds: afterwards the lease is given up."""
+        self._step_deadline = deadline
+        try:
+            yield
+        finally:
+            self._step_deadline = None
+
     def wake(self) -> None:
-        """Decide anew now: something that counts has changed."""
+        """Decide again now, because an input has changed."""
         self._wake.set()
 
     def lost(self) -> None:
-        """The table says that this process does not lead: stop now, and ask again at once."""
+        """The table shows that this process does not lead: stop now, and ask again immediately."""
         if self._candidate.holding is not None:
-            self._become(Candidate())
+            self._become(LeaseCandidate())
         self._wake.set()
 
     async def run(self) -> None:
-        """Take part until cancelled; then give the lease back."""
+        """Take part until cancelled; then release the lease."""
         try:
             while True:
                 await self._turn()
                 wait = rules.wait_seconds(self._candidate, self._clock.monotonic())
                 with suppress(TimeoutError):
-                    # An overdue step leaves a renewal due that is not made: look again soon, not at once.
+                    # An overdue step blocks a due renewal: check again soon, but not immediately.
                     async with asyncio.timeout(max(wait, 0.01 if wait else 0.05)):
                         await self._wake.wait()
                 self._wake.clear()
@@ -89,31 +94,31 @@ class LeaseHolder:
 
     async def _turn(self) -> None:
         now = self._clock.monotonic()
-        overdue = self.step_deadline is not None and now > self.step_deadline
+        overdue = self._step_deadline is not None and now > self._step_deadline
         action = rules.decide(self._candidate, now, enabled=self.enabled, overdue=overdue)
-        if action is Action.STOP:
-            _log.warning("%s: the lease ended before it could be renewed; its work stops", self.service)
+        if action is LeaseAction.STOP:
+            _log.warning("%s: the lease expired before it could be renewed; its work stops", self.service)
             self._become(rules.missed(now, self._times))
-        elif action is Action.RELEASE:
+        elif action is LeaseAction.RELEASE:
             await self._give_back()
-        elif action in (Action.CLAIM, Action.RENEW):
+        elif action in (LeaseAction.CLAIM, LeaseAction.RENEW):
             await self._ask(action, now)
 
-    async def _ask(self, action: Action, sent_at: float) -> None:
-        """Claim or renew; the answer counts from when the question was sent."""
+    async def _ask(self, action: LeaseAction, sent_at: float) -> None:
+        """Claim or renew; the lease counts from the time the request was sent."""
         holding = self._candidate.holding
         limit = rules.answer_seconds(self._candidate, sent_at, self._times)
         try:
             async with asyncio.timeout(limit):
                 epoch = await self._database.run(self._claim_or_renew)
         except (DatabaseError, TimeoutError) as error:
-            _log.warning("%s: %s failed: %s", self.service, action.value, error or "no answer in time")
+            _log.warning("%s: %s failed: %s", self.service, action.value, str(error) or "no answer in time")
             self._become(rules.unanswered(self._candidate, self._clock.monotonic(), self._times))
             return
         now = self._clock.monotonic()
         if epoch is None:
             if holding is not None:
-                _log.warning("%s: somebody else leads now; its work stops", self.service)
+                _log.warning("%s: another process leads now; its work stops", self.service)
             self._become(rules.missed(now, self._times))
         else:
             self._become(rules.won(sent_at, epoch, self._times))
@@ -140,9 +145,9 @@ class LeaseHolder:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._database.run(work)
         except (DatabaseError, TimeoutError) as error:
-            _log.warning("%s: the lease was not given back, it runs out by itself: %s", self.service, error)
+            _log.warning("%s: the lease could not be released and will expire: %s", self.service, error)
 
-    def _become(self, candidate: Candidate) -> None:
+    def _become(self, candidate: LeaseCandidate) -> None:
         before = self._candidate.holding
         self._candidate = candidate
         after = candidate.holding

@@ -1,9 +1,8 @@
-"""Decisions about a lease: when to claim, renew, let go and stop. Values in, values out; no clock, no
-database.
+"""Decisions about a lease: when to claim, renew, release and stop. Pure; no clock, no database.
 
-Two clocks never meet here. The database's clock says when a lease ends for others; the holder's own monotonic
-clock, read before the request that won or renewed it was sent, says when the holder must have stopped. The
-second comes first by `margin_ms`, however long the answer took (pmq:1.6, L9).
+The two clocks are never compared. The database's clock defines when a lease expires for others. The holder's
+own monotonic clock, read before the request that won or renewed the lease, defines when the holder must stop.
+The holder stops at least `margin_ms` earlier, however long the answer took (pmq:1.6, L9).
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ MARGIN_MS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How long a lease runs, how often it is renewed, and how long before its end the holder stops;
-    milliseconds.
+    """Duration of a lease, renewal interval, and how long before its end the holder stops; milliseconds.
 
     Raises `SettingsError` when one lost renewal would already end the lease.
     """
@@ -38,22 +36,21 @@ class LeaseTimes:
         ):
             raise SettingsError(
                 f"leaseTime={self.ttl_ms}, leaseRenewInterval={self.renew_ms}, leaseMargin={self.margin_ms}: "
-                "a lease must outlast two renewals and the margin; make leaseTime longer"
+                "a lease must last longer than two renewals and the margin; increase leaseTime"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A coordinator process: 128 random bits as text, and what people call it (pmq:L11)."""
+    """A coordinator process: 128 random bits as text, and a name for people (pmq:L11)."""
 
     id: str
     label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """A lease this process has: its epoch, and when by the own monotonic clock (seconds) it must have
-    stopped."""
+class LeaseHolding:
+    """A lease held by this process: its epoch, and the own monotonic time (seconds) by which it must stop."""
 
     epoch: int
     deadline: float
@@ -61,77 +58,81 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """What one process knows of one service's lease. A new value for every change."""
+class LeaseCandidate:
+    """One process's knowledge of one service's lease. Immutable; each change creates a new value."""
 
-    holding: Holding | None = None
+    holding: LeaseHolding | None = None
     ask_at: float = 0.0
-    """When to ask for the lease next, while somebody else has it."""
+    """When to ask for the lease next, while another process has it."""
 
 
-class Action(Enum):
+class LeaseAction(Enum):
     """What to do next."""
 
     WAIT = "wait"
     CLAIM = "claim"
     RENEW = "renew"
     RELEASE = "release"
-    """Give the lease back: this process is not to lead (a gate closed, or it stops)."""
+    """Release the lease: this process should not lead (a gate closed, or it stops)."""
     STOP = "stop"
-    """The time is over: end the work at once, without asking anybody."""
+    """The time is over: end the work immediately, without a request."""
 
 
-def decide(candidate: Candidate, now: float, *, enabled: bool, overdue: bool) -> Action:
+def decide(candidate: LeaseCandidate, now: float, *, enabled: bool, overdue: bool) -> LeaseAction:
     """What to do at `now`.
 
-    A process that is not `enabled` neither claims nor keeps a lease (pmq:L3, L4). One whose step is `overdue`
-    lets its lease run out: the step may hang for ever, and a peer shall go on (pmq:L2).
+    A process that is not `enabled` neither claims nor keeps a lease (pmq:L3, L4). If its step is `overdue`,
+    it lets the lease expire: the step may hang forever, and another process should take over (pmq:L2).
     """
     holding = candidate.holding
     if holding is None:
-        return Action.CLAIM if enabled and not overdue and now >= candidate.ask_at else Action.WAIT
+        return LeaseAction.CLAIM if enabled and not overdue and now >= candidate.ask_at else LeaseAction.WAIT
     if now >= holding.deadline:
-        return Action.STOP
+        return LeaseAction.STOP
     if not enabled:
-        return Action.RELEASE
+        return LeaseAction.RELEASE
     if now >= holding.renew_at and not overdue:
-        return Action.RENEW
-    return Action.WAIT
+        return LeaseAction.RENEW
+    return LeaseAction.WAIT
 
 
-def won(sent_at: float, epoch: int, times: LeaseTimes) -> Candidate:
-    """After a claim or renewal that was sent at `sent_at` succeeded."""
+def won(sent_at: float, epoch: int, times: LeaseTimes) -> LeaseCandidate:
+    """The state after a claim or renewal sent at `sent_at` succeeded."""
     deadline = sent_at + (times.ttl_ms - times.margin_ms) / 1000
-    return Candidate(Holding(epoch, deadline, sent_at + times.renew_ms / 1000))
+    return LeaseCandidate(LeaseHolding(epoch, deadline, sent_at + times.renew_ms / 1000))
 
 
-def missed(now: float, times: LeaseTimes) -> Candidate:
-    """After somebody else was found to have the lease, or the own one ended: ask again one interval later."""
-    return Candidate(None, now + times.renew_ms / 1000)
+def missed(now: float, times: LeaseTimes) -> LeaseCandidate:
+    """The state after another process was found to have the lease, or the own one ended: ask again one
+    interval later.
+    """
+    return LeaseCandidate(None, now + times.renew_ms / 1000)
 
 
-def unanswered(candidate: Candidate, now: float, times: LeaseTimes) -> Candidate:
-    """After the database could not be asked: a lease stays as long as it runs, the next try comes soon."""
+def unanswered(candidate: LeaseCandidate, now: float, times: LeaseTimes) -> LeaseCandidate:
+    """The state after the database could not be queried: the lease is kept while it runs, and the next
+    attempt comes soon.
+    """
     soon = now + times.renew_ms / 1000 / 4
     if candidate.holding is None:
-        return Candidate(None, soon)
-    return Candidate(replace(candidate.holding, renew_at=soon))
+        return LeaseCandidate(None, soon)
+    return LeaseCandidate(replace(candidate.holding, renew_at=soon))
 
 
-def answer_seconds(candidate: Candidate, now: float, times: LeaseTimes) -> float:
-    """How long to wait for the answer to a question that is sent now: not beyond the lease's end, and
-    never so long that the next question comes too late."""
+def answer_seconds(candidate: LeaseCandidate, now: float, times: LeaseTimes) -> float:
+    """Timeout for the answer to a request sent now: not beyond the lease's end, and not so long that the next
+    request is late."""
     most = times.renew_ms / 1000
     return most if candidate.holding is None else max(0.0, min(most, candidate.holding.deadline - now))
 
 
-def wait_seconds(candidate: Candidate, now: float) -> float:
-    """How long until `decide` may say something else, if nothing happens before."""
+def wait_seconds(candidate: LeaseCandidate, now: float) -> float:
+    """Time until `decide` may change its answer if nothing happens before."""
     holding = candidate.holding
     until = candidate.ask_at if holding is None else min(holding.renew_at, holding.deadline)
     return max(0.0, until - now)
 
 
-def leads(candidate: Candidate, now: float) -> bool:
-    """Whether work may go on; asked before each thing that reaches beyond the database."""
+def leads(candidate: LeaseCandidate, now: float) -> bool:
+    """Whether work may continue; checked before each effect outside the database."""
     return candidate.holding is not None and now < candidate.holding.deadline

@@ -1,6 +1,6 @@
-"""The lease table: each rule one conditional statement, so that the database decides races.
+"""The lease table: each rule is one conditional statement, so that the database resolves races.
 
-Every function takes the connection of a transaction that writes. Times in rows are the database's.
+Every function takes the connection of a writing transaction. Times in rows are the database's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparrowmq.core.errors import LeaseLostError
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """One row as people see it. `live` is whether the owner still has it, by the database's clock."""
+    """One row, for display. `live` is whether the owner still has the lease, by the database's clock."""
 
     service: str
     owner_id: str
@@ -33,7 +33,7 @@ class LeaseRow:
 
 
 def ensure(database: Database, service: str) -> None:
-    """Make the service's row if there is none; whoever comes second finds it (pmq:L8)."""
+    """Insert the service's row if it does not exist; a concurrent insert is accepted (pmq:L8)."""
     with database.write() as connection:
         if connection.execute(select(lease.c.epoch).where(lease.c.service == service)).first() is not None:
             return
@@ -45,11 +45,11 @@ def ensure(database: Database, service: str) -> None:
 
 
 def claim(connection: Connection, service: str, owner: Owner, ttl_ms: int) -> int | None:
-    """Take the lease if nobody else has it, and raise the epoch; gives the epoch, None when somebody is
-    first.
+    """Take the lease if no other process has it, and raise the epoch; returns the epoch, None if another
+    process was faster.
 
-    Who claims knows of no lease of its own: one in its name is from a claim whose answer was lost, and is
-    taken anew. An owner that handed the service over is kept from claiming it until its block ends.
+    The caller knows of no lease of its own: a lease in its name comes from a claim whose answer was lost, and
+    is replaced. An owner that handed the service over cannot claim it until its block ends.
     """
     mine = lease.c.service == service
     free = or_(lease.c.owner_id.in_(("", owner.id)), lease.c.expires_at <= now_ms())
@@ -72,7 +72,7 @@ def claim(connection: Connection, service: str, owner: Owner, ttl_ms: int) -> in
 
 
 def renew(connection: Connection, service: str, owner: Owner, epoch: int, ttl_ms: int) -> bool:
-    """Move the end on; False when the lease is another's or has run out: stop now."""
+    """Extend the lease; False if it belongs to another process or has expired: stop now."""
     changed = connection.execute(
         update(lease)
         .where(_held(service, owner.id, epoch), lease.c.expires_at > now_ms())
@@ -82,7 +82,7 @@ def renew(connection: Connection, service: str, owner: Owner, epoch: int, ttl_ms
 
 
 def release(connection: Connection, service: str, owner: Owner, epoch: int) -> bool:
-    """Give the lease back, so that the next one need not wait for its end (pmq:L5)."""
+    """Release the lease, so that the next leader need not wait for its end (pmq:L5)."""
     changed = connection.execute(
         update(lease).where(_held(service, owner.id, epoch)).values(owner_id="", expires_at=now_ms())
     )
@@ -90,9 +90,10 @@ def release(connection: Connection, service: str, owner: Owner, epoch: int) -> b
 
 
 def hand_over(connection: Connection, service: str, block_ms: int) -> LeaseRow | None:
-    """Take the lease from its owner and keep that one out for `block_ms`; gives the row as it was.
+    """Take the lease from its owner and block that owner for `block_ms`; returns the previous row, None if no
+    process has the lease.
 
-    None when nobody has it. From now on nothing the old owner writes is kept.
+    From now on, writes of the old owner are rejected.
     """
     before = row(connection, service, lock=True)
     if before is None or not before.live:
@@ -112,7 +113,7 @@ def hand_over(connection: Connection, service: str, block_ms: int) -> LeaseRow |
 
 
 def lift(connection: Connection, service: str, epoch: int) -> None:
-    """Free the lease, with `epoch` or the own one if that is later: the next leader has a later one still.
+    """Free the lease with the higher one of `epoch` and its own: the next leader gets an even higher one.
 
     For the leader itself, after `guard` in the same transaction.
     """
@@ -123,21 +124,22 @@ def lift(connection: Connection, service: str, epoch: int) -> None:
 
 
 def guard(connection: Connection, service: str, owner: Owner, epoch: int) -> None:
-    """Keep the transaction the leader's: first statement of everything a leader writes (pmq:L1).
+    """Ensure that the transaction belongs to the leader: first statement of everything a leader writes
+    (pmq:L1).
 
-    The row stays locked until the transaction ends, so nobody becomes leader in the middle of it. Raises
-    `LeaseLostError` when the lease is no longer this owner's in this epoch, or has run out.
+    The row stays locked until the transaction ends, so no other process can become leader in the middle of
+    it. Raises `LeaseLostError` when the lease is no longer this owner's in this epoch, or has run out.
     """
     found = row(connection, service, lock=True)
     if found is None or found.owner_id != owner.id or found.epoch != epoch or not found.live:
         now = "nobody" if found is None or not found.live else f"{found.owner_label} in epoch {found.epoch}"
         raise LeaseLostError(
-            f"the lease of {service} in epoch {epoch} is lost, {now} has it: nothing of this was written"
+            f"the lease of {service} in epoch {epoch} is lost and {now} holds it now; nothing was written"
         )
 
 
 def row(connection: Connection, service: str, *, lock: bool = False) -> LeaseRow | None:
-    """The service's row; with `lock` nobody else changes it before the transaction ends."""
+    """The service's row; with `lock` it cannot change before the transaction ends."""
     query = _query().where(lease.c.service == service)
     found = connection.execute(query.with_for_update() if lock else query).mappings().first()
     return None if found is None else _row(found)

@@ -1,1 +1,5 @@
-"""What the services of disks, retention, consistency and governance decide: values in, values out, no I/O."""
+"""Decisions of the services for disks, retention, consistency and governance. Pure.
+
+May import: records.
+Begin with `landscape`, the input of the rules.
+"""

@@ -1,4 +1,6 @@
-"""Whether brokers clean as they say, and what goes next (broker:2.7). Pure; hours are the local ones."""
+"""Whether brokers delete files as configured, and which files are next (broker:2.7). Pure; hours are local
+time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from sparrowmq.coordinator.upkeep.logs import (
     DAY_MS,
     HOUR_MS,
     BrokerLog,
-    Sample,
+    LogSample,
     about_when,
     local_hour,
     position_at,
@@ -18,14 +20,14 @@ from sparrowmq.coordinator.upkeep.logs import (
 )
 
 LOOK_BACK_HOURS: Final = 14 * 24
-"""How many past hours are looked through for one in which a broker should have cleaned."""
+"""Number of past hours searched for one in which a broker should have deleted files."""
 HourOf = Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """The oldest file of a log should be gone: it was old enough at `expired_at`, and the cleaning that
-    should have taken it ended at `due_at`.
+    """The oldest file of a log should have been deleted: it was old enough at `expired_at`, and the cleaning
+    that should have taken it ended at `due_at`.
     """
 
     expired_at: int
@@ -35,17 +37,17 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What the next cleaning takes: messages stored before `before_ms`, in the hour that begins at `at`."""
+    """What the next deletion removes: messages stored before `before_ms`, in the hour that begins at `at`."""
 
     at: int
     before_ms: int
 
 
-def overdue(log: BrokerLog, samples: Sequence[Sample], hour_of: HourOf = local_hour) -> Overdue | None:
-    """The oldest file of a log when it should be gone; None when all is well, or nobody can say.
+def overdue(log: BrokerLog, samples: Sequence[LogSample], hour_of: HourOf = local_hour) -> Overdue | None:
+    """The oldest file of a log if it should have been deleted; None if not, or if unknown.
 
-    It expires `fileReservedTime` after its last write, and goes in the next whole hour of `deleteWhen`. The
-    file that is written to always stays, and so does what is held.
+    It expires `fileReservedTime` after its last write, and is deleted in the next full hour of `deleteWhen`.
+    The current file and held files are never deleted.
     """
     rules, now = log.rules, log.now
     end = (now.log_min // rules.file_bytes + 1) * rules.file_bytes
@@ -63,9 +65,9 @@ def overdue(log: BrokerLog, samples: Sequence[Sample], hour_of: HourOf = local_h
     return None
 
 
-def next_cut(log: BrokerLog, samples: Sequence[Sample], hour_of: HourOf = local_hour) -> Cut | None:
-    """What goes in the next hour in which the broker cleans, or now while its disk is too full; None when
-    nothing goes.
+def next_cut(log: BrokerLog, samples: Sequence[LogSample], hour_of: HourOf = local_hour) -> Cut | None:
+    """What is deleted in the broker's next cleaning hour, or now while its disk is too full; None if nothing
+    is.
     """
     rules, now = log.rules, log.now
     at = _next_cleaning(log, hour_of)
@@ -83,14 +85,16 @@ def next_cut(log: BrokerLog, samples: Sequence[Sample], hour_of: HourOf = local_
 
 
 def in_hours(hour: int, begin: int, end: int) -> bool:
-    """Whether an hour lies from `begin` on before `end`, over midnight, too; equal ones: never."""
+    """Whether an hour is in [`begin`, `end`), also across midnight; never if both are equal."""
     return begin <= hour < end if begin <= end else hour >= begin or hour < end
 
 
 def quiet_faults(
-    log: BrokerLog, samples: Sequence[Sample], quiet: tuple[int, int], hour_of: HourOf = local_hour
+    log: BrokerLog, samples: Sequence[LogSample], quiet: tuple[int, int], hour_of: HourOf = local_hour
 ) -> list[str]:
-    """What disturbs the quiet hours `(begin, end)`: a broker set to clean in them, or one that just did."""
+    """What disturbs the quiet hours `(begin, end)`: a broker configured to delete files in them, or one that
+    just did.
+    """
     faults = []
     within = sorted(hour for hour in log.rules.delete_hours if in_hours(hour, *quiet))
     if within:
@@ -102,7 +106,8 @@ def quiet_faults(
         gone = after.log_min - before.log_min
         if gone > 0 and both and after.at - before.at <= HOUR_MS:
             faults.append(
-                f"{gone} bytes of its log went in the quiet hours; its disk is {_percent(after)} % full, "
+                f"{gone} bytes of its log were deleted in the quiet hours; its disk is {_percent(after)} % "
+                f"full, "
                 f"and diskMaxUsedSpaceRatio is {log.rules.used_max}"
             )
     return faults
@@ -117,10 +122,10 @@ def _next_cleaning(log: BrokerLog, hour_of: HourOf) -> int | None:
     return next((start for start in hours if hour_of(start) in log.rules.delete_hours), None)
 
 
-def _percent(sample: Sample) -> int:
+def _percent(sample: LogSample) -> int:
     return 0 if sample.total <= 0 else (sample.total - sample.free) * 100 // sample.total
 
 
 def _whole(at: int) -> int:
-    """The first full hour at that time or later; time zones with half hours are taken as they are."""
+    """The first full hour at or after a time; time zones with half hours are supported."""
     return -(-at // HOUR_MS) * HOUR_MS

@@ -1,8 +1,9 @@
-"""When a disk will be full: brokers' logs grow as they did, and brokers clean as their settings say. Pure.
+"""Forecast of when a disk will be full: brokers' logs keep growing as before, and brokers delete files as
+configured. Pure.
 
-Time goes hour by hour. What expires is deleted in the hours of `deleteWhen`, and at any hour while the disk
-is fuller than `diskMaxUsedSpaceRatio` (broker:2.7). Before a disk is full RocketMQ deletes what has not
-expired: that is foretold, too.
+The forecast advances hour by hour. Expired files are deleted in the hours of `deleteWhen`, and at any hour
+while the disk usage exceeds `diskMaxUsedSpaceRatio` (broker:2.7). Before a disk is full, RocketMQ deletes
+files that have not expired; this is also forecast.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 from sparrowmq.coordinator.upkeep.logs import (
     HOUR_MS,
     BrokerLog,
-    Sample,
+    LogSample,
     complete,
     local_hour,
     position_at,
@@ -22,13 +23,13 @@ from sparrowmq.coordinator.upkeep.logs import (
 )
 
 HORIZON_HOURS: Final = 30 * 24
-"""How far ahead is looked; what lasts longer is called enough."""
+"""Horizon of the forecast; a disk that lasts longer is sufficient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One disk. `early_in` and `full_in` are hours until messages go before their time, and until sends are
-    refused; None beyond the horizon.
+    """One disk. `early_in` and `full_in` are hours until messages are deleted before they expire, and until
+    sends are refused; None beyond the horizon.
     """
 
     host: str
@@ -41,22 +42,22 @@ class Forecast:
 
     @property
     def first(self) -> int | None:
-        """Hours until the first of both."""
+        """Hours until the earlier of the two."""
         return min((one for one in (self.early_in, self.full_in) if one is not None), default=None)
 
 
 @dataclass(slots=True)
 class _Log:
-    """A log on its way through the forecast."""
+    """State of a log during the forecast."""
 
     broker: BrokerLog
-    samples: Sequence[Sample]
+    samples: Sequence[LogSample]
     grows: float
     beginning: float = 0.0
     end: float = 0.0
 
     def written(self, at: int) -> float:
-        """Where the log's end was or will be at a time; before the first sample: where it begins now."""
+        """The log's end at a past or future time; before the first sample: its current beginning."""
         now = self.broker.now
         if at >= now.at:
             return now.log_max + self.grows * (at - now.at) / HOUR_MS
@@ -64,7 +65,7 @@ class _Log:
         return float(now.log_min) if found is None else float(found)
 
     def clean(self, at: int) -> None:
-        """Delete the files that have expired by then, and that nothing holds."""
+        """Delete the files that have expired by then and are not held."""
         rules = self.broker.rules
         expired, held = at - rules.reserved_hours * HOUR_MS, self.broker.held_ms(at)
         if held is not None:
@@ -74,7 +75,7 @@ class _Log:
 
 
 def disks(logs: Sequence[BrokerLog]) -> list[list[BrokerLog]]:
-    """Brokers by disk: those of one host whose disks are of one size are taken to share it."""
+    """Brokers by disk: brokers on one host with disks of equal size are assumed to share the disk."""
     found: dict[tuple[str, int], list[BrokerLog]] = {}
     for log in sorted(logs, key=lambda one: one.name):
         if log.now.total > 0:
@@ -84,16 +85,16 @@ def disks(logs: Sequence[BrokerLog]) -> list[list[BrokerLog]]:
 
 def forecast(
     logs: Sequence[BrokerLog],
-    history: Mapping[str, Sequence[Sample]],
+    history: Mapping[str, Sequence[LogSample]],
     *,
     window_hours: int,
     overhead_percent: int,
     hour_of: Callable[[int], int] = local_hour,
 ) -> Forecast:
-    """What becomes of one disk, that of `logs`. `history` has the samples that were kept, by broker.
+    """The forecast for one disk, that of `logs`.
 
-    Growth is the faster one of the last hour's and the window's. To each byte of log come `overhead_percent`
-    for queues and index.
+    `history` has the stored samples, by broker. Growth is the higher one of the last hour's and the window's
+    rate. Queues and index add `overhead_percent` to each byte of log.
     """
     going = [_going(log, complete(log, history.get(log.name, ())), window_hours) for log in logs]
     now, total, free = logs[0].now.at, logs[0].now.total, min(log.now.free for log in logs)
@@ -127,7 +128,7 @@ def forecast(
     )
 
 
-def _going(log: BrokerLog, samples: Sequence[Sample], window_hours: int) -> _Log:
+def _going(log: BrokerLog, samples: Sequence[LogSample], window_hours: int) -> _Log:
     now = log.now.at
     grows = max(rate(samples, now - window_hours * HOUR_MS), rate(samples, now - HOUR_MS))
     return _Log(log, samples, grows, float(log.now.log_min), float(log.now.log_max))
@@ -140,6 +141,7 @@ def _used(others: float, more: float, going: Sequence[_Log]) -> float:
 def _above(used: float, total: int, log: _Log, *, early: bool) -> bool:
     rules = log.broker.rules
     if early:
-        several = log.end // rules.file_bytes > log.beginning // rules.file_bytes  # the last file stays
+        # the last file is never deleted
+        several = log.end // rules.file_bytes > log.beginning // rules.file_bytes
         return several and rules.forcibly and used * 100 > rules.forcibly_above * total
     return used * 100 > rules.refuse_above * total

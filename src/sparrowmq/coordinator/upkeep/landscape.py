@@ -1,4 +1,4 @@
-"""What brokers and name servers have of topics, groups and offsets, as one look found it. Values only."""
+"""The topics, groups and offsets of brokers and name servers at one time. Values only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
 
 class Loss(NamedTuple):
-    """Messages of a topic on one broker that go before a group has read them."""
+    """Messages of a topic on one broker that will be deleted before a group has read them."""
 
     group: str
     topic: str
@@ -30,7 +30,7 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerTables:
-    """One master: its topics, those of them that are static, its groups, and committed offsets by group."""
+    """One master: its topics, which of them are static, its groups, and committed offsets by group."""
 
     name: str
     cluster: str
@@ -42,8 +42,8 @@ class BrokerTables:
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    """Everything one look found. `listed` is what each name server lists, `hidden` are topics that RocketMQ
-    makes for brokers and clusters; `failed` names brokers and topics that could not be looked at, and why.
+    """Result of one query. `listed` has the topics of each name server, `hidden` the topics that RocketMQ
+    creates for brokers and clusters; `failed` maps brokers and topics that could not be queried to the error.
     """
 
     brokers: Sequence[BrokerTables] = ()
@@ -55,8 +55,8 @@ class Landscape:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Who sends and reads: ends of each topic's queues, online groups and their members by topic (0 for
-    broadcasting ones), the sum of committed offsets by topic, and of each group whether it is online.
+    """Producers and consumers: ends of each topic's queues, online groups and their members by topic (0 for
+    broadcasting ones), the sum of committed offsets by topic, and for each group whether it is online.
     """
 
     ends: Mapping[str, Sequence[Ends]] = field(default_factory=dict)

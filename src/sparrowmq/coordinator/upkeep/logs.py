@@ -1,4 +1,4 @@
-"""What is known of a broker's log over time: samples, the positions and times between them, and which stay.
+"""The history of a broker's log: samples, interpolated positions and times, and which samples to keep.
 
 Pure. Times are epoch milliseconds, positions are physical offsets (bytes of the log).
 """
@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 FILE_BYTES: Final = 1024 * 1024 * 1024
-"""What RocketMQ's files of the log have unless they are set otherwise."""
+"""RocketMQ's default size of log files."""
 
 
-class Sample(NamedTuple):
-    """Where a broker's log began and ended at a time, and its disk: bytes in all, and free ones."""
+class LogSample(NamedTuple):
+    """Begin and end of a broker's log at a time, and its disk: total and free bytes."""
 
     at: int
     log_min: int
@@ -29,8 +29,8 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """When a broker deletes files of its log, as its settings say (broker:2.7); percentages of its disk."""
+class CleaningRules:
+    """When a broker deletes files of its log, from its settings (broker:2.7); percentages of its disk."""
 
     reserved_hours: int = 72
     delete_hours: frozenset[int] = frozenset({4})
@@ -43,7 +43,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A hold: messages of `topic` from `oldest_ms` (store time) on stay until it gives way at `ends_ms`."""
+    """A hold: messages of `topic` stored since `oldest_ms` are kept until `ends_ms`."""
 
     topic: str
     group: str
@@ -55,40 +55,40 @@ class Held:
 class BrokerLog:
     """One broker as it is now. `name` is `broker-a`, of slaves `broker-a#1`; `host` is where its disk is.
 
-    `earliest_ms` is the store time of its oldest message, 0 when nobody knows.
+    `earliest_ms` is the store time of its oldest message, 0 if unknown.
     """
 
     name: str
     host: str
-    rules: Rules
-    now: Sample
+    rules: CleaningRules
+    now: LogSample
     earliest_ms: int = 0
     holds: tuple[Held, ...] = ()
 
     def held_ms(self, at: int) -> int | None:
-        """The store time from which on messages are held at a time, None when nothing is."""
+        """The store time since which messages are held at a time, None if none are."""
         return min((hold.oldest_ms for hold in self.holds if hold.ends_ms > at), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """Everything one look at the brokers' disks found; `failed` says why some could not be looked at."""
+class DiskSurvey:
+    """Result of a query of the brokers' disks; `failed` says why some could not be queried."""
 
     logs: Sequence[BrokerLog] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
 def local_hour(at: int) -> int:
-    """The hour of the day at a time, here: brokers are taken to be in the same time zone."""
+    """The local hour of the day at a time: brokers are assumed to be in the same time zone."""
     return time.localtime(at / 1000).tm_hour
 
 
-def complete(log: BrokerLog, kept: Iterable[Sample]) -> list[Sample]:
-    """What is known of a log, in order: where it begins now, the samples that were kept, and the last look.
+def complete(log: BrokerLog, kept: Iterable[LogSample]) -> list[LogSample]:
+    """Known positions of a log, in order: its current beginning, the stored samples, and the last query.
 
-    Samples of before the log began anew are left out: one that is shorter than it was is another.
+    Samples of a replaced log are omitted: a log that became shorter is a new one.
     """
-    found: list[Sample] = []
+    found: list[LogSample] = []
     for sample in [*sorted(kept), log.now]:
         if found and sample.at <= found[-1].at:
             continue
@@ -97,12 +97,12 @@ def complete(log: BrokerLog, kept: Iterable[Sample]) -> list[Sample]:
         found.append(sample)
     if 0 < log.earliest_ms < found[0].at and log.now.log_min < found[0].log_max:
         now = log.now
-        found.insert(0, Sample(log.earliest_ms, now.log_min, now.log_min, now.total, now.free))
+        found.insert(0, LogSample(log.earliest_ms, now.log_min, now.log_min, now.total, now.free))
     return found
 
 
-def position_at(samples: Sequence[Sample], at: int) -> int | None:
-    """How far the log was written at a time, in between as if evenly; None before the first sample."""
+def position_at(samples: Sequence[LogSample], at: int) -> int | None:
+    """The end of the log at a time, interpolated linearly; None before the first sample."""
     index = bisect_right(samples, at, key=lambda one: one.at)
     if index == 0:
         return None
@@ -114,17 +114,18 @@ def position_at(samples: Sequence[Sample], at: int) -> int | None:
     return round(before.log_max + share * (after.log_max - before.log_max))
 
 
-def time_at(samples: Sequence[Sample], position: int) -> int | None:
+def time_at(samples: Sequence[LogSample], position: int) -> int | None:
     """When the log reached a position, at the latest: the time of the first sample that is as far, so that
-    what is said to be old enough is so. None when it is not as far, or was already at the first sample.
+    data is never considered older than it is. None if the log has not reached it, or had already reached it
+    at the first sample.
     """
     if not samples or samples[0].log_max >= position:
         return None
     return next((one.at for one in samples if one.log_max >= position), None)
 
 
-def about_when(samples: Sequence[Sample], position: int) -> int | None:
-    """About when the log reached a position, between two samples as if evenly; None as `time_at`."""
+def about_when(samples: Sequence[LogSample], position: int) -> int | None:
+    """Approximate time at which the log reached a position, interpolated linearly; None as in `time_at`."""
     for before, after in pairwise(samples):
         if before.log_max < position <= after.log_max:
             share = (position - before.log_max) / (after.log_max - before.log_max)
@@ -132,8 +133,8 @@ def about_when(samples: Sequence[Sample], position: int) -> int | None:
     return None
 
 
-def rate(samples: Sequence[Sample], since: int) -> float:
-    """Bytes an hour that were written since a time, by the samples of then and now; 0 when nobody can say."""
+def rate(samples: Sequence[LogSample], since: int) -> float:
+    """Bytes written per hour since a time, from the samples of then and now; 0 if unknown."""
     window = [one for one in samples if one.at >= since]
     if len(window) < 2 or window[-1].at <= window[0].at:
         return 0.0
@@ -142,7 +143,7 @@ def rate(samples: Sequence[Sample], since: int) -> float:
 
 
 def spare(samples: Sequence[tuple[int, int]], now: int, keep_hours: int) -> list[int]:
-    """Ids of the samples `(id, time)` that may go: older than `keep_hours`, and of those older than a day
+    """Ids of the samples `(id, time)` to delete: those older than `keep_hours`, and of those older than a day
     all but the first of each hour.
     """
     gone: list[int] = []

@@ -1,1 +1,5 @@
-"""Who may do what: people, their roles, passwords and tokens."""
+"""Users and permissions: people, their roles, passwords and tokens.
+
+May import: alarms, database, records.
+Begin with `roles`: what each role allows.
+"""

@@ -1,5 +1,5 @@
-"""Passwords and tokens: made, hashed and compared. Passwords by argon2id; tokens, being random, by
-SHA-256.
+"""Creating, hashing and comparing passwords and tokens. Passwords with argon2id; tokens, which are random,
+with SHA-256.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from sparrowmq.core.errors import RefusedError
 
 PASSWORD_CHARS_MIN: Final = 10
 PASSWORD_CHARS_MAX: Final = 200
-"""Longer ones are refused rather than hashed: hashing is slow on purpose."""
+"""Maximum length; longer ones are refused, because hashing is deliberately slow."""
 TOKEN_PREFIX: Final = "smq_"
 TOKEN_BYTES: Final = 32
 _hasher = PasswordHasher(time_cost=3, memory_cost=65_536, parallelism=4)
-"""RFC 9106's second choice, written out: `_NOBODY` has to cost the same."""
+"""RFC 9106's second choice, explicit: `_NOBODY` must cost the same."""
 _NOBODY: Final = (
     "$argon2id$v=19$m=65536,t=3,p=4$c3BhcnJvd21xLW5vYm9keQ$3eBfXTVyHdsFfTLeFKtdYCMfSGqXUqvZJ6jWAf2y1zQ"
 )
-"""What an unknown person's password is compared with, so that it takes as long as a known one's."""
+"""The hash with which an unknown person's password is compared, so that it takes as long as for a known
+one.
+"""
 
 
 def new_password() -> str:
@@ -33,12 +35,12 @@ def new_password() -> str:
 
 
 def new_token() -> str:
-    """A random token: 256 bits behind a prefix that scanners for secrets can look for."""
+    """A random token: 256 bits after a prefix that secret scanners can find."""
     return TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def digest(token: str) -> str:
-    """What is stored of a token."""
+    """The digest of a token, which is stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -47,7 +49,7 @@ def check_password(password: str) -> None:
     size = len(_plain(password))
     if not PASSWORD_CHARS_MIN <= size <= PASSWORD_CHARS_MAX:
         raise RefusedError(
-            f"a password has from {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters, not {size}",
+            f"a password must have {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters, not {size}",
             status=422,
         )
 
@@ -58,16 +60,19 @@ def hashed(password: str) -> str:
 
 
 def matches(stored: str | None, password: str) -> bool:
-    """Whether the password is the one that was hashed; as slow for nobody (None)."""
+    """Whether the password matches the hash; equally slow for an unknown person (None), and for a person of a
+    login provider, who has no password.
+    """
     plain = _plain(password)
     if len(plain) > PASSWORD_CHARS_MAX:
         return False
+    has_one = stored is not None and stored.startswith("$")
     try:
-        return _hasher.verify(stored or _NOBODY, plain) and stored is not None
+        return _hasher.verify(stored if stored and has_one else _NOBODY, plain) and has_one
     except (Argon2Error, InvalidHashError):
         return False
 
 
 def _plain(password: str) -> str:
-    """The same for the same keys: systems send an é as one character or as two."""
+    """Normalize a text: systems send an é as one character or as two."""
     return unicodedata.normalize("NFKC", password)

@@ -1,4 +1,4 @@
-"""People in the database: made, changed, deleted, and what each may do. Every change has its audit entry."""
+"""Users in the database: creation, changes, deletion, and permissions. Every change has its audit entry."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from sparrowmq.coordinator.alarms.senders import check_address
-from sparrowmq.coordinator.audit import Actor, record
 from sparrowmq.coordinator.database.clock import now_ms
-from sparrowmq.coordinator.database.tables import object_role, person, token
+from sparrowmq.coordinator.database.tables import object_role, person
+from sparrowmq.coordinator.records.audit import Actor, record
+from sparrowmq.coordinator.users.revoking import revoke_all
 from sparrowmq.coordinator.users.roles import GLOBAL_ROLES, OBJECT_KINDS, OBJECT_ROLES, Role, role_of
 from sparrowmq.core.errors import RefusedError, SettingsError
 from sparrowmq.core.names import check_group, check_topic
@@ -20,7 +21,7 @@ from sparrowmq.core.names import check_group, check_topic
 FIRST: Final = "admin"
 PEOPLE_MAX: Final = 10_000
 OBJECTS_MAX: Final = 10_000
-"""Objects one person may have a role for."""
+"""Maximum number of objects for which one person may have a role."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 
@@ -37,8 +38,8 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What to change of a person; None stays."""
+class PersonUpdate:
+    """Changes of a person; None keeps the value."""
 
     role: str | None = None
     email: str | None = None
@@ -50,8 +51,8 @@ def get(connection: Connection, name: str, *, lock: bool = False) -> Person:
     """A person. Raises `RefusedError` (404)."""
     query = select(person).where(person.c.name == name)
     found = connection.execute(query.with_for_update() if lock else query).mappings().first()
-    if found is None:
-        raise RefusedError(f"there is no person {name[:64]!r}", status=404)
+    if found is None or found["name"] != name:  # some databases treat different names as equal
+        raise RefusedError(f"there is no user {name[:64]!r}", status=404)
     return _person(found, _objects(connection, name))
 
 
@@ -62,37 +63,36 @@ def everyone(connection: Connection) -> list[Person]:
 
 
 def password_hash(connection: Connection, name: str) -> str | None:
-    """What is stored of an enabled person's password; None for nobody."""
-    query = select(person.c.password_hash).where(person.c.name == name, person.c.enabled)
-    found: str | None = connection.execute(query).scalar()
-    return found
+    """The stored password hash of an enabled person; None for others."""
+    query = select(person.c.name, person.c.password_hash).where(person.c.name == name, person.c.enabled)
+    found = connection.execute(query).first()
+    return str(found[1]) if found is not None and found[0] == name else None
 
 
-def add(connection: Connection, name: str, hash_: str, change: Change, actor: Actor) -> None:
-    """Make a person. Raises `RefusedError`: 409 for one that is there, 422 for a name or role that is
-    none.
-    """
+def add(connection: Connection, name: str, hash_: str, change: PersonUpdate, actor: Actor) -> None:
+    """Create a person. Raises `RefusedError`: 409 if the name exists, 422 for an invalid name or role."""
     if not _NAME.fullmatch(name):
         raise RefusedError(
-            f"a person's name has letters, digits and '_.@-', 64 at most, and begins with one of the first: "
+            f"a user's name has at most 64 letters, digits and '_.@-', and begins with a letter or digit: "
             f"{name[:64]!r}",
             status=422,
         )
     role = role_of(change.role or Role.VIEWER, GLOBAL_ROLES)
     email = _email(change.email)
     if connection.execute(select(person.c.name).where(person.c.name == name)).first() is not None:
-        raise RefusedError(f"there is a person {name} already", status=409)
+        raise RefusedError(f"the user {name} already exists", status=409)
     if connection.execute(select(func.count()).select_from(person)).scalar_one() >= PEOPLE_MAX:
-        raise RefusedError(f"there are {PEOPLE_MAX} people, which is the limit; delete some", status=409)
+        raise RefusedError(f"there are {PEOPLE_MAX} users, which is the limit; delete some", status=409)
     values = {"role": str(role), "email": email}
     connection.execute(insert(person).values(name=name, password_hash=hash_, created_at=now_ms(), **values))
     record(connection, actor, "person.add", ("person", name), after=values)
 
 
-def edit(connection: Connection, name: str, change: Change, actor: Actor) -> None:
-    """Change a person; a new password or being disabled ends all the person's tokens.
+def edit(connection: Connection, name: str, change: PersonUpdate, actor: Actor) -> None:
+    """Change a person; a new password, another role or being disabled ends all the person's tokens, and those
+    that the person made for others.
 
-    Raises `RefusedError`: 404, 422, and 409 when nobody would be left who administers people.
+    Raises `RefusedError`: 404, 422, and 409 if no administrator of people would be left.
     """
     before = get(connection, name, lock=True)
     values: dict[str, Any] = {}
@@ -108,21 +108,26 @@ def edit(connection: Connection, name: str, change: Change, actor: Actor) -> Non
         values["password_hash"] = change.password_hash
         shown["password"] = "changed"
     if not values:
-        raise RefusedError(f"nothing to change of {name} was given", status=422)
+        raise RefusedError(f"no change to {name} was requested", status=422)
     connection.execute(update(person).where(person.c.name == name).values(**values))
     _need_admin(connection)
-    if change.password_hash is not None or change.enabled is False:
-        connection.execute(delete(token).where(token.c.person == name))
+    if (
+        change.password_hash is not None
+        or change.enabled is False
+        or values.get("role", before.role) != before.role
+    ):
+        revoke_all(connection, name)
     record(connection, actor, "person.edit", ("person", name), before=was, after=shown)
 
 
 def remove(connection: Connection, name: str, actor: Actor) -> None:
-    """Delete a person with roles and tokens. Raises `RefusedError`, 409 for the last who administers
-    people.
+    """Delete a person with all roles and tokens, including tokens created for others.
+
+    Raises `RefusedError`, 409 for the last administrator of people.
     """
     before = get(connection, name, lock=True)
+    revoke_all(connection, name)
     for table, column in (
-        (token, token.c.person),
         (object_role, object_role.c.person),
         (person, person.c.name),
     ):
@@ -134,8 +139,8 @@ def remove(connection: Connection, name: str, actor: Actor) -> None:
 
 
 def grant(connection: Connection, name: str, thing: tuple[str, str], role: str | None, actor: Actor) -> None:
-    """Give a person a role for one topic or group, or take it away (None). Raises `RefusedError` or for its
-    name.
+    """Set a person's role for one topic or group, or remove it (None). Raises `RefusedError`, also for an
+    invalid name.
     """
     kind, object_ = thing
     _check_object(kind, object_)
@@ -155,7 +160,7 @@ def grant(connection: Connection, name: str, thing: tuple[str, str], role: str |
 
 
 def having(connection: Connection, thing: tuple[str, str]) -> list[tuple[Person, Role]]:
-    """People with a role for one topic or group, by name. Raises `RefusedError` or for its name."""
+    """People with a role for one topic or group, by name. Raises `RefusedError`, also for an invalid name."""
     kind, object_ = thing
     _check_object(kind, object_)
     query = select(person).join(object_role, object_role.c.person == person.c.name)
@@ -178,9 +183,7 @@ def _need_admin(connection: Connection) -> None:
         select(func.count()).select_from(person).where(person.c.role == str(Role.ADMIN), person.c.enabled)
     ).scalar_one()
     if not admins:
-        raise RefusedError(
-            "that would leave nobody who administers people; make another admin first", status=409
-        )
+        raise RefusedError("that would leave no administrator; make another user admin first", status=409)
 
 
 def _email(email: str | None) -> str:

@@ -1,13 +1,23 @@
 """Queue allocation strategies: who reads which queue (client:C.5). Pure.
 
-Every member of a group computes the division alone, from the same sorted queues and client ids; a group that
-mixes these clients with Java's gets one division on both sides, to the last queue.
+Every member of a group computes the same assignment from the same sorted queues and client ids. In a group
+with Java clients, both compute exactly the same assignment.
+
+Names are loaded on first use.
+
+May import: core.
+Begin with `base`, then `shares`.
 """
 
-from sparrowmq.core.allocation.base import AllocateStrategy, queue_key, utf16_key
-from sparrowmq.core.allocation.consistent_hash import ConsistentHash
-from sparrowmq.core.allocation.rooms import ByMachineRoom, MachineRoomNearby, RoomResolver
-from sparrowmq.core.allocation.shares import Averagely, AveragelyByCircle, ByConfig
+from typing import TYPE_CHECKING
+
+from sparrowmq.core.lazy import lazy_names, names_by_module
+
+if TYPE_CHECKING:
+    from sparrowmq.core.allocation.base import AllocateStrategy, queue_key, utf16_key
+    from sparrowmq.core.allocation.consistent_hash import ConsistentHash
+    from sparrowmq.core.allocation.rooms import ByMachineRoom, MachineRoomNearby, RoomResolver
+    from sparrowmq.core.allocation.shares import Averagely, AveragelyByCircle, ByConfig
 
 __all__ = [
     "AllocateStrategy",
@@ -21,3 +31,18 @@ __all__ = [
     "queue_key",
     "utf16_key",
 ]
+
+_MODULES = names_by_module(
+    {
+        "sparrowmq.core.allocation.base": "AllocateStrategy queue_key utf16_key",
+        "sparrowmq.core.allocation.consistent_hash": "ConsistentHash",
+        "sparrowmq.core.allocation.rooms": "ByMachineRoom MachineRoomNearby RoomResolver",
+        "sparrowmq.core.allocation.shares": "Averagely AveragelyByCircle ByConfig",
+    }
+)
+
+__getattr__ = lazy_names(globals(), _MODULES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

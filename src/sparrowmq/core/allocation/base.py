@@ -1,4 +1,4 @@
-"""What all strategies share: their interface, their common checks, and Java's order of names."""
+"""The interface of all strategies, their common checks, and Java's order of names."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def queue_key(queue: MessageQueue) -> tuple[bytes, bytes, int]:
 
 
 def position(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> int | None:
-    """Where `client_id` stands among `client_ids`; None when it is not there (client:C-17).
+    """The index of `client_id` in `client_ids`; None when it is missing (client:C-17).
 
-    A broker does not know a client in its first moments; it gets nothing then. Raises `AllocationError` when
-    an argument is empty (client:C-16).
+    At first a broker does not know a new client, which then gets no queues. Raises `AllocationError` when an
+    argument is empty (client:C-16).
     """
     if not client_id:
         raise AllocationError("the client id is empty; a member of a group has one")
     if not queues:
-        raise AllocationError("there are no queues to divide; does the topic have readable ones?")
+        raise AllocationError("there are no queues to assign; check that the topic has readable ones")
     if not client_ids:
-        raise AllocationError("the group has no members to divide queues among")
+        raise AllocationError("the group has no members to assign queues to")
     return client_ids.index(client_id) if client_id in client_ids else None

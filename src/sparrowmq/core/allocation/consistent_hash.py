@@ -1,4 +1,4 @@
-"""Consistent hashing: a member that comes or goes moves few queues (client:C.5.6)."""
+"""Consistent hashing: a member that joins or leaves moves few queues (client:C.5.6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparrowmq.core.errors import AllocationError
 from sparrowmq.core.message import MessageQueue
 
 VIRTUAL_NODES: Final = 10
-"""Points of each member on the ring unless told otherwise."""
+"""Default number of points of each member on the ring."""
 
 
 def md5_point(text: str) -> int:
@@ -27,7 +27,7 @@ class ConsistentHash:
     """Each queue belongs to the first member on the ring at or after the queue's point.
 
     `virtual_nodes` is how many points a member has, `point` the hash function. Shares may be uneven. Raises
-    `AllocationError` for a negative number of points; with none nobody gets a queue.
+    `AllocationError` for a negative number of points; with 0 points no member gets a queue.
     """
 
     virtual_nodes: int = VIRTUAL_NODES
@@ -55,7 +55,7 @@ class ConsistentHash:
         ]
 
     def _ring(self, client_ids: Sequence[str]) -> dict[int, str]:
-        """Points and their owners. A client that is listed twice goes on counting its points where it was."""
+        """Points and their owners. The points of a client that is listed twice are numbered consecutively."""
         ring: dict[int, str] = {}
         held: Counter[str] = Counter()
         for client_id in client_ids:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class ByMachineRoom:
     """Only queues of brokers called `room@name` in one of `rooms` are divided (client:C.5.4).
 
-    All members take part, whatever room they run in.
+    All members take part, regardless of their room.
     """
 
     rooms: Collection[str]
@@ -56,7 +56,7 @@ class RoomResolver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """Queues go to members in their room; those of rooms without members go to everybody (client:C.5.5).
+    """Queues go to members in their room; queues of rooms without members go to all members (client:C.5.5).
 
     `inner` divides within a room.
     """

@@ -1,4 +1,4 @@
-"""Strategies that go by numbers: even shares in two orders, and a list from the configuration."""
+"""Strategies by number of queues: even shares in two orders, and a list from the configuration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class AveragelyByCircle:
 class ByConfig:
     """The queues that were configured, whatever queues and members there are (client:C.5.3, C-18).
 
-    A queue that does not exist is tried and finds nothing; one that another member has too is read twice.
+    Reading a queue that does not exist finds nothing; a queue that another member also has is read twice.
     """
 
     queues: Sequence[MessageQueue]

@@ -1,4 +1,4 @@
-"""Users and policies of 5.x access control, as commands 3001 to 3010 carry them (remoting:2.7)."""
+"""Users and policies of 5.x access control, in requests 3001 to 3010 (remoting:2.7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparrowmq.protocol.java_json import dumps, loads
 
 
 class UserInfo(Body, frozen=True):
-    """A user. `user_type` is Super or Normal, `user_status` enable or disable; None: not told."""
+    """A user. `user_type` is Super or Normal, `user_status` enable or disable; None: not given."""
 
     username: str | None = None
     password: str | None = None
@@ -24,7 +24,7 @@ class UserInfo(Body, frozen=True):
 
 
 class PolicyEntryInfo(Body, frozen=True):
-    """What is decided (Allow, Deny) about actions on a resource, from some addresses or from all."""
+    """A decision (Allow, Deny) about actions on a resource, from some addresses or from all."""
 
     resource: str | None = None
     actions: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class PolicyEntryInfo(Body, frozen=True):
 
 
 class PolicyInfo(Body, frozen=True):
-    """Entries of one type: Custom, or Default for what no custom entry speaks about."""
+    """Entries of one type: Custom, or Default for resources without a custom entry."""
 
     policy_type: str | None = None
     entries: list[PolicyEntryInfo] = field(default_factory=list)
@@ -52,22 +52,22 @@ class AclInfo(Body, frozen=True):
 
 
 def users_to_json(users: list[UserInfo]) -> bytes:
-    """The body of an answer to 3005; empty without users, as the reference's."""
+    """The body of a response to 3005; empty without users, as in RocketMQ."""
     return _list_to_json(users)
 
 
 def users_from_json(data: bytes) -> list[UserInfo]:
-    """The users in an answer to 3005. Raises `BodyError` or `JavaJsonError`."""
+    """The users in a response to 3005. Raises `BodyError` or `JavaJsonError`."""
     return convert(loads(data), list[UserInfo]) if data else []
 
 
 def acls_to_json(acls: list[AclInfo]) -> bytes:
-    """The body of an answer to 3010; empty without policies."""
+    """The body of a response to 3010; empty without policies."""
     return _list_to_json(acls)
 
 
 def acls_from_json(data: bytes) -> list[AclInfo]:
-    """The policies in an answer to 3010. Raises `BodyError` or `JavaJsonError`."""
+    """The policies in a response to 3010. Raises `BodyError` or `JavaJsonError`."""
     return convert(loads(data), list[AclInfo]) if data else []
 
 

@@ -1,9 +1,11 @@
-"""What brokers ask clients and what they answer, and what tools see of groups (remoting:4.7, 4.8)."""
+"""Requests from brokers to clients with their answers, and information about groups for tools (remoting:4.7,
+4.8).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec import field
@@ -29,7 +31,7 @@ class _WireOffsets(Body, frozen=True):
 
 
 class ResetOffsetBody(msgspec.Struct, frozen=True):
-    """Where each queue goes (222's answer, 220)."""
+    """The new offset of each queue (response to 222, request 220)."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
@@ -50,6 +52,22 @@ class ResetOffsetBody(msgspec.Struct, frozen=True):
             for q, offset in self.offset_table.items()
         ]
         return dumps({"offsetTable": rows})
+
+    @classmethod
+    def encoding(
+        cls, offsets: Iterable[tuple[MessageQueue, int]], *, as_list: bool = False
+    ) -> Generator[None, None, bytes]:
+        """The same as `encode`, one queue per step, because a topic may have 65,536."""
+        parts = []
+        for queue, offset in offsets:
+            whole = cls({queue: offset}).encode(as_list=as_list)
+            parts.append(whole[len(_OFFSETS) + 1 : -2])
+            yield
+        opened, closed = (b"[", b"]}") if as_list else (b"{", b"}}")
+        return b"".join((_OFFSETS, opened, b",".join(parts), closed))
+
+
+_OFFSETS: Final = b'{"offsetTable":'
 
 
 class _WireStatus(Body, frozen=True):
@@ -84,7 +102,7 @@ def _offsets(table: Mapping[str, int]) -> dict[MessageQueue, int]:
 
 
 class ProcessQueueInfo(Body, frozen=True):
-    """One queue in a consumer's hand. Times are epoch milliseconds; `droped` is Java's spelling."""
+    """One queue of a consumer. Times are epoch milliseconds; `droped` is Java's spelling."""
 
     cached_msg_count: Int64 = 0
     cached_msg_max_offset: Int64 = 0
@@ -124,7 +142,7 @@ class _WireRunningInfo(Body, frozen=True):
 
 
 class ConsumerRunningInfo(msgspec.Struct, frozen=True):
-    """What a consumer does (307): settings as text, subscriptions, queues, rates and, if asked, stacks."""
+    """A consumer's state (307): settings as text, subscriptions, queues, rates and, if asked, stacks."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscriptions: tuple[SubscriptionData, ...] = ()
@@ -134,7 +152,7 @@ class ConsumerRunningInfo(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`. Go's `dropped` is understood."""
+        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`. Go's `dropped` is accepted."""
         wire = _WireRunningInfo.decode(data)
         queues = {}
         for key, members in wire.mq_table.items():
@@ -150,7 +168,7 @@ class ConsumerRunningInfo(msgspec.Struct, frozen=True):
         )
 
     def encode(self) -> bytes:
-        """Compact JSON with object keys; the tables are there even when empty, as tools expect."""
+        """Compact JSON with object keys; empty tables are included, as tools expect."""
         members: dict[str, Any] = {} if self.jstack is None else {"jstack": self.jstack}
         members |= {
             "mqPopTable": {},
@@ -164,7 +182,7 @@ class ConsumerRunningInfo(msgspec.Struct, frozen=True):
 
 
 class ConsumeMessageDirectlyResult(Body, frozen=True):
-    """How a handler took one message (309). `consume_result` is a name such as `CR_SUCCESS`."""
+    """The result of a handler for one message (309). `consume_result` is a name such as `CR_SUCCESS`."""
 
     auto_commit: bool = True
     consume_result: str = "CR_SUCCESS"
@@ -235,14 +253,14 @@ class CorrectionOffsets(Body, frozen=True):
 
 
 class GroupSubscription(msgspec.Struct, frozen=True):
-    """What a group subscribes of a topic (345)."""
+    """A group's subscription of a topic (345)."""
 
     group: str
     topic: str
     subscription: SubscriptionData | None = None
 
     def encode(self) -> bytes:
-        """Compact JSON; the subscription is left out when there is none."""
+        """Compact JSON; a missing subscription is omitted."""
         members: dict[str, Any] = {"group": self.group, "topic": self.topic}
         if self.subscription is not None:
             members["subscriptionData"] = wire_subscription(self.subscription)
@@ -269,7 +287,7 @@ class _WireBrokerStats(Body, frozen=True):
 
 
 class BrokerConsumeStats(msgspec.Struct, frozen=True):
-    """How far every group of a broker is behind (317): statistics of each topic by group, and their sums."""
+    """The lag of every group of a broker (317): statistics of each topic by group, and their sums."""
 
     broker_address: str
     groups: dict[str, list[ConsumeStats]] = field(default_factory=dict)
@@ -286,19 +304,30 @@ class BrokerConsumeStats(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """Compact JSON."""
+        steps = self.encode_in_steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return bytes(end.value)
+
+    def encode_in_steps(self) -> Generator[None, None, bytes]:
+        """The same with one step per table, so that the loop is not blocked."""
         behind = in_flight = 0
-        for statistics in self.groups.values():
+        groups: list[dict[str, list[msgspec.Raw]]] = []
+        for name, statistics in self.groups.items():
+            tables = []
             for one in statistics:
                 for row in one.offset_table.values():
                     behind += row.broker_offset - row.consumer_offset
                     in_flight += max(0, row.pull_offset - row.consumer_offset)
+                tables.append(msgspec.Raw(one.encode()))
+                yield
+            groups.append({name: tables})
         return dumps(
             {
                 "brokerAddr": self.broker_address,
-                "consumeStatsList": [
-                    {name: [msgspec.Raw(one.encode()) for one in statistics]}
-                    for name, statistics in self.groups.items()
-                ],
+                "consumeStatsList": groups,
                 "totalDiff": behind,
                 "totalInflightDiff": in_flight,
             }

@@ -1,10 +1,11 @@
-"""What brokers know of clients: heartbeats, connections, locks (remoting:4.2, 4.3, 4.7)."""
+"""What brokers know about clients: heartbeats, connections, locks (remoting:4.2, 4.3, 4.7)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from functools import lru_cache
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 from msgspec import field
@@ -26,14 +27,14 @@ class ConsumeType(StrEnum):
 
 
 class MessageModel(StrEnum):
-    """Whether members share messages or each gets all."""
+    """Whether members share messages or each member gets all."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without offset starts; the middle three are Java's deprecated names."""
+    """Where a group without offsets starts; the middle three are Java's deprecated names."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
@@ -45,23 +46,30 @@ class ConsumeFromWhere(StrEnum):
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+HEARTBEAT_ENTRIES_MAX: Final = 2000
+"""Maximum groups and subscriptions in one heartbeat, because a broker processes them all at once."""
+
 E = TypeVar("E", bound=StrEnum)
 
 
 def _member(kind: type[E], value: str | int) -> E:
     """An enumeration member by name or, as C++ writes it, by ordinal."""
-    members = list(kind)
     text = str(value)
-    if text.isascii() and text.isdigit() and len(text) < 3 and int(text) < len(members):
-        return members[int(text)]
-    try:
-        return kind(text)
-    except ValueError:
-        raise BodyError(f"{text[:80]!r} is no {kind.__name__}; known: {', '.join(members)}") from None
+    found: E | None = _members(kind).get(text)
+    if found is None:
+        raise BodyError(f"{text[:80]!r} is not a {kind.__name__}; known: {', '.join(kind)}")
+    return found
+
+
+@lru_cache
+def _members(kind: type[E]) -> dict[str, E]:
+    """The enumeration members by all their texts; cached because a heartbeat may have 6,000."""
+    ordinals = {text: member for at, member in enumerate(kind) for text in (str(at), f"{at:02d}")}
+    return ordinals | {member.value: member for member in kind}
 
 
 class WireSubscription(Body, frozen=True):
-    """What a consumer wants of one topic, as heartbeats and filter checks say it."""
+    """A consumer's subscription of one topic, in heartbeats and filter checks."""
 
     class_filter_mode: bool = False
     code_set: list[Any] = field(default_factory=list)
@@ -72,9 +80,9 @@ class WireSubscription(Body, frozen=True):
     topic: str = ""
 
     def core(self) -> SubscriptionData:
-        """Tag codes are not taken over: C++ and Go send wrong ones, so they are made from the tags.
+        """Tag codes are computed from the tags, because C++ and Go send wrong ones.
 
-        A class filter means every message: there are no filter servers to run it (broker:14.1, client:D-09).
+        A class filter matches every message, because there are no filter servers (broker:14.1, client:D-09).
         """
         if self.class_filter_mode:
             return SubscriptionData(self.topic, self.sub_string, version=self.sub_version)
@@ -95,7 +103,7 @@ class WireSubscription(Body, frozen=True):
 
 
 def wire_subscription(data: SubscriptionData) -> WireSubscription:
-    """A subscription as it goes over the wire, sorted."""
+    """A subscription as sent on the wire, sorted."""
     return WireSubscription(
         code_set=sorted(data.codes),
         expression_type=data.expression_type,
@@ -107,7 +115,7 @@ def wire_subscription(data: SubscriptionData) -> WireSubscription:
 
 
 class CheckClientBody(Body, frozen=True):
-    """CHECK_CLIENT_CONFIG (46): would the broker take this subscription?"""
+    """CHECK_CLIENT_CONFIG (46): asks whether the broker accepts this subscription."""
 
     client_id: str = ""
     group: str = ""
@@ -143,13 +151,13 @@ class _WireHeartbeat(Body, frozen=True):
     without_sub: bool = False
 
 
-class ProducerData(msgspec.Struct, frozen=True):
+class ProducerData(msgspec.Struct, frozen=True, gc=False):
     """A producer group of a client."""
 
     group: str
 
 
-class ConsumerData(msgspec.Struct, frozen=True):
+class ConsumerData(msgspec.Struct, frozen=True, gc=False):
     """A consumer group of a client and what it subscribes to."""
 
     group: str
@@ -173,10 +181,10 @@ def _consumer(wire: _WireConsumer) -> ConsumerData:
     )
 
 
-class HeartbeatData(msgspec.Struct, frozen=True):
-    """What a client tells every broker each 30 s (34, remoting:4.2).
+class HeartbeatData(msgspec.Struct, frozen=True, gc=False):
+    """What a client sends to every broker every 30 s (34, remoting:4.2).
 
-    With `without_sub` the subscriptions are left out because they did not change.
+    With `without_sub` unchanged subscriptions are omitted.
     """
 
     client_id: str
@@ -187,12 +195,36 @@ class HeartbeatData(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The heartbeat in JSON `data`; raises `JavaJsonError` or `BodyError`."""
-        wire = _WireHeartbeat.decode(data)
+        """The heartbeat in JSON `data`; raises `JavaJsonError` or `BodyError`, also when it exceeds the
+        limits.
+        """
+        steps = cls.decoding(data)
+        while True:  # ends: each step is a consumer
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Self = end.value
+                return found
+
+    @classmethod
+    def decoding(cls, data: bytes) -> Generator[None, None, Self]:
+        """The same, one consumer in each step."""
+        wire = _WireHeartbeat.decode_request(data)
+        count = len(wire.producer_data_set) + len(wire.consumer_data_set)
+        count += sum(len(consumer.subscription_data_set) for consumer in wire.consumer_data_set)
+        if count > HEARTBEAT_ENTRIES_MAX:
+            raise BodyError(
+                f"a heartbeat has {count} groups and subscriptions, the limit is {HEARTBEAT_ENTRIES_MAX}; "
+                "use more clients"
+            )
+        consumers = []
+        for consumer in wire.consumer_data_set:
+            consumers.append(_consumer(consumer))
+            yield
         return cls(
             client_id=wire.client_id,
             producers=tuple(ProducerData(producer.group_name) for producer in wire.producer_data_set),
-            consumers=tuple(_consumer(consumer) for consumer in wire.consumer_data_set),
+            consumers=tuple(consumers),
             fingerprint=wire.heartbeat_fingerprint,
             without_sub=wire.without_sub,
         )
@@ -218,7 +250,7 @@ class HeartbeatData(msgspec.Struct, frozen=True):
         ).encode()
 
 
-class Connection(Body, frozen=True):
+class ConnectionInfo(Body, frozen=True):
     """One connected client."""
 
     client_addr: str
@@ -230,21 +262,21 @@ class Connection(Body, frozen=True):
 class ProducerConnection(Body, frozen=True):
     """Connections of a producer group (204)."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ConnectionInfo] = field(default_factory=list)
 
 
 class _WireConsumerConnection(Body, frozen=True):
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ConnectionInfo] = field(default_factory=list)
     consume_from_where: str | int = 0
     consume_type: str | int = 1
     message_model: str | int = 1
     subscription_table: dict[str, WireSubscription] = field(default_factory=dict)
 
 
-class ConsumerConnection(msgspec.Struct, frozen=True):
+class ConsumerConnection(msgspec.Struct, frozen=True, gc=False):
     """Connections and subscriptions of a consumer group (203)."""
 
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[ConnectionInfo] = field(default_factory=list)
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -276,7 +308,8 @@ class ConsumerConnection(msgspec.Struct, frozen=True):
 class LockBatchRequestBody(Body, frozen=True):
     """Queues to lock (41) or unlock (42).
 
-    `generations` is SparrowMQ's own: those of `mq_set`, one by one, for a member of a managed group.
+    `generations` is a SparrowMQ extension: those of `mq_set`, in the same order, for a member of a managed
+    group.
     """
 
     client_id: str
@@ -317,24 +350,28 @@ class AssignmentRequest(Body, frozen=True):
     message_model: str = MessageModel.CLUSTERING.value
 
 
+PULL_MODE: Final = "PULL"
+POP_MODE: Final = "POP"
+
+
 class _WireAssignment(Body, frozen=True):
     message_queue: WireQueue | None = None
-    mode: str = "PULL"
+    mode: str = PULL_MODE
 
 
 class Assignments(Body, frozen=True):
-    """The answer to 400; without a list the member keeps what it has."""
+    """The response to 400; without a list the member keeps its queues."""
 
     message_queue_assignments: list[_WireAssignment] | None = None
 
     @classmethod
-    def of(cls, queues: Iterable[MessageQueue]) -> Self:
-        """The answer that has a member read `queues`."""
-        return cls([_WireAssignment(wire_queue(queue)) for queue in queues])
+    def of(cls, queues: Iterable[MessageQueue], mode: str = PULL_MODE) -> Self:
+        """The response that assigns `queues` to a member, to be read in this mode."""
+        return cls([_WireAssignment(wire_queue(queue), mode) for queue in queues])
 
     @property
     def pairs(self) -> list[tuple[MessageQueue, str]] | None:
-        """Each queue with the mode in which it is read: `PULL` or `POP`."""
+        """Each queue with its read mode: `PULL` or `POP`."""
         found = self.message_queue_assignments
         if found is None:
             return None

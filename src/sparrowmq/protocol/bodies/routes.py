@@ -17,7 +17,9 @@ _ORDER_CONF = re.compile(r"[^:;]+:\d{1,5}(;[^:;]+:\d{1,5})*;?")
 
 
 QUEUES_MAX: Final = 99_999
-"""Queues of one topic on one broker, as many as order tables can name: clients make an object of each."""
+"""Maximum queues of one topic on one broker, as in order configurations: clients create an object
+for each.
+"""
 
 
 class _WireBroker(Body, frozen=True):
@@ -63,7 +65,7 @@ def _wire_broker(broker: BrokerData) -> _WireBroker:
 
 
 def route_to_json(route: TopicRoute, *, bare_keys: bool = False) -> bytes:
-    """A route as answer to code 105; `bare_keys` for requests of versions below 401 (remoting:1.5)."""
+    """A route as the response to code 105; `bare_keys` for requests of versions below 401 (remoting:1.5)."""
     wire = _WireRoute(
         broker_datas=[_wire_broker(broker) for broker in route.brokers],
         order_topic_conf=route.order_topic_conf,
@@ -76,8 +78,16 @@ def route_to_json(route: TopicRoute, *, bare_keys: bool = False) -> bytes:
 
 
 def route_from_json(data: bytes) -> TopicRoute:
-    """The route in an answer to code 105; raises `JavaJsonError` or `BodyError`."""
-    wire = _WireRoute.decode(data)
+    """The route in a response to code 105. Raises `JavaJsonError` or `BodyError`."""
+    return _core(_WireRoute.decode(data))
+
+
+def route_from_request(data: bytes) -> TopicRoute:
+    """The route in a request with code 217, within the bounds of requests. Raises the same errors."""
+    return _core(_WireRoute.decode_request(data))
+
+
+def _core(wire: _WireRoute) -> TopicRoute:
     order = wire.order_topic_conf or None
     if order is not None and not _ORDER_CONF.fullmatch(order):
         raise BodyError(f"orderTopicConf {order[:80]!r} is not `broker:queues;broker:queues`")
@@ -89,7 +99,7 @@ def route_from_json(data: bytes) -> TopicRoute:
 
 
 def member_group_to_json(broker: BrokerData) -> bytes:
-    """Answer to GET_BROKER_MEMBER_GROUP (901)."""
+    """Response to GET_BROKER_MEMBER_GROUP (901)."""
     members = {
         "brokerAddrs": broker.addresses,
         "brokerName": broker.broker_name,
@@ -106,7 +116,7 @@ class ClusterInfo(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`."""
+        """Decode JSON `data`. Raises `JavaJsonError` or `BodyError`."""
         wire = _WireCluster.decode(data)
         return cls({name: b.core() for name, b in wire.broker_addr_table.items()}, wire.cluster_addr_table)
 

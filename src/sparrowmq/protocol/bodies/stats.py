@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class OffsetWrapper(Body, frozen=True):
-    """A group's place in one queue; lag is `broker_offset - consumer_offset`."""
+    """A group's progress in one queue; its lag is `broker_offset - consumer_offset`."""
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
@@ -25,7 +25,7 @@ class OffsetWrapper(Body, frozen=True):
 
 
 class TopicOffset(Body, frozen=True):
-    """First and next offset of one queue, and when its last message was stored."""
+    """First and next offset of one queue, and the store time of its last message."""
 
     last_update_timestamp: Int64 = 0
     max_offset: Int64 = 0
@@ -43,7 +43,7 @@ def _queue_table(table: Mapping[str, Any], type_: type[T]) -> dict[MessageQueue,
 
 
 class BrokerStatsItem(Body, frozen=True):
-    """Sum, rate a second and average of something over a time."""
+    """Sum, rate per second and average over a period."""
 
     sum: Int64 = 0
     tps: float = 0.0
@@ -59,19 +59,19 @@ class BrokerStatsData(Body, frozen=True):
 
 
 class ConsumeStats(msgspec.Struct, frozen=True):
-    """A group's place in every queue (208)."""
+    """A group's progress in every queue (208)."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`."""
+        """Decode JSON `data`. Raises `JavaJsonError` or `BodyError`."""
         return cls._of(_WireTable.decode(data))
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """The same from JSON that was read as part of another body."""
+        """The same from decoded JSON, as part of another body."""
         return cls._of(convert(value, _WireTable))
 
     @classmethod
@@ -92,7 +92,7 @@ class TopicStatsTable(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """The body in JSON `data`; raises `JavaJsonError` or `BodyError`."""
+        """Decode JSON `data`. Raises `JavaJsonError` or `BodyError`."""
         wire = _WireTable.decode(data)
         return cls(_queue_table(wire.offset_table, TopicOffset), wire.topic_put_tps)
 

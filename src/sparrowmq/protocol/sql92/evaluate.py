@@ -1,7 +1,7 @@
 """Closures that compute a parsed filter, with Java's types and three-valued logic (broker:14.2).
 
-A closure takes `get`, which gives the text of a property or None, and gives text, number, truth or None for
-NULL. What Java's evaluation raises for is raised as `EvaluationError`.
+A closure takes `get`, which returns the text of a property or None. It returns a string, number or boolean,
+or None for NULL. Where Java's evaluation raises, it raises `EvaluationError`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def _not(operand: Compute) -> Compute:
 
 
 def _chain(terms: tuple[Compute, ...], *, decisive: bool) -> Compute:
-    """AND (`decisive` False) or OR (True): the first decisive term ends it, else any NULL makes it NULL."""
+    """AND (`decisive` False) or OR (True): the first decisive term is the result, otherwise any NULL makes it
+    NULL.
+    """
 
     def two(get: Get) -> Value:
         left = first(get)
@@ -148,24 +150,26 @@ def _is_null(operand: Compute) -> Compute:
 
 
 def _reader(number: float) -> Callable[[str], float]:
-    """How a text is read to be compared with `number`."""
+    """The function that converts a text for comparison with `number`."""
     if isinstance(number, float):
         return to_double
     return to_long if isinstance(number, Long) else to_int
 
 
 def compare(left: Value, right: Value) -> int:
-    """Below 0, 0 or above 0 as the reference has it for two values that are not NULL.
+    """Below 0, 0 or above 0, as in the reference, for two values that are not NULL.
 
-    Texts become the other side's type. Types that do not go together are unequal, and the left one is below.
-    Raises `EvaluationError` for a text that cannot become the type.
+    Texts are converted to the other side's type. Incompatible types are unequal, and the left one is smaller.
+    Raises `EvaluationError` for a text that cannot be converted.
     """
     if isinstance(left, bool):
         if isinstance(right, str):
             raise EvaluationError("a boolean left of a text")
         return int(left) - int(right) if isinstance(right, bool) else -1
     if isinstance(right, bool):
-        return (left.lower() == "true") - int(right) if isinstance(left, str) else -1
+        if not isinstance(left, str):
+            return -1
+        return (len(left) == len("true") and left.lower() == "true") - int(right)
     if isinstance(left, str):
         if isinstance(right, str):
             return (left > right) - (left < right)
@@ -225,7 +229,7 @@ def _order(name: str, left: Node, right: Node) -> Compute:
         other = second(get)
         if other is None:
             return None
-        if isinstance(one, str):  # a property beside another: what else gives texts has been refused
+        if isinstance(one, str):  # comparison of two properties: other texts were refused before
             one, other = to_double(one), to_double(cast("str", other))
         return bool(holds(compare(one, other), 0))
 
@@ -261,7 +265,7 @@ def _in(name: str, values: frozenset[str], negated: bool) -> Compute:
 
 
 def _text_test(keyword: str, operand: Compute, wanted: str, negated: bool) -> Compute:
-    """An empty text is found nowhere, and what is no text has none: FALSE, for the negated form too."""
+    """FALSE for an empty text and for values that are not text, also in the negated form."""
     test = _TEXT_TESTS[keyword]
 
     def compute(get: Get) -> Value:

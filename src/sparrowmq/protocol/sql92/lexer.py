@@ -1,10 +1,9 @@
-"""Tokens of SQL92 filters, made one at a time: what follows a complete expression is not looked at."""
+"""Tokens of SQL92 filters, read one at a time: text after a complete expression is not read."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sparrowmq.core.errors import InvalidExpressionError
 
@@ -16,7 +15,12 @@ STRING: Final = "string"
 INTEGER: Final = "integer"
 FLOAT: Final = "float"
 END: Final = "end"
-"""Kinds of tokens; a keyword (in capitals) or operator is its own kind."""
+"""Kinds of tokens. Each keyword (in capitals) and each operator is its own kind."""
+
+TOKENS_MAX: Final = 2000
+"""Maximum tokens of one expression: about 500 comparisons, or 1,000 strings of an IN. Reading an expression
+blocks all other requests.
+"""
 
 _SHOWN_CHARS: Final = 40
 _SPACE: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\r|\n)|/\*[\s\S]*?\*/)+")
@@ -29,9 +33,8 @@ _TOKEN: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token; `position` is where it starts, counted in characters from 0."""
+class Token(NamedTuple):
+    """One token; `position` is the index of its first character, from 0."""
 
     kind: str
     text: str
@@ -42,12 +45,12 @@ class Token:
 
 
 def shortened(text: str) -> str:
-    """The text for a message: a long one is cut."""
+    """The text for an error; long text is shortened."""
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def refuse(expression: str, position: int, token: str, problem: str) -> InvalidExpressionError:
-    """The error for something wrong at `position`; `token` is what stands there, empty at the end."""
+    """The error for a problem at `position`; `token` is the token there, empty at the end."""
     return InvalidExpressionError(
         f"the SQL92 expression {shortened(expression)!r} is wrong at column {position + 1}: {problem}",
         position=position,
@@ -56,21 +59,22 @@ def refuse(expression: str, position: int, token: str, problem: str) -> InvalidE
 
 
 class Lexer:
-    """The tokens of one expression: `peek` shows the next one, `take` goes on."""
+    """The tokens of one expression: `peek` returns the next one, `take` consumes it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._position = 0
         self._next: Token | None = None
+        self._count = 0
 
     def peek(self) -> Token:
-        """The next token. Raises `InvalidExpressionError` where none can start."""
+        """The next token. Raises `InvalidExpressionError` where no token can start."""
         if self._next is None:
             self._next = self._read()
         return self._next
 
     def take(self) -> Token:
-        """The next token, which is then behind."""
+        """Consume and return the next token."""
         token = self.peek()
         self._next = None
         return token
@@ -89,6 +93,10 @@ class Lexer:
                 return Token(END, "", position)
             raise self._unreadable(position)
         self._position = found.end()
+        self._count += 1
+        if self._count > TOKENS_MAX:
+            problem = f"it has more than {TOKENS_MAX} words and signs; filter by fewer conditions"
+            raise refuse(text, position, shortened(found.group()), problem)
         token = found.group()
         kind = found.lastgroup or ""
         if kind == "operator":

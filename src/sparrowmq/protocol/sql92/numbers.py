@@ -1,8 +1,9 @@
-"""Texts as Java's numbers, and Java's comparison of them."""
+"""Conversion of strings to Java's numbers, and Java's comparison of them."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from sparrowmq.protocol.sql92.syntax import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
@@ -22,7 +23,11 @@ _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 
 class EvaluationError(Exception):
-    """The reference raises while it evaluates; the message does not match (broker:14.2)."""
+    """RocketMQ raises during evaluation; the message does not match (broker:14.2)."""
+
+
+LONG_CHARS: Final = 64
+"""Longer strings are converted once for all comparisons of a message."""
 
 
 def to_int(text: str) -> int:
@@ -42,7 +47,11 @@ def to_long(text: str) -> int:
 
 
 def _to_integer(text: str) -> int:
-    """A sign and digits of any script, as Java reads them: UTF-16 unit by unit."""
+    return _read_integer(text) if len(text) <= LONG_CHARS else _long_integer(text)
+
+
+def _read_integer(text: str) -> int:
+    """A sign and digits of any script, read like Java: by UTF-16 units."""
     if _INTEGER.fullmatch(text) is None or max(text) > "\uffff":
         raise EvaluationError(text)
     if len(text) > _DIGITS_MAX:
@@ -56,6 +65,10 @@ def _to_integer(text: str) -> int:
 
 def to_double(text: str) -> float:
     """`Double.valueOf`; raises `EvaluationError`."""
+    return _read_double(text) if len(text) <= LONG_CHARS else _long_double(text)
+
+
+def _read_double(text: str) -> float:
     trimmed = text.strip(_TRIMMED)
     if (found := _DECIMAL.fullmatch(trimmed)) is not None:
         return float(found[1])
@@ -69,8 +82,12 @@ def to_double(text: str) -> float:
     raise EvaluationError(text)
 
 
+_long_integer: Final = lru_cache(maxsize=8)(_read_integer)
+_long_double: Final = lru_cache(maxsize=8)(_read_double)
+
+
 def compare_doubles(left: float, right: float) -> int:
-    """`Double.compareTo`: -0.0 lies below 0.0, NaN above everything and equal to itself."""
+    """`Double.compareTo`: -0.0 is less than 0.0; NaN is greater than everything and equal to itself."""
     if left < right:
         return -1
     if left > right:
@@ -80,7 +97,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def _odd_key(value: float) -> int:
-    """Orders what `<` and `>` leave undecided."""
+    """The order for values that `<` and `>` leave undefined."""
     if value != value:
         return 2
     if value == 0.0:

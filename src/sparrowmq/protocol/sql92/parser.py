@@ -1,4 +1,4 @@
-"""SQL92 filters from text to tree, with the checks the reference makes before it evaluates (broker:14.2).
+"""The parser of SQL92 filters, with the checks that RocketMQ makes before it evaluates (broker:14.2).
 
 The grammar, lowest precedence first; each level repeats from left to right:
 
@@ -42,11 +42,16 @@ from sparrowmq.protocol.sql92.syntax import (
 )
 
 EXPRESSION_CHARS_MAX: Final = 32 * 1024
-"""Longer expressions are refused: parsing holds up the broker's loop."""
+"""Longer expressions are refused; see also `lexer.TOKENS_MAX`."""
+
+CONTAINED_CHARS_MAX: Final = 2048
+CONTAINED_CHARS_MIN: Final = 16
+"""Limit of the total length of all CONTAINS texts of an expression, each counted as at least 16 characters.
+Each is searched in a property of up to 32 KB; at the limit that takes some milliseconds per message.
+"""
 
 NESTING_MAX: Final = 100
-"""Parentheses and signs inside each other, and comparisons of comparisons. The reference has no limit but its
-stack."""
+"""Maximum nesting of parentheses, signs and comparisons. The reference is limited only by its stack."""
 
 _ORDERS: Final = (">", ">=", "<", "<=")
 _TEXT_TESTS: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
@@ -74,6 +79,7 @@ class _Parser:
         self._lexer = Lexer(text)
         self._depth = 0
         self._chained = 0
+        self._contained = 0
 
     def parse(self, whole: bool) -> Node:
         start = self._lexer.peek()
@@ -142,7 +148,7 @@ class _Parser:
             elif token.kind == "IN":
                 left = self._in(token, left, negated)
             else:
-                left = TextTest(token.kind, left, self._string(), negated)
+                left = self._text_test(token, left, negated)
         return left
 
     def _unary(self) -> Node:
@@ -198,8 +204,20 @@ class _Parser:
             values.append(self._string())
         self._expect(")")
         if not isinstance(left, Property):
-            raise self._lexer.error(token, "IN needs a property on its left side; NOT stands right before IN")
+            raise self._lexer.error(token, "IN needs a property on its left side; put NOT directly before IN")
         return In(left, tuple(values), negated)
+
+    def _text_test(self, token: Token, left: Node, negated: bool) -> Node:
+        text = self._string()
+        if token.kind == "CONTAINS":
+            self._contained += max(len(text), CONTAINED_CHARS_MIN)
+            if self._contained > CONTAINED_CHARS_MAX:
+                raise self._lexer.error(
+                    token,
+                    f"the texts of its CONTAINS have more than {CONTAINED_CHARS_MAX} characters, each "
+                    f"counted as {CONTAINED_CHARS_MIN} or more; filter by fewer or shorter ones",
+                )
+        return TextTest(token.kind, left, text, negated)
 
     def _between(self, token: Token, left: Node, negated: bool) -> Node:
         low = self._unary()
@@ -234,11 +252,11 @@ class _Parser:
             raise self._lexer.error(token, f"{_shown(left)} cannot be compared with {_shown(right)}")
 
     def _condition(self, node: Node, start: Token) -> Node:
-        """The node where a condition is wanted."""
+        """The node, which must be a condition."""
         if isinstance(node, Property):
             return Truth(node)
         if not is_condition(node):
-            raise self._lexer.error(start, f"{_shown(node)} is no condition: it is neither true nor false")
+            raise self._lexer.error(start, f"{_shown(node)} is not a condition: it is neither true nor false")
         return node
 
     # Tools
@@ -252,7 +270,7 @@ class _Parser:
         return node
 
     def _chain(self, left: Node, token: Token) -> None:
-        """Count comparisons whose left side is a comparison: they nest as parentheses do."""
+        """Count comparisons whose left side is a comparison: they nest like parentheses."""
         if is_condition(left):
             self._chained += 1
             if self._chained > NESTING_MAX:

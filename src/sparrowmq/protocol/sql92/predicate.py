@@ -1,45 +1,50 @@
-"""A compiled filter, to be asked about messages."""
+"""A compiled filter that is applied to messages."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
+from sparrowmq.core.bounded import remembered
 from sparrowmq.core.errors import InvalidExpressionError
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.sql92.evaluate import build
 from sparrowmq.protocol.sql92.numbers import EvaluationError
-from sparrowmq.protocol.sql92.parser import parse
-from sparrowmq.protocol.sql92.syntax import Node, Property
+from sparrowmq.protocol.sql92.parser import CONTAINED_CHARS_MIN, parse
+from sparrowmq.protocol.sql92.syntax import Node, Property, TextTest
 
 COMPILED_MAX: Final = 100
-"""Expressions, good or bad, that are remembered, as in the reference."""
+LONG_COMPILED_MAX: Final = 16
+"""Number of cached expressions, valid or not, as in RocketMQ."""
 
 _FOUND_SINGLY_MAX: Final = 3
-"""Up to so many properties are looked up one by one; for more, all of a message are decoded."""
+"""Up to this number, properties are looked up one by one; otherwise all properties of a message
+are decoded.
+"""
 
 
 class Predicate:
-    """Says of a message's properties whether the filter is TRUE for them."""
+    """Evaluates a filter over the properties of a message."""
 
     def __init__(self, node: Node) -> None:
         self._compute = build(node)
-        self.names = tuple(sorted(_names(node)))
-        """The properties it looks at."""
+        names, self.nodes, self.contained = _measure(node)
+        """The filter's size: its number of nodes, and the characters of the strings it searches for."""
+        self.names = tuple(sorted(names))
+        """The names of the properties that it reads."""
         self._keys = tuple((name, name.encode()) for name in self.names)
         self._decode_all = len(self.names) > _FOUND_SINGLY_MAX
 
     def matches(self, values: Mapping[str, str]) -> bool:
-        """Whether the filter is TRUE; FALSE, NULL and an evaluation error are not."""
+        """Whether the filter is TRUE; it is not for FALSE, NULL and an evaluation error."""
         try:
             return self._compute(values.get) is True
         except EvaluationError:
             return False
 
     def matches_encoded(self, data: bytes) -> bool:
-        """The same for a property string as it is stored."""
+        """The same for a stored property string."""
         if self._decode_all:
             return self.matches(properties.decode(data))
         values = {}
@@ -50,22 +55,27 @@ class Predicate:
         return self.matches(values)
 
 
-def _names(node: Node) -> set[str]:
+def _measure(node: Node) -> tuple[set[str], int, int]:
+    """The properties and nodes of a tree, and the characters of the strings in its CONTAINS."""
     names: set[str] = set()
+    nodes = contained = 0
     waiting: list[Any] = [node]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Property):
-            names.add(part.name)
-        elif isinstance(part, tuple):
+        if isinstance(part, tuple):
             waiting += part
         elif dataclasses.is_dataclass(part):
+            nodes += 1
+            if isinstance(part, Property):
+                names.add(part.name)
+            elif isinstance(part, TextTest) and part.keyword == "CONTAINS":
+                contained += max(len(part.text), CONTAINED_CHARS_MIN)
             waiting += (getattr(part, field.name) for field in dataclasses.fields(part))
-    return names
+    return names, nodes, contained
 
 
 def compile_sql(text: str) -> Predicate:
-    """The predicate of an expression as a broker takes it, remembered with its error.
+    """The predicate of an expression as a broker accepts it; cached, errors included.
 
     Raises `InvalidExpressionError`.
     """
@@ -75,7 +85,7 @@ def compile_sql(text: str) -> Predicate:
     return result
 
 
-@lru_cache(maxsize=COMPILED_MAX)
+@remembered(COMPILED_MAX, long_entries=LONG_COMPILED_MAX)
 def _compiled(text: str) -> Predicate | InvalidExpressionError:
     try:
         return Predicate(parse(text))

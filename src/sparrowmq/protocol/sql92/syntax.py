@@ -11,7 +11,7 @@ class Long(int):
 
 
 Value = str | bool | int | float | None
-"""What expressions compute: text, truth, numbers (int, `Long`, double) or NULL."""
+"""Values of expressions: text, boolean, numbers (int, `Long`, double) or NULL."""
 
 INT_MIN: Final = -(2**31)
 INT_MAX: Final = 2**31 - 1
@@ -21,7 +21,7 @@ LONG_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant as it stands in the text; numbers are not negative."""
+    """A constant as written; numbers are not negative."""
 
     value: Value
 
@@ -35,14 +35,16 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Negate:
-    """Minus: a number negated, anything else NULL."""
+    """Minus: negates a number; NULL for anything else."""
 
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A property where a condition is wanted: NULL when it is missing, else FALSE: texts are no booleans."""
+    """A property used as a condition: NULL when it is missing, otherwise FALSE, because texts are not
+    booleans.
+    """
 
     operand: Property
 

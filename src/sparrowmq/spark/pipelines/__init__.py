@@ -1,5 +1,5 @@
-"""Pipelines on the data source: one module each, and the frame they share.
+"""Pipelines on the data source: one room each, and `common`, which they share.
 
-Each has a frozen settings object, a function that runs it in a Spark session, and one that says beforehand
-what it will do (`steps.Plan`). `watch.Watch` is how a run tells what it does and is asked to stop.
+Each has a frozen settings object, a function that runs it in a Spark session, and one that returns its plan
+(`common.steps.Plan`). Through `common.watch.Watch`, a run reports its progress and is stopped.
 """

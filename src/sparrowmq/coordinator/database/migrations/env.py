@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations on the connection it is handed."""
+"""Run by Alembic: the migrations, on the connection that is passed in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ context.configure(
     connection=connection,
     target_metadata=metadata,
     version_table=VERSION_TABLE,
-    # The caller's transaction, which holds the migration lock, is the one that everything happens in.
+    # Everything runs in the caller's transaction, which holds the migration lock.
     transactional_ddl=False,
     transaction_per_migration=False,
 )

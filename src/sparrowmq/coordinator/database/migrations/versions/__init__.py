@@ -1,1 +1,1 @@
-"""One module a revision; revisions are numbers, and sort."""
+"""One module per revision; revisions are numbers, and sort."""

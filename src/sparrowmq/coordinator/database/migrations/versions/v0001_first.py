@@ -68,7 +68,7 @@ def _index(name: str, table: str, *columns: str) -> None:
 
 
 def upgrade() -> None:
-    """Make the tables; MySQL keeps those made before a migration broke off, and the next try goes on from
+    """Create the tables; MySQL keeps those of an interrupted migration, and the next attempt continues from
     there."""
     _services()
     _alarms()
@@ -204,7 +204,7 @@ def _people() -> None:
 
 
 def downgrade() -> None:
-    """Take them away, with all they hold."""
+    """Drop the tables and all their data."""
     for name in reversed(TABLES):
         if sa.inspect(op.get_bind()).has_table(name):
             op.drop_table(name)

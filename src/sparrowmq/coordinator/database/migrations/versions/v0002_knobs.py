@@ -1,4 +1,4 @@
-"""Settings of groups: live knobs, and offsets that are to be set."""
+"""Settings of groups: dynamic settings, and requested offset resets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _index(name: str, table: str, *columns: str) -> None:
 
 
 def upgrade() -> None:
-    """Make the tables; those that a broken-off migration made are kept."""
+    """Create the tables; those of an interrupted migration are kept."""
     _create("group_revision", _text("group_name", key=True), _number("revision"))
     _create(
         "group_setting",
@@ -77,6 +77,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Delete the tables and all in them."""
+    """Drop the tables and all their data."""
     for name in reversed(TABLES):
         op.drop_table(name)

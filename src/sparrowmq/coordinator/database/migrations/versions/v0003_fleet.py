@@ -1,4 +1,4 @@
-"""Brokers that were seen and are drained, members that were seen, counters that grow."""
+"""Known and drained brokers, known members, growing counters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _create(name: str, *columns: Any) -> None:
 
 
 def upgrade() -> None:
-    """Make the tables that are not there yet."""
+    """Create the tables that do not exist yet."""
     _create(
         "broker_seen",
         _text("broker", key=True),

@@ -1,4 +1,4 @@
-"""Managed groups: who is in them, who has which queue and why, plans that were made, and secrets."""
+"""Managed groups: members, owners of queues with reasons, plans, and secrets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _create(name: str, *columns: Any) -> None:
 
 
 def upgrade() -> None:
-    """Make the tables; those that a migration made before it broke off are kept."""
+    """Create the tables; those of an interrupted migration are kept."""
     _create(
         "managed_group",
         _text("name", key=True),
@@ -111,7 +111,7 @@ def _plans() -> None:
 
 
 def downgrade() -> None:
-    """Take them away: brokers keep what is granted, the rest is forgotten."""
+    """Drop the tables: brokers keep the grants, everything else is lost."""
     for name in reversed(TABLES):
         if sa.inspect(op.get_bind()).has_table(name):
             op.drop_table(name)

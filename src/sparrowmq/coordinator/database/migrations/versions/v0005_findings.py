@@ -1,4 +1,4 @@
-"""What services find and remember: samples of brokers' logs, findings, and when topics were last used."""
+"""Findings and data of services: samples of brokers' logs, findings, and when topics were last used."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _create(name: str, *columns: Any) -> None:
 
 
 def upgrade() -> None:
-    """Make the tables; those that a broken-off migration made are kept."""
+    """Create the tables; those of an interrupted migration are kept."""
     sizes = (_number(name, zero=False) for name in ("log_min", "log_max", "total", "free"))
     _create("log_sample", _id(), _text("broker"), _number("at"), *sizes)
     known = {found["name"] for found in sa.inspect(op.get_bind()).get_indexes("log_sample")}
@@ -79,7 +79,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Delete the tables and all in them."""
+    """Drop the tables and all their data."""
     for name in reversed(TABLES):
         if sa.inspect(op.get_bind()).has_table(name):
             op.drop_table(name)

@@ -1,0 +1,278 @@
+"""Statistics by topic, queue and group, for tools (broker:16.2).
+
+Stored messages are derived from the queues every ten seconds, pulled messages come from the counters of the
+pull path, and rare events are counted by `count`.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrowmq.core.errors import StoreBusyError
+from sparrowmq.core.figures.histogram import Histogram
+from sparrowmq.core.names import is_system_topic
+from sparrowmq.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
+from sparrowmq.store.base.settings import ENTRY_BYTES
+from sparrowmq.transport.slices import shared
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.pull.pull_path import PullPath
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.store.message_store import MessageStore
+    from sparrowmq.store.queues.consume_queue import ConsumeQueue
+
+SAMPLE_SECONDS: Final = 10.0
+MINUTE_SAMPLES: Final = 7
+HOUR_SAMPLES: Final = 7
+DAY_SAMPLES: Final = 25
+SAMPLES_AN_HOUR_STEP: Final = 60
+"""One sample in this many (10 minutes) is kept for the hour, and one in six of those for the day."""
+
+HOUR_STEPS_A_DAY_STEP: Final = 6
+ITEMS_MAX: Final = 50_000
+"""Maximum number of counted names and keys: clients can create topics and groups. Deleted ones are
+removed."""
+
+PULLED_MAX: Final = 50_000
+"""Maximum number of pairs of a queue and a group whose next offset to send is known."""
+SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1024 * 1024, 2 * 1024 * 1024, 4 * 1024 * 1024)
+"""Upper bounds of the counts of message sizes, as in RocketMQ."""
+PIECE_ENTRIES: Final = 4096
+"""Number of queue entries in one step of counting sizes."""
+
+_ENTRY_INTS: Final = ENTRY_BYTES // 4
+_SIZE_INT: Final = 2
+
+
+class StatsSnapshot(NamedTuple):
+    """The counters of an item at one time, epoch ms."""
+
+    at_ms: int
+    times: int
+    value: int
+
+
+@dataclass(slots=True)
+class Item:
+    """A counted item: number of events and total amount."""
+
+    times: int = 0
+    value: int = 0
+    minute: deque[StatsSnapshot] = field(default_factory=lambda: deque(maxlen=MINUTE_SAMPLES))
+    hour: deque[StatsSnapshot] = field(default_factory=lambda: deque(maxlen=HOUR_SAMPLES))
+    day: deque[StatsSnapshot] = field(default_factory=lambda: deque(maxlen=DAY_SAMPLES))
+
+    def add(self, value: int, times: int) -> None:
+        """Add to the counters."""
+        self.value += value
+        self.times += times
+
+
+def rates(samples: deque[StatsSnapshot]) -> BrokerStatsItem:
+    """Sum, rate and average between the first and the last of the samples."""
+    if not samples:
+        return BrokerStatsItem()
+    first, last = samples[0], samples[-1]
+    total, times, passed = last.value - first.value, last.times - first.times, last.at_ms - first.at_ms
+    return BrokerStatsItem(
+        sum=total,
+        tps=total * 1000 / passed if passed > 0 else 0.0,
+        avgpt=total / times if times > 0 else 0.0,
+    )
+
+
+def sizes_of(queue: ConsumeQueue, start: int, end: int) -> Iterator[array[int]]:
+    """The sizes of the records of a queue's entries from `start` up to `end`, in pieces."""
+    while start < end:
+        entries = queue.entries(start, min(end, start + PIECE_ENTRIES))
+        if not entries:
+            return
+        numbers = array("i")
+        numbers.frombytes(entries)
+        sizes = numbers[_SIZE_INT::_ENTRY_INTS]
+        if sys.byteorder == "little":
+            sizes.byteswap()
+        yield sizes
+        start += len(sizes)
+
+
+class BrokerStats:
+    """Counts of one broker. Belongs to its loop; `tick` about once a second."""
+
+    def __init__(self, cluster: str, store: MessageStore, pulling: PullPath, clock: Clock) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._pulling = pulling
+        self._clock = clock
+        self._items: dict[tuple[str, str], Item] = {}
+        self._put = {queue: queue.committed for queue in store.all_queues()}
+        self._pulled: dict[tuple[ConsumeQueue, str], int] = {}
+        self.sizes = Histogram(SIZE_BOUNDS)
+        """Sizes of the records stored since the start."""
+        self._gone: set[str] = set()
+        """Topics and groups that were deleted since the last sample."""
+        self._samples = 0
+        self._due = clock.monotonic() + SAMPLE_SECONDS
+        self._today = self._date()
+        self.put_total = self.get_total = 0
+        self.put_today = self.put_yesterday = self.get_today = self.get_yesterday = 0
+        self._of_queues = 0
+        """Items of single queues: others have places of their own."""
+        for name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"):
+            for suffix in ("", "_WITHOUT_SYSTEM_TOPIC"):
+                self._items[name + suffix, cluster] = Item()
+
+    def count(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
+        """Count a rare event, for example `SNDBCK_PUT_NUMS` of `topic@group`."""
+        item = self._items.get((name, key))
+        if item is None:
+            of_queue = name.startswith("QUEUE_")
+            if (self._of_queues if of_queue else len(self._items) - self._of_queues) >= ITEMS_MAX:
+                return
+            self._of_queues += of_queue
+            item = self._items[name, key] = Item()
+        item.add(value, times)
+
+    def totals(self) -> list[tuple[str, str, int]]:
+        """All items with name, key and total."""
+        return [(name, key, item.value) for (name, key), item in self._items.items()]
+
+    def pulled(self, queue: ConsumeQueue, group: str) -> int | None:
+        """The offset after the last message of a queue that was sent to a group; None when it is unknown, as
+        after a restart.
+        """
+        return self._pulled.get((queue, group))
+
+    def forget(self, *names: str) -> None:
+        """Topics or groups were deleted: the next sample removes their counters."""
+        self._gone.update(names)
+
+    def _drop_gone(self) -> Iterator[None]:
+        """Process many deletions in one pass over all items. A key has names and a queue id with `@`
+        between."""
+        gone, self._gone = self._gone, set()
+        if gone:
+            for item in list(self._items):
+                if not gone.isdisjoint(item[1].split("@")) and self._items.pop(item, None) is not None:
+                    self._of_queues -= item[0].startswith("QUEUE_")
+                yield
+            for queue, group in list(self._pulled):
+                if queue.deleted or group in gone:
+                    self._pulled.pop((queue, group), None)
+                yield
+
+    def view(self, name: str, key: str) -> BrokerStatsData | None:
+        """The rates of the last minute, hour and day; None when that name and key were never counted.
+
+        Run `collecting` first to include the latest counts.
+        """
+        item = self._items.get((name, key))
+        if item is None:
+            return None
+        return BrokerStatsData(
+            stats_minute=rates(item.minute), stats_hour=rates(item.hour), stats_day=rates(item.day)
+        )
+
+    def minute_rate(self, name: str, key: str) -> float:
+        """Per second over the last minute; 0 when nothing was counted."""
+        item = self._items.get((name, key))
+        return 0.0 if item is None else rates(item.minute).tps
+
+    def tick(self) -> None:
+        """Take samples that are due, in steps."""
+        now = self._clock.monotonic()
+        self._store.stats.tick(now)
+        if now >= self._due:
+            self._due = now + SAMPLE_SECONDS
+            shared().run(self._sampling())
+
+    def _sampling(self) -> Iterator[None]:
+        yield from self.collecting()
+        yield from self._drop_gone()
+        yield from self._sample()
+        self._turn_day()
+
+    def collecting(self) -> Generator[None, None, None]:
+        """Collect the messages stored and pulled since the last time, one queue per step."""
+        yield from self._collect_puts()
+        self._collect_gets()
+
+    def _collect_puts(self) -> Iterator[None]:
+        for queue in self._store.all_queues():
+            yield
+            known, end = self._put, queue.committed
+            start = known.get(queue, 0)
+            if end <= start or queue.deleted:
+                continue
+            known[queue] = end  # take them first: another pass may begin meanwhile
+            number, size = end - start, 0
+            seen = 0
+            try:
+                for sizes in sizes_of(queue, start, end):
+                    seen += len(sizes)
+                    size += sum(sizes)
+                    self.sizes.add_all(sizes)
+                    yield
+            except StoreBusyError:
+                number = seen
+                if known.get(queue) == end:
+                    known[queue] = start + seen  # the next pass counts the others
+                if not seen:
+                    continue
+            topic = queue.topic
+            self.count("TOPIC_PUT_NUMS", topic, number, number)
+            self.count("TOPIC_PUT_SIZE", topic, size, number)
+            self.count("QUEUE_PUT_NUMS", f"{topic}@{queue.queue_id}", number, number)
+            self.count("QUEUE_PUT_SIZE", f"{topic}@{queue.queue_id}", size, number)
+            self.count("BROKER_PUT_NUMS", self._cluster, number, number)
+            if not is_system_topic(topic):
+                self.put_total += number
+                self.count("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, number, number)
+        if len(self._put) > len(self._store.all_queues()):
+            self._put = {queue: offset for queue, offset in self._put.items() if not queue.deleted}
+
+    def _collect_gets(self) -> None:
+        for (queue, group), (number, size, times, end) in self._pulling.take_counts():
+            topic = queue.topic
+            if (queue, group) in self._pulled or len(self._pulled) < PULLED_MAX:
+                self._pulled[queue, group] = end
+            self.count("GROUP_GET_NUMS", f"{topic}@{group}", number, times)
+            self.count("GROUP_GET_SIZE", f"{topic}@{group}", size, times)
+            self.count("QUEUE_GET_NUMS", f"{topic}@{queue.queue_id}@{group}", number, times)
+            self.count("QUEUE_GET_SIZE", f"{topic}@{queue.queue_id}@{group}", size, times)
+            self.count("BROKER_GET_NUMS", self._cluster, number, times)
+            if not is_system_topic(topic):
+                self.get_total += number
+                self.count("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", self._cluster, number, times)
+
+    def _sample(self) -> Iterator[None]:
+        now_ms = self._clock.now_ms()
+        number, self._samples = self._samples, self._samples + 1
+        steps, rest = divmod(number, SAMPLES_AN_HOUR_STEP)
+        for item in list(self._items.values()):
+            yield
+            snapshot = StatsSnapshot(now_ms, item.times, item.value)
+            if not item.minute:
+                item.minute.append(StatsSnapshot(now_ms - int(SAMPLE_SECONDS * 1000), 0, 0))
+            item.minute.append(snapshot)
+            if rest == 0 or not item.hour:
+                item.hour.append(snapshot)
+            if (rest == 0 and steps % HOUR_STEPS_A_DAY_STEP == 0) or not item.day:
+                item.day.append(snapshot)
+
+    def _date(self) -> date:
+        return date.fromtimestamp(self._clock.now_ms() / 1000)
+
+    def _turn_day(self) -> None:
+        """At midnight, local time: record the totals so far."""
+        today = self._date()
+        if today != self._today:
+            self._today = today
+            self.put_yesterday, self.put_today = self.put_today, self.put_total
+            self.get_yesterday, self.get_today = self.get_today, self.get_total

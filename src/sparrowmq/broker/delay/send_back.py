@@ -1,0 +1,260 @@
+"""Messages that consumers could not process: stored for a retry, or as dead letters (broker:7, 6.6).
+
+They arrive in two ways. `SendBackRequests` handles CONSUMER_SEND_MSG_BACK (36), which names a stored message.
+`DirectRetry` decides about copies that clients send to a retry topic themselves: when 36 failed, and always
+from ordered consumers. The two count retries differently, as in RocketMQ: 36 finds the number of earlier
+attempts in the stored message (dead with `>=`), a copy has it already increased (dead with `>`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrowmq.broker.base.internal_store import NOT_FLUSHED, InnerMessage, InnerStore, code_of_tags
+from sparrowmq.broker.base.offsets import answer, refusal
+from sparrowmq.broker.delay.rerouting import DELAY, Rerouting
+from sparrowmq.core.errors import (
+    InvalidMessageError,
+    InvalidNameError,
+    RecordError,
+    StoreError,
+    TooManyRequestsError,
+)
+from sparrowmq.core.ids import offset_message_id
+from sparrowmq.core.message import PROPERTY_ERROR, failure_text
+from sparrowmq.core.names import RETRY_PREFIX, check_topic, dlq_topic, retry_topic
+from sparrowmq.core.randomness import RANDOM
+from sparrowmq.core.route import PERM_WRITE
+from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.headers import ConsumerSendMsgBackRequest, from_ext
+from sparrowmq.protocol.refusals import Refused
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.tables.groups import GroupTable
+    from sparrowmq.broker.tables.topics import TopicTable
+    from sparrowmq.core.clock import Clock
+    from sparrowmq.core.settings.servers import BrokerSettings
+    from sparrowmq.protocol.bodies import SubscriptionGroupConfig
+    from sparrowmq.protocol.headers import SendMessageRequest
+    from sparrowmq.protocol.record import StoredRecord
+    from sparrowmq.transport.connection import Connection
+
+FIRST_RETRY_LEVEL: Final = 3
+"""The level of a message's first retry when the consumer lets the broker choose (client:D-101)."""
+
+HEADER_MAX_VERSION: Final = 121
+"""3.4.9: for older clients, the header field `maxReconsumeTimes` is ignored."""
+
+UNIT_SUB: Final = 2
+"""System flag of retry topics when the consumer is in unit mode."""
+DLQ_QUEUES: Final = 1
+"""Number of queues of a dead letter topic."""
+ROOM_BYTES: Final = 16 * 1024
+"""The handler's error is added only to messages whose properties are no longer than this, so that it fits."""
+
+
+def retry_level(asked: int, reconsumed: int) -> int:
+    """The delay level of the next attempt: the requested one, or one level higher after each attempt."""
+    return asked if asked > 0 else FIRST_RETRY_LEVEL + reconsumed
+
+
+def retries_max(group: SubscriptionGroupConfig, version: int, asked: int | None) -> int:
+    """The group's maximum of retries: from the client's header, else the group's `retryMaxTimes`."""
+    return group.retry_max_times if asked is None or version < HEADER_MAX_VERSION else asked
+
+
+class Returned(NamedTuple):
+    """A message and the queue to store it in, after the delay of `level` (0: at once).
+
+    `why` is the error of its handler, as the client reports it; empty if unknown.
+    """
+
+    record: StoredRecord
+    topic: str
+    queue_id: int
+    level: int
+    why: str = ""
+
+
+class SendBackRequests:
+    """Handles requests 36. Only the broker that stored a message can: `offset` is a position in its log."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        inner: InnerStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clock: Clock,
+        *,
+        topic_made: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._inner = inner
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+        self._topic_made = topic_made
+        self._rerouting = Rerouting.of(settings)
+
+    def handle(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
+        """36: store the message at `offset` again, for a retry by the group.
+
+        If the topic is new, the message is stored once the topic is saved (`_put_later`). With `SYNC_FLUSH`
+        the response waits for the disk: after it the consumer commits, and a power failure must not keep the
+        commit and lose the retry.
+        """
+        request = from_ext(ConsumerSendMsgBackRequest, command.ext)
+        try:
+            returned = self._returned(request, command.version)
+            if returned is not None and self._topics.is_unsaved(returned.topic):
+                return self._put_later(command, request, returned.topic)
+            if returned is None:
+                return answer(command)
+            self._put(returned)
+        except Refused as refused:
+            return refused.answer(command.opaque)
+        return self._stored(command)
+
+    def _stored(self, command: Command) -> Command | Awaitable[Command]:
+        late = refusal(command, ResponseCode.SYSTEM_ERROR, NOT_FLUSHED)
+        return self._inner.answer_flushed(answer(command), late)
+
+    def _returned(self, request: ConsumerSendMsgBackRequest, version: int) -> Returned | None:
+        """What to store and where; None if the group has no retries. Creates the topic if it is missing.
+
+        Raises `Refused`, with RocketMQ's checks in RocketMQ's order.
+        """
+        group = self._groups.get(request.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {request.group}; create it with: sparrow group create",
+            )
+        if not self._settings.broker_permission & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._settings.broker_ip1}] sending message is forbidden",
+            )
+        if group.retry_queue_nums <= 0:
+            return None  # the message is dropped, as in the reference
+        topic = retry_topic(group.group_name)
+        self._need_topic(topic, group.retry_queue_nums, UNIT_SUB if request.unit_mode else 0)
+        try:
+            record = self._inner.read(request.offset)
+        except StoreError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the message cannot be read now: {error}") from None
+        if record is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {request.offset}")
+        most = retries_max(group, version, request.max_reconsume_times)
+        if record.reconsume_times >= most or request.delay_level < 0:
+            topic = dlq_topic(group.group_name)
+            self._need_topic(topic, DLQ_QUEUES)
+            return Returned(record, topic, 0, 0, request.sparrow_error or "")
+        queue_id = RANDOM.randrange(group.retry_queue_nums)
+        level = retry_level(request.delay_level, record.reconsume_times)
+        return Returned(record, topic, queue_id, level, request.sparrow_error or "")
+
+    def _need_topic(self, topic: str, queues: int, sys_flag: int = 0) -> None:
+        """Create the topic if it is missing. Raises `Refused` unless messages may be stored in it."""
+        try:
+            check_topic(topic)
+        except InvalidNameError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist: {error}") from None
+        try:
+            made = self._topics.ensure_soon(topic, queues, sys_flag=sys_flag)
+        except TooManyRequestsError as error:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] not exist: {error}") from None
+        if made:
+            self._topic_made()
+        config = self._topics.configs.get(topic)
+        if config is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist: it is being deleted")
+        if not config.perm & PERM_WRITE:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden")
+
+    async def _put_later(self, command: Command, request: ConsumerSendMsgBackRequest, topic: str) -> Command:
+        """Store the message once its topic is on disk: a crash must not lose the topic of a stored message.
+
+        The message is read again then, because many waiting messages would take much memory.
+        """
+        try:
+            await self._topics.kept([])  # waits for a save; the topic is created in any case and saved soon
+            returned = self._returned(request, command.version)
+            if returned is not None:
+                self._put(returned)
+        except StoreError as error:
+            refused = Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist: {error}")
+            return refused.answer(command.opaque)
+        except Refused as refused:
+            return refused.answer(command.opaque)
+        stored = self._stored(command)
+        return stored if isinstance(stored, Command) else await stored
+
+    def _put(self, returned: Returned) -> None:
+        """Store the message, in the delay topic if it has a level. Raises `Refused`."""
+        now = self._clock.now_ms()
+        record, topic, queue_id, level, why = returned
+        try:
+            text = property_string.encode(returned_properties(record, level, why))
+            place = self._rerouting.place(topic, queue_id, text, record.sys_flag, now)
+            message = InnerMessage.copy_of(record, place.topic, place.queue_id)
+            message.properties = place.properties
+            message.reconsume_times = record.reconsume_times + 1
+            message.prepared_offset = 0
+            message.tags_code = code_of_tags(place.properties)
+            if place.delay_ms is not None:
+                message.tags_code = now + place.delay_ms
+            self._inner.put([message])
+        except (Refused, InvalidMessageError, RecordError, StoreError) as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}") from None
+
+
+def returned_properties(record: StoredRecord, level: int, why: str = "") -> dict[str, str]:
+    """The properties of a retry; topic and id of the original message are kept through all retries.
+
+    `why`, the last error of its handler, is added if there is room.
+    """
+    own = property_string.decode(record.properties)
+    own.setdefault("RETRY_TOPIC", record.topic)
+    if not own.get("ORIGIN_MESSAGE_ID", "").strip():
+        own["ORIGIN_MESSAGE_ID"] = offset_message_id(record.store_host, record.physical_offset)
+    own["WAIT"] = "false"
+    own[DELAY] = str(level)
+    own.pop(PROPERTY_ERROR, None)
+    if why and len(record.properties) < ROOM_BYTES:
+        own[PROPERTY_ERROR] = failure_text(why)
+    return own
+
+
+class DirectRetry:
+    """Decides about sends to `%RETRY%<group>`.
+
+    `is_locked` says whether the group holds a queue lock, so its members consume in order. They retry locally
+    and send a copy only when they give up.
+    """
+
+    def __init__(self, groups: GroupTable, *, is_locked: Callable[[str], bool]) -> None:
+        self._groups = groups
+        self._is_locked = is_locked
+
+    def is_dead(self, request: SendMessageRequest, version: int) -> bool:
+        """Whether the message goes to its group's dead letters; False if its topic is not a retry topic.
+
+        It does so after more retries than allowed, and at once if the group consumes in order. Raises
+        `Refused` if the group does not exist.
+        """
+        if not request.topic.startswith(RETRY_PREFIX):
+            return False
+        name = request.topic[len(RETRY_PREFIX) :]
+        group = self._groups.get(name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name}; create it with: sparrow group create",
+            )
+        most = retries_max(group, version, request.max_reconsume_times)
+        return request.reconsume_times > most or self._is_locked(name)

@@ -1,0 +1,8 @@
+"""Figures for operators, in Prometheus' format (`core.figures.exposition`).
+
+Owns the names of the metrics, and computes them from what the other rooms count. Runs only when `/metrics` is
+requested, in small steps.
+
+May import: admin, base, delay, housekeeping, members, pop, pull, replication, tables.
+Begin with `traffic`; `broker/operated.py` collects all of them.
+"""

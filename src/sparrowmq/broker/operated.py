@@ -1,0 +1,134 @@
+"""What an operator sees of a broker: all its figures, its faults, and whether it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sparrowmq.broker.metrics.clients import ClientFigures
+from sparrowmq.broker.metrics.lag import LagFigures
+from sparrowmq.broker.metrics.pop import PopFigures
+from sparrowmq.broker.metrics.replication import ReplicationFigures
+from sparrowmq.broker.metrics.storage import StorageFigures
+from sparrowmq.broker.metrics.traffic import TrafficFigures
+from sparrowmq.broker.pull.held_pulls import HELD_PULLS_MAX
+from sparrowmq.broker.tables.clients import MEMBERS_MAX
+from sparrowmq.core.figures.exposition import Exposition, labels
+from sparrowmq.core.route import PERM_READ, PERM_WRITE
+from sparrowmq.core.settings.text import parse_labels
+from sparrowmq.transport.figures import add_server_figures
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.parts import BrokerParts
+    from sparrowmq.transport.server import Server
+
+
+class OperatedBroker:
+    """A running broker behind its listener, see `core.figures.exposition.Operated`."""
+
+    def __init__(self, parts: BrokerParts, server: Server) -> None:
+        self._parts = parts
+        self._server = server
+        settings = parts.settings
+        self._node = labels(
+            cluster=settings.broker_cluster_name,
+            node_type="broker",
+            node_id=settings.broker_name,
+            **parse_labels(settings.metrics_label),
+        )
+        stats = parts.upkeep.stats
+        self._traffic = TrafficFigures(stats, parts.topics)
+        self._lag = LagFigures(parts.store, parts.offsets, stats, parts.pop, parts.clock)
+        self._pop = PopFigures(parts.pop, parts.clock)
+        self._replication = ReplicationFigures(
+            parts.slaves, parts.following, parts.clock, lambda: parts.reign.record.damaged
+        )
+        self._storage = StorageFigures(
+            parts.store, parts.flusher, parts.delayed, parts.upkeep.holds, parts.clock
+        )
+        self._clients = ClientFigures(parts.clients)
+
+    @property
+    def node(self) -> str:
+        """Its kind and name."""
+        return f"broker {self._parts.settings.broker_name}"
+
+    def collect(self, into: Exposition) -> Iterator[None]:
+        """Add all figures, in steps."""
+        node = self._node
+        yield from self._traffic.collect(into, node)
+        yield from self._lag.collect(into, node)
+        yield from self._clients.collect(into, node)
+        yield from self._storage.collect(into, node)
+        yield from self._parts.requests.collect(into, node)
+        self._pop.collect(into, node)
+        yield
+        self._replication.collect(into, node)
+        self._add_state(into, node)
+        yield
+        self._add_bounds(into, node)
+        add_server_figures(into, node, self._server)
+
+    def _add_state(self, into: Exposition, node: str) -> None:
+        parts = self._parts
+        allowed = into.gauge("rocketmq_broker_permission", "4 read, 2 write, 6 both.")
+        allowed.add(node, parts.settings.broker_permission)
+        into.gauge("rocketmq_topic_number", "Topics.").add(node, len(parts.topics.configs))
+        into.gauge("rocketmq_consumer_group_number", "Consumer groups.").add(node, len(parts.groups.configs))
+        watermark = into.gauge("rocketmq_processor_watermark", "Requests that wait, by kind.")
+        for processor, waiting in (
+            ("pull", parts.pulling.held),
+            ("admin", parts.general.running),
+            ("send", parts.flusher.waiting),
+        ):
+            watermark.add(labels(node, processor=processor), waiting)
+        halves = into.gauge("sparrow_open_transactions", "Half messages whose transaction has not ended.")
+        halves.add(node, parts.exchange.transactions.open_count)
+        fenced = into.counter("sparrow_fenced_total", "Refused requests of members whose grant had ended.")
+        fenced.add(node, parts.fence.refused)
+        into.gauge("sparrow_managed_groups", "Groups with a policy.").add(node, len(parts.fence.groups))
+        registered = into.gauge("sparrow_registered", "1 if all name servers know the broker.")
+        registered.add(node, int(not parts.registration.silent))
+
+    def _add_bounds(self, into: Exposition, node: str) -> None:
+        """The broker's bounds, and how far they are used."""
+        parts = self._parts
+        settings, clients = parts.settings, parts.clients
+        used = into.gauge("sparrow_bound_used", "How much of a bound is used.")
+        most = into.gauge("sparrow_bound_max", "The bound.")
+        for name, value, limit in (
+            ("topics", len(parts.topics.configs), settings.topics_max),
+            ("queues", parts.topics.queue_count, settings.queues_max),
+            ("groups", len(parts.groups.configs), settings.groups_max),
+            ("consumer_offsets", parts.offsets.entries, settings.consumer_offsets_max),
+            ("producer_states", len(parts.store.producers), settings.max_producer_states),
+            ("members", clients.count, MEMBERS_MAX),
+            ("held_pulls", parts.pulling.held, HELD_PULLS_MAX),
+        ):
+            label = labels(node, bound=name)
+            used.add(label, value)
+            most.add(label, limit)
+
+    def faults(self) -> list[str]:
+        """A failed disk stays failed until the broker is restarted."""
+        parts = self._parts
+        found = []
+        failed = parts.store.failed or parts.flusher.failed
+        if failed is not None:
+            found.append(f"the disk failed; nothing is stored until a restart: {failed}")
+        return found
+
+    def lacks(self) -> list[str]:
+        """Why clients should not use it now."""
+        parts = self._parts
+        found = []
+        if parts.store.full is not None:
+            found.append(f"sends are refused: {parts.store.full}")
+        permission = parts.settings.broker_permission
+        if not permission & PERM_WRITE:
+            found.append(f"brokerPermission={permission}: sends are refused")
+        if not permission & PERM_READ:
+            found.append(f"brokerPermission={permission}: pulls are refused")
+        for address, why in parts.registration.silent.items():
+            found.append(f"name server {address} did not accept its registration: {why}")
+        return found

@@ -1,0 +1,133 @@
+"""Held pulls: requests that wait for a message to arrive or for their time to run out (broker:5.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.members.filters import PullFilter
+    from sparrowmq.protocol.hot import PullFrame
+    from sparrowmq.store.queues.consume_queue import ConsumeQueue
+    from sparrowmq.transport.connection import Connection
+
+HELD_PULLS_MAX: Final = 100_000
+"""As many as the reference's pull queue holds; above this limit, pulls are answered at once."""
+
+HELD_PULLS_OF_ONE_MAX: Final = 10_000
+"""Limit per connection: a client holds one pull for each queue it reads."""
+HELD_PULL_BYTES: Final = 1000
+"""Memory of a held pull in addition to the texts of its request."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull:
+    """One held request. `deadline` is in monotonic seconds; `scanned` is the queue offset before which no
+    message is requested, if that is known.
+    """
+
+    connection: Connection
+    frame: PullFrame
+    queue: ConsumeQueue
+    wanted: PullFilter
+    deadline: float
+    scanned: int = 0
+
+    @property
+    def size(self) -> int:
+        """Approximate memory in bytes."""
+        fields = self.frame.fields
+        return (
+            HELD_PULL_BYTES + len(fields.subscription or "") + len(fields.topic) + len(fields.consumer_group)
+        )
+
+
+Pulls = dict[HeldPull, None]
+"""Pulls in order of arrival."""
+
+
+class HoldTable:
+    """The waiting pulls, by queue and by connection.
+
+    The cost of an event on a queue or a connection depends only on its own pulls, not on how many wait
+    elsewhere.
+    """
+
+    def __init__(self, limit: int = HELD_PULLS_MAX) -> None:
+        self._limit = limit
+        self._by_queue: dict[ConsumeQueue, Pulls] = {}
+        self._by_connection: dict[Connection, Pulls] = {}
+        self.count = 0
+
+    def park(self, held: HeldPull) -> bool:
+        """Hold a pull; False when the table is full, its connection has too many or memory is short."""
+        if self.count >= self._limit or not held.connection.charge(held.size):
+            return False
+        if len(self._by_connection.get(held.connection, ())) >= HELD_PULLS_OF_ONE_MAX:
+            held.connection.charge(-held.size)
+            return False
+        _put(self._by_queue, held.queue, held)
+        _put(self._by_connection, held.connection, held)
+        self.count += 1
+        return True
+
+    def take(self, queue: ConsumeQueue) -> list[HeldPull]:
+        """Remove and return the pulls that wait on `queue`."""
+        waiting = self._by_queue.pop(queue, None)
+        if waiting is None:
+            return []
+        for held in waiting:
+            _drop(self._by_connection, held.connection, held)
+            held.connection.charge(-held.size)
+        self.count -= len(waiting)
+        return list(waiting)
+
+    def take_expired(self, now: float) -> list[HeldPull]:
+        """Remove and return the pulls that have timed out."""
+        return self._take_where(lambda held: held.deadline <= now)
+
+    def drop_connection(self, connection: Connection) -> None:
+        """Remove the pulls of a closed connection."""
+        waiting = self._by_connection.pop(connection, None)
+        if waiting is not None:
+            for held in waiting:
+                _drop(self._by_queue, held.queue, held)
+                connection.charge(-held.size)
+            self.count -= len(waiting)
+
+    def drop_topic(self, topic: str) -> list[HeldPull]:
+        """Remove and return the pulls of a topic that is being deleted."""
+        queues = [queue for queue in self._by_queue if queue.topic == topic]
+        return [held for queue in queues for held in self.take(queue)]
+
+    def take_group(self, group: str) -> list[HeldPull]:
+        """Remove and return the pulls of a consumer group."""
+        return self._take_where(lambda held: held.frame.fields.consumer_group == group)
+
+    def _take_where(self, gone: Callable[[HeldPull], bool]) -> list[HeldPull]:
+        taken = [held for waiting in self._by_queue.values() for held in waiting if gone(held)]
+        for held in taken:
+            _drop(self._by_queue, held.queue, held)
+            _drop(self._by_connection, held.connection, held)
+            held.connection.charge(-held.size)
+        self.count -= len(taken)
+        return taken
+
+
+def _put(table: dict[K, Pulls], key: K, held: HeldPull) -> None:
+    waiting = table.get(key)
+    if waiting is None:
+        table[key] = {held: None}
+    else:
+        waiting[held] = None
+
+
+def _drop(table: dict[K, Pulls], key: K, held: HeldPull) -> None:
+    waiting = table[key]
+    if len(waiting) > 1:
+        del waiting[held]
+    else:
+        del table[key]

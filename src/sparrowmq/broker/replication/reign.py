@@ -1,0 +1,263 @@
+"""A broker's role while it runs: the orders it received, on disk, and whether it may write now.
+
+It outlives the broker's parts, which are created again when the role changes. `config/replicaRole.json` has
+the role, `epochFileCheckpoint` the reigns of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.broker.replication.authority import FOREVER, Authority, OrdersRefusedError, RoleRecord
+from sparrowmq.core.clock import uptime
+from sparrowmq.core.errors import StoreCorruptError, StoreFencedError
+from sparrowmq.protocol.bodies.replicas import MASTER, SLAVE
+from sparrowmq.store.tables.config_file import ConfigFile
+from sparrowmq.store.tables.epochs import ROLE_FILE, EpochFile, EpochTable
+
+if TYPE_CHECKING:
+    from sparrowmq.core.settings.servers import BrokerSettings
+    from sparrowmq.protocol.bodies.replicas import ReplicaOrders
+
+log = logging.getLogger("sparrowmq.broker")
+SYNC_MASTER: Final = "SYNC_MASTER"
+
+
+def _nothing(*_: object) -> None:
+    """Used by brokers whose role never changes."""
+
+
+class Reign:
+    """The role of one broker. `address` is its address for clients.
+
+    `ha_address` returns its address for slaves. `changed` is called when the role is to change, or with the
+    position at which the log is to be cut; `granted` when a fenced master got a lease. `clock` returns
+    seconds and continues while the process is frozen. Raises `StoreCorruptError` for files that cannot be
+    used.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        address: str,
+        *,
+        ha_address: Callable[[], str] = str,
+        changed: Callable[[int | None], None] = _nothing,
+        granted: Callable[[], None] = _nothing,
+        clock: Callable[[], float] = uptime,
+    ) -> None:
+        self.address = address
+        self.is_changing = False
+        """Whether the role is about to change; until then nothing is written."""
+        self.ha_address = ha_address
+        self._granted = granted
+        self._is_saved = False
+        self._settings = settings
+        self._changed = changed
+        self._clock = clock
+        root = settings.store_path_root_dir
+        self._file = ConfigFile(root / "config" / ROLE_FILE)
+        self._epoch_file = EpochFile(root)
+        self.epochs = self._epoch_file.load()
+        self.authority = Authority(
+            self._load(),
+            cluster=settings.broker_cluster_name,
+            name=settings.broker_name,
+            address=address,
+            run=secrets.token_hex(8),
+        )
+
+    def _load(self) -> RoleRecord:
+        data = self._file.load()
+        if not data:
+            return RoleRecord(store=secrets.token_hex(8))
+        try:
+            found = RoleRecord.of(data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreCorruptError(
+                f"{self._file.path} does not have a broker's role ({error!r}); restore it, or remove it: "
+                f"then this broker has the role of its settings"
+            ) from error
+        self._is_saved = True
+        return found
+
+    @property
+    def record(self) -> RoleRecord:
+        """The role."""
+        return self.authority.record
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies another one's log."""
+        return self.record.role == SLAVE if self.record.role else self._settings.is_slave
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this broker's registration names: that of its orders, or of its log."""
+        return max(self.record.epoch, self.epochs.last)
+
+    @property
+    def start(self) -> int:
+        """Where in the log the newest reign began; 0 without any."""
+        return self.epochs.starts[-1][1] if self.epochs.starts else 0
+
+    def settings(self, settings: BrokerSettings) -> BrokerSettings:
+        """The settings with the current role."""
+        record, configured = self.record, self._settings
+        if record.role == SLAVE:
+            return replace(settings, broker_role=SLAVE, broker_id=record.broker_id)
+        if record.role == MASTER:
+            role = (record.master_role or SYNC_MASTER) if configured.is_slave else configured.broker_role
+            return replace(settings, broker_role=role, broker_id=0)
+        return settings
+
+    @property
+    def would_be_sync(self) -> bool:
+        """Whether sends wait for slaves when this broker is master."""
+        if self._settings.is_slave:
+            return (self.record.master_role or SYNC_MASTER) == SYNC_MASTER
+        return self._settings.broker_role == SYNC_MASTER
+
+    # The lease
+
+    def now_ms(self) -> int:
+        """Milliseconds of the clock of leases."""
+        return int(self._clock() * 1000)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether this is a master without a lease."""
+        lease_end = self.authority.lease_end
+        return lease_end != FOREVER and not self.is_slave and self._clock() * 1000 >= lease_end
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no messages are accepted for a while, because the log is being handed over."""
+        until = self.authority.paused_until
+        return until > 0 and self._clock() * 1000 < until
+
+    def check(self) -> None:
+        """Raise `StoreFencedError` when nothing may be written now."""
+        if self.is_changing:
+            raise StoreFencedError("this broker's role is changing; send to the group's master")
+        if self.is_paused:
+            raise StoreFencedError("this broker hands its log over to the group's next master; send again")
+        if self.is_fenced:
+            raise StoreFencedError(
+                f"this broker may no longer be the master of its group: its lease of epoch "
+                f"{self.record.epoch} is over"
+            )
+
+    def may_acknowledge(self) -> bool:
+        """Whether a stored message may be acknowledged now."""
+        return not self.is_changing and not self.is_fenced
+
+    # Orders
+
+    def obey(self, orders: ReplicaOrders) -> None:
+        """Obey orders, or raise `OrdersRefusedError`, or `StoreError` when they cannot be saved."""
+        if orders.pause_ms and self.is_slave:
+            raise OrdersRefusedError(1, "this broker is a slave: only a master can pause")
+        if orders.pause_ms:
+            self.authority.pause(orders, self.now_ms())
+            log.warning(
+                "this broker accepts no messages for %d ms: its log is being handed over", orders.pause_ms
+            )
+            return
+        if self.is_changing and orders.epoch > self.record.epoch:
+            raise OrdersRefusedError(1, "this broker's role is changing; ask for its state, then send again")
+        before, was_fenced = self.record, self.is_fenced
+        if self.authority.accept(orders, self.now_ms()):
+            log.warning(
+                "orders of epoch %d%s: this broker becomes %s%s",
+                orders.epoch,
+                ", which may lose messages" if orders.unclean else "",
+                orders.role,
+                f" of {orders.master_address}" if orders.master_address else "",
+            )
+            self.is_changing = True
+            self._changed(None)
+            return
+        if self.record != before:
+            self.save()
+        if was_fenced and not self.is_fenced:
+            log.warning("this broker has a lease of epoch %d and accepts messages again", orders.epoch)
+            self._granted()
+
+    def save(self) -> None:
+        """Write the role to disk. Raises `StoreError`."""
+        self._file.save(self.record.content)
+        self._is_saved = True
+
+    def show(self) -> RoleRecord:
+        """The role, for a caller that will identify the store by its random text. Raises `StoreError`."""
+        if not self._is_saved:
+            self.save()
+        return self.record
+
+    def begin(self, end: int) -> None:
+        """The role in force begins; `end` is that of the log, where a master's reign begins. Raises
+        `StoreError`."""
+        record = self.record
+        if record.role == MASTER and record.epoch > self.epochs.last:
+            self.keep_epochs(self.epochs.begun(record.epoch, end))
+        if self.is_changing:
+            self.save()
+            self.is_changing = False
+
+    # Damage
+
+    def opened(self, damaged: Iterable[tuple[int, int]]) -> None:
+        """The log was opened, with damage in these parts. Raises `StoreError`."""
+        known = self.record.damaged
+        found = [low for low, _ in damaged] + ([known] if known >= 0 else [])
+        if found:
+            self.note_damage(min(found))
+
+    def note_damage(self, position: int) -> None:
+        """The log is damaged from `position` on, so that this broker lacks messages of its group. This is
+        remembered until the log is cut there. For its coordinator, a slave becomes another copy, which is not
+        in sync. Raises `StoreError`.
+        """
+        known = self.record.damaged
+        is_new = known < 0 or position < known
+        store = secrets.token_hex(8) if self.is_slave and not self.record.is_disowned else None
+        if is_new or store is not None:
+            self.authority.note_damage(position if is_new else known, store)
+            self.save()
+
+    def forget_damage(self) -> None:
+        """The damaged part of the log is gone. Raises `StoreError`."""
+        if self.record.damaged >= 0:
+            self.authority.forget_damage()
+            self.save()
+
+    # A slave and its master
+
+    def keep_epochs(self, table: EpochTable) -> None:
+        """Save the reigns of the log, if they changed. Raises `StoreError`."""
+        if table != self.epochs:
+            self._epoch_file.save(table)
+            self.epochs = table
+
+    def was_cut(self, position: int) -> None:
+        """The log was cut at this position, and its reigns with it. Raises `StoreError`."""
+        self.epochs = self._epoch_file.load()
+        if self.record.damaged >= position:
+            self.forget_damage()
+
+    def learn_master(self, role: str) -> None:
+        """Save the master's `brokerRole`, in case this broker replaces it."""
+        if role != self.record.master_role:
+            self.authority.learn_master(role)
+            self.save()
+
+    def cut(self, position: int) -> None:
+        """The log has to be cut at this position before the master can be followed."""
+        if not self.is_changing:
+            self.is_changing = True
+            self._changed(position)

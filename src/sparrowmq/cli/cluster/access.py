@@ -1,0 +1,252 @@
+"""`sparrow user|acl|account …`: users and policies of 5.x access control, accounts of 4.x."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
+
+T = TypeVar("T")
+
+user_app = typer.Typer(
+    help="Users of brokers (5.x): create, update, delete, list. Coordinator: sparrow coordinator user.",
+    no_args_is_help=True,
+)
+acl_app = typer.Typer(help="Permissions of users (5.x): grant, revoke, list.", no_args_is_help=True)
+account_app = typer.Typer(help="Accounts (4.x): put, delete, white, version.", no_args_is_help=True)
+
+User = Annotated[str, typer.Argument(help="Name of the user.")]
+Key = Annotated[str, typer.Argument(help="Access key of the account.")]
+Part = Annotated[str, typer.Argument(help="Only users whose names contain this text.")]
+Cluster = Annotated[str | None, typer.Option(help="Only the brokers of this cluster.")]
+Asked = typer.Option(
+    prompt=True, confirmation_prompt=True, hide_input=True, help="Default: ask on the terminal."
+)
+
+
+def _ask(namesrv: str | None, question: Callable[[aio.Admin], Awaitable[T]]) -> T:
+    async def work() -> T:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await question(admin)
+
+    return run(work())
+
+
+def _show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_table(columns, [[_text(row[name]) for name in columns] for row in rows])
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@user_app.command("create")
+def create_user(
+    user: User,
+    password: Annotated[str, Asked],
+    super_user: Annotated[bool, typer.Option("--super", help="May do everything.")] = False,
+    cluster: Cluster = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a user on every broker."""
+    _ask(
+        namesrv,
+        lambda admin: admin.create_user(user, password, super_user=super_user, cluster=cluster),
+    )
+    tell({"created": user, "super": super_user}, f"user {user} created", as_json)
+
+
+@user_app.command("update")
+def update_user(
+    user: User,
+    password: Annotated[str | None, typer.Option(help="New password; - asks on the terminal.")] = None,
+    super_user: Annotated[bool | None, typer.Option("--super/--normal", help="Kind of user.")] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="Whether the user may log in.")
+    ] = None,
+    cluster: Cluster = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the given properties of a user."""
+    if password == "-":
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    _ask(
+        namesrv,
+        lambda admin: admin.update_user(
+            user, password=password, super_user=super_user, enabled=enabled, cluster=cluster
+        ),
+    )
+    tell({"updated": user}, f"user {user} updated", as_json)
+
+
+@user_app.command("delete")
+def delete_user(
+    user: User, cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False
+) -> None:
+    """Delete a user and its permissions."""
+    _ask(namesrv, lambda admin: admin.delete_user(user, cluster=cluster))
+    tell({"deleted": user}, f"user {user} deleted", as_json)
+
+
+@user_app.command("list")
+def list_users(
+    part: Part = "", cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False
+) -> None:
+    """List users, without passwords."""
+    rows = [
+        {
+            "user": user.name,
+            "kind": "super" if user.super_user else "normal",
+            "status": "enabled" if user.enabled else "disabled",
+        }
+        for user in _ask(namesrv, lambda admin: admin.users(part, cluster=cluster))
+    ]
+    _show(rows, ("user", "kind", "status"), as_json)
+
+
+@acl_app.command("grant")
+def grant(
+    user: User,
+    resource: Annotated[list[str], typer.Option(help="Topic:Orders, Group:bill*, Cluster:*; repeatable.")],
+    action: Annotated[
+        list[str], typer.Option(help="Pub, Sub, Create, Update, Delete, Get, List or All; repeatable.")
+    ],
+    source: Annotated[list[str] | None, typer.Option(help="Only from this address or network.")] = None,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny instead of allow.")] = False,
+    cluster: Cluster = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Allow or deny a user actions on resources."""
+    _ask(
+        namesrv,
+        lambda admin: admin.grant(
+            user, resource, action, sources=source or (), allow=not deny, cluster=cluster
+        ),
+    )
+    decision = "denied" if deny else "allowed"
+    made = {"user": user, "resources": resource, "actions": action, "decision": decision}
+    tell(made, f"user {user}: {', '.join(action)} {decision} on {', '.join(resource)}", as_json)
+
+
+@acl_app.command("revoke")
+def revoke(
+    user: User,
+    resource: Annotated[str | None, typer.Option(help="Only the policy for this resource.")] = None,
+    cluster: Cluster = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke all permissions of a user, or those for one resource."""
+    _ask(namesrv, lambda admin: admin.revoke(user, resource, cluster=cluster))
+    gone = {"user": user, "removed": resource or "all"}
+    tell(gone, f"user {user}: policy for {resource or 'all resources'} removed", as_json)
+
+
+@acl_app.command("list")
+def list_grants(
+    part: Part = "", cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False
+) -> None:
+    """List permissions of users."""
+    rows = [
+        {
+            "user": found.user,
+            "resource": found.resource,
+            "actions": list(found.actions),
+            "sources": list(found.sources),
+            "decision": "allow" if found.allow else "deny",
+            "default": found.default,
+        }
+        for found in _ask(namesrv, lambda admin: admin.grants(part, cluster=cluster))
+    ]
+    _show(rows, ("user", "resource", "actions", "sources", "decision"), as_json)
+
+
+@account_app.command("put")
+def put_account(
+    key: Key,
+    secret: Annotated[str | None, typer.Option(help="Secret key; - asks on the terminal.")] = None,
+    admin: Annotated[bool | None, typer.Option("--admin/--no-admin", help="May do everything.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Orders=PUB|SUB; repeatable.")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="billing=SUB; repeatable.")] = None,
+    white: Annotated[str | None, typer.Option(help="Addresses that need no signature.")] = None,
+    default_topic: Annotated[str | None, typer.Option(help="For other topics: DENY, PUB, …")] = None,
+    default_group: Annotated[str | None, typer.Option(help="For other groups: DENY, SUB, …")] = None,
+    cluster: Cluster = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create an account on every broker, or change the given properties of an existing one."""
+    if secret == "-":
+        secret = typer.prompt("Secret key", hide_input=True, confirmation_prompt=True)
+    _ask(
+        namesrv,
+        lambda client: client.put_account(
+            key,
+            secret,
+            admin=admin,
+            white_address=white,
+            default_topic_perm=default_topic,
+            default_group_perm=default_group,
+            topic_perms=topic,
+            group_perms=group,
+            cluster=cluster,
+        ),
+    )
+    tell({"saved": key}, f"account {key} saved", as_json)
+
+
+@account_app.command("delete")
+def delete_account(
+    key: Key, cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False
+) -> None:
+    """Delete an account."""
+    _ask(namesrv, lambda admin: admin.delete_account(key, cluster=cluster))
+    tell({"deleted": key}, f"account {key} deleted", as_json)
+
+
+@account_app.command("white")
+def white_addresses(
+    addresses: Annotated[
+        list[str] | None, typer.Argument(help="10.0.0.5, 10.0.0.*; without any, no address.")
+    ] = None,
+    cluster: Cluster = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace the addresses that need no account."""
+    _ask(namesrv, lambda admin: admin.set_white_addresses(addresses or (), cluster=cluster))
+    text = f"addresses that need no account: {', '.join(addresses or ()) or 'none'}"
+    tell({"addresses": addresses or []}, text, as_json)
+
+
+@account_app.command("version")
+def account_version(cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Show how often each broker's accounts were changed by command."""
+    versions = _ask(namesrv, lambda admin: admin.account_versions(cluster=cluster))
+    rows: list[dict[str, Any]] = [
+        {"broker": broker, "changes": changes} for broker, changes in sorted(versions.items())
+    ]
+    _show(rows, ("broker", "changes"), as_json)

@@ -1,0 +1,197 @@
+"""`sparrow broker config|clean|progress|read-only|writable|ping`: one broker, without a coordinator."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+    say,
+)
+from sparrowmq.core.settings.text import without_secrets
+
+Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker, or its HOST:PORT.")]
+BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Name of the broker.")]
+PING_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+def config(
+    broker: Broker,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE…", help="Settings to change; none: show.")
+    ] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all settings of a broker except passwords, or change some until it stops.
+
+    A broker of SparrowMQ refuses those that need a restart. A coordinator's `sparrow broker set` writes its
+    audit log, too.
+    """
+    wanted = dict(_pair(text) for text in changes or ())
+
+    async def work() -> dict[str, str]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            if wanted:
+                await admin.change_broker_settings(broker, wanted)
+            found = without_secrets(await admin.broker_settings(broker))
+            return {name: found.get(name, "") for name in wanted} if wanted else found
+
+    found = dict(sorted(run(work()).items()))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(("setting", "value"), list(found.items()))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"{text!r} is not a setting; write NAME=VALUE")
+    return name, value
+
+
+def clean(
+    broker: Broker,
+    files: Annotated[bool, typer.Option("--files", help="Expired files of the log.")] = False,
+    queues: Annotated[bool, typer.Option("--queues", help="Queues whose messages are all deleted.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Queues of topics that do not exist.")] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a broker delete at once what it would delete later; without an option, all three."""
+    everything = not (files or queues or topics)
+
+    async def work() -> list[str]:
+        from sparrowmq import aio
+
+        done = []
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            for wanted, name, ask in (
+                (files, "files", admin.delete_expired_files),
+                (queues, "queues", admin.clean_expired_queues),
+                (topics, "topics", admin.clean_unused_topics),
+            ):
+                if wanted or everything:
+                    await ask(broker)
+                    done.append(name)
+        return done
+
+    done = run(work())
+    if as_json:
+        print_json({"broker": broker, "cleaned": done})
+    else:
+        say(f"{broker}: {', '.join(done)} cleaned")
+
+
+def progress(
+    broker: Broker,
+    behind: Annotated[int, typer.Option(min=0, help="Only queues with at least this lag.")] = 0,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the offset and lag of every group in the queues of one broker."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return [
+                {
+                    "group": group,
+                    "topic": place.queue.topic,
+                    "queue": place.queue.queue_id,
+                    "broker_offset": place.broker_offset,
+                    "consumer_offset": place.consumer_offset,
+                    "lag": place.lag,
+                }
+                for group, places in sorted((await admin.broker_progress(broker)).items())
+                for place in places
+                if place.lag >= behind
+            ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    columns = ("group", "topic", "queue", "broker offset", "consumer offset", "lag")
+    print_table(columns, [tuple(row.values()) for row in rows], right=columns[2:])
+
+
+def read_only(broker: BrokerName, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Stop sends to a broker: its topics become read-only at the name servers.
+
+    Lasts until `sparrow broker writable`, or until the topics of the broker change.
+    """
+    _set_writable(broker, namesrv, as_json, writable=False)
+
+
+def writable(broker: BrokerName, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Undo `sparrow broker read-only`."""
+    _set_writable(broker, namesrv, as_json, writable=True)
+
+
+def _set_writable(broker: str, namesrv: str | None, as_json: bool, *, writable: bool) -> None:
+    async def work() -> int:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            await admin.broker_info(broker)  # name servers say nothing about a name that is unknown to them
+            return await (admin.add_write_perm if writable else admin.wipe_write_perm)(broker)
+
+    topics = run(work())
+    if as_json:
+        print_json({"broker": broker, "writable": writable, "topics": topics})
+    else:
+        say(f"{broker}: {topics} topics are {'writable' if writable else 'read-only'}")
+
+
+def ping(
+    broker: BrokerName,
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Messages to send.")] = 10,
+    size: Annotated[int, typer.Option(min=1, max=PING_BYTES_MAX, help="Bytes of each.")] = 128,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how long sends to a broker take, in milliseconds, one after the other.
+
+    The messages go to the topic that has the broker's name, which is RocketMQ's place for that.
+    """
+
+    async def work() -> list[float]:
+        from sparrowmq import ProducerSettings, aio
+        from sparrowmq.core.message import Message, MessageQueue
+
+        settings = ProducerSettings(namesrv=namesrv_or_default(namesrv), retries=0)
+        spent = []
+        async with aio.Producer("sparrow-ping", settings=settings) as producer:
+            for _ in range(count + 1):
+                began = time.perf_counter()
+                await producer.send(Message(broker, b"a" * size), queue=MessageQueue(broker, broker, 0))
+                spent.append((time.perf_counter() - began) * 1000)
+        return sorted(spent[1:])  # the first one connects
+
+    spent = run(work())
+    found = {
+        "broker": broker,
+        "sent": count,
+        "least_ms": round(spent[0], 3),
+        "median_ms": round(spent[len(spent) // 2], 3),
+        "most_ms": round(spent[-1], 3),
+    }
+    if as_json:
+        print_json(found)
+    else:
+        print_table(("broker", "sent", "least", "median", "most"), [tuple(found.values())])

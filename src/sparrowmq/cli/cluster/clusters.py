@@ -1,0 +1,98 @@
+"""`sparrow cluster …`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+)
+from sparrowmq.cli.cluster.brokers import rate
+
+if TYPE_CHECKING:
+    from sparrowmq import aio
+
+app = typer.Typer(help="Clusters: list, name-servers.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """List clusters and their brokers, with versions and rates (messages per second over the last 10 s)."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return [
+                {
+                    "cluster": found.cluster,
+                    "broker": found.broker_name,
+                    "id": found.broker_id,
+                    "address": found.address,
+                    "version": found.runtime.get("brokerVersionDesc", ""),
+                    "in": rate(found.runtime, "putTps"),
+                    "out": rate(found.runtime, "getTransferredTps"),
+                    "error": found.error,
+                }
+                for found in await admin.broker_list()
+            ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        ("cluster", "broker", "id", "address", "version", "in/s", "out/s"),
+        [
+            [row[name] or "-" if name == "version" else row[name] for name in row if name != "error"]
+            for row in rows
+        ],
+        right=("id", "in/s", "out/s"),
+    )
+
+
+@app.command("name-servers")
+def name_servers(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """List the name servers with the topics and brokers of each, and what it lacks of the others'."""
+
+    async def work() -> list[aio.NameServerStatus]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return [await admin.name_server_status(at) for at in sorted(await admin.listed_topics())]
+
+    found = run(work())
+    topics = frozenset[str]().union(*(one.topics for one in found))
+    brokers = {at for one in found for addresses in one.brokers.values() for at in addresses.values()}
+    rows = [
+        {
+            "address": one.address,
+            "topics": len(one.topics),
+            "lacks topics": sorted(topics - one.topics),
+            "brokers": sum(map(len, one.brokers.values())),
+            "lacks brokers": sorted(
+                brokers.difference(*(addresses.values() for addresses in one.brokers.values()))
+            ),
+        }
+        for one in found
+    ]
+    if as_json:
+        for row in rows:
+            print_json({name.replace(" ", "_"): value for name, value in row.items()})
+        return
+    print_table(
+        tuple(rows[0]),
+        [
+            [",".join(value) or "-" if isinstance(value, list) else value for value in row.values()]
+            for row in rows
+        ],
+        right=("topics", "brokers"),
+    )

@@ -1,0 +1,343 @@
+"""`sparrow group …`: names, progress, creation, deletion, offset resets, and members' reports."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+    say,
+    say_lines,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from sparrowmq.core.message import MessageQueue
+
+app = typer.Typer(help="Consumer groups: progress, members, plans, policies, offsets.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(help="Name of the group.")]
+_NOBODY: Final = (
+    "no member of group {group!r} is online; see the names with `sparrow group list`, and the group's "
+    "progress with `sparrow group progress {group}`"
+)
+
+
+def moment(text: str) -> datetime | Literal["first", "last"]:
+    """`first`, `last`, or a time: `2024-05-01T12:30` (local), with a zone if given, or epoch milliseconds."""
+    if text == "first":
+        return "first"
+    if text == "last":
+        return "last"
+    try:
+        if text.isdecimal():
+            return datetime.fromtimestamp(int(text) / 1000)
+        return datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{text!r} is not a valid target; give first, last, a time like 2024-05-01T12:30 or epoch "
+            f"milliseconds"
+        ) from None
+
+
+@app.command("list")
+def list_groups(
+    system: Annotated[bool, typer.Option("--all", help="Include RocketMQ's own groups.")] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all consumer groups."""
+
+    async def work() -> list[str]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.group_list(system=system)
+
+    for name in run(work()):
+        print_json(name) if as_json else say(name)
+
+
+@app.command("progress")
+def progress(
+    group: Group,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group's offset and lag in each queue. Messages in flight are part of the lag."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            found = await admin.group_progress(group, topic)
+            if not found and group not in await admin.group_list(system=True):
+                raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
+            return [
+                {
+                    "topic": place.queue.topic,
+                    "broker": place.queue.broker_name,
+                    "queue": place.queue.queue_id,
+                    "broker_offset": place.broker_offset,
+                    "consumer_offset": place.consumer_offset,
+                    "lag": place.lag,
+                    "in_flight": place.in_flight,
+                }
+                for place in found
+            ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        ("topic", "broker", "queue", "broker offset", "consumer offset", "lag", "in flight"),
+        [tuple(row.values()) for row in rows],
+        right=("queue", "broker offset", "consumer offset", "lag", "in flight"),
+    )
+    waiting = sum(row["lag"] for row in rows)
+    say("1 message waits" if waiting == 1 else f"{waiting} messages wait")
+
+
+@app.command("config")
+def config(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Show the settings of a group at each broker."""
+
+    async def work() -> list[dict[str, Any]]:
+        from msgspec import to_builtins
+
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            found = await admin.group_config(group)
+            return [{"broker": name, **to_builtins(one)} for name, one in sorted(found.items())]
+
+    rows = run(work())
+    if not rows:
+        raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    names = [name for name in rows[0] if name != "broker"]
+    columns = ("setting", *(row["broker"] for row in rows))
+    print_table(columns, [(name, *(row.get(name, "-") for row in rows)) for name in names])
+
+
+@app.command("create")
+def create(
+    group: Group,
+    retries: Annotated[int, typer.Option(min=0, help="Retries before a message becomes a dead letter.")] = 16,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Forbid the group to consume.")] = False,
+    no_broadcast: Annotated[
+        bool, typer.Option("--no-broadcast", help="Forbid broadcasting consumers.")
+    ] = False,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Clients of the gRPC API consume in order.")
+    ] = False,
+    cluster: Annotated[str | None, typer.Option(help="Only the brokers of this cluster.")] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a group on every broker, or change an existing one."""
+
+    async def work() -> None:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            await admin.create_group(
+                group,
+                retries=retries,
+                enabled=not disabled,
+                broadcast=not no_broadcast,
+                ordered=ordered,
+                cluster=cluster,
+            )
+
+    run(work())
+    made = {"group": group, "retries": retries, "enabled": not disabled, "broadcast": not no_broadcast}
+    tell(made, f"{group}: {retries} retries", as_json)
+
+
+@app.command("delete")
+def delete(
+    group: Group,
+    keep_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--keep-offsets", help="Keep the offsets: a new group of this name continues from them."
+        ),
+    ] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a group, its retry and dead letter topics and its offsets."""
+
+    async def work() -> None:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            if not await admin.group_config(group) and not await admin.group_progress(group):
+                raise UsageError(f"no broker knows group {group!r}; see the names with `sparrow group list`")
+            await admin.delete_group(group, offsets=not keep_offsets)
+
+    run(work())
+    tell({"deleted": group, "offsets_kept": keep_offsets}, f"{group} deleted", as_json)
+
+
+@app.command("reset")
+def reset(
+    group: Group,
+    topic: Annotated[str, typer.Option(help="Topic whose offsets to reset.")],
+    to: Annotated[
+        str, typer.Option(help="first, last, a time (2024-05-01T12:30) or epoch milliseconds.")
+    ] = "last",
+    only_back: Annotated[bool, typer.Option("--only-back", help="Move queues only backward.")] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reset a group's offsets in a topic; online members move at once."""
+    place = moment(to)
+
+    async def work() -> dict[MessageQueue, int]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.reset_offsets(group, topic, place, force=not only_back)
+
+    moved = run(work())
+    if not moved and not as_json:
+        say(f"no queue of {topic} was moved")
+        return
+    _print_offsets(moved, as_json)
+
+
+@app.command("clone")
+def clone(
+    source: Annotated[str, typer.Argument(help="Group to copy offsets from.")],
+    target: Annotated[str, typer.Argument(help="Group to copy offsets to; stop its members first.")],
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the offsets of one group to another."""
+
+    async def work() -> dict[MessageQueue, int]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.clone_offsets(source, target, topic)
+
+    _print_offsets(run(work()), as_json)
+
+
+def _print_offsets(moved: dict[MessageQueue, int], as_json: bool) -> None:
+    rows = [
+        {"topic": q.topic, "broker": q.broker_name, "queue": q.queue_id, "offset": offset}
+        for q, offset in moved.items()
+    ]
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    columns = ("topic", "broker", "queue", "offset")
+    print_table(columns, [tuple(row.values()) for row in rows], right=("queue", "offset"))
+
+
+@app.command("connections")
+def connections(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """List the members of a group and their subscriptions."""
+
+    async def work() -> dict[str, Any]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            found = await admin.group_connections(group)
+        if found is None:
+            raise UsageError(_NOBODY.format(group=group))
+        return {
+            "group": group,
+            "type": found.consume_type,
+            "model": found.message_model,
+            "start": found.consume_from,
+            "members": [
+                {"client": m.client_id, "address": m.address, "language": m.language, "version": m.version}
+                for m in found.members
+            ],
+            "subscriptions": {topic: data.expression for topic, data in found.subscriptions.items()},
+        }
+
+    found = run(work())
+    if as_json:
+        print_json(found)
+        return
+    say(f"{found['type']}, {found['model']}, {found['start']}")
+    print_table(
+        ("client", "address", "language", "version"), [tuple(row.values()) for row in found["members"]]
+    )
+    print_table(("topic", "expression"), sorted(found["subscriptions"].items()))
+
+
+@app.command("status")
+def status(
+    group: Group,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="Include the stacks of each member's threads.")
+    ] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each member of a group is processing, as reported by the members."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            members = await admin.group_status(group, stacks=stacks)
+        if not members:
+            raise UsageError(_NOBODY.format(group=group))
+        return [
+            {
+                "client": member.client_id,
+                "error": member.error,
+                "queues": [
+                    {
+                        "topic": queue.topic,
+                        "broker": queue.broker_name,
+                        "queue": queue.queue_id,
+                        "in_hand": held.cached_msg_count,
+                        "committed": held.commit_offset,
+                        "locked": held.locked,
+                    }
+                    for queue, held in sorted(member.info.queues.items() if member.info else ())
+                ],
+                "stacks": member.info.jstack if member.info else None,
+            }
+            for member in members
+        ]
+
+    found = run(work())
+    if as_json:
+        for one in found:
+            print_json(one)
+        return
+    rows = [(one["client"], *queue.values()) for one in found for queue in one["queues"]]
+    columns = ("client", "topic", "broker", "queue", "in hand", "committed", "locked")
+    print_table(columns, rows, right=("queue", "in hand", "committed"))
+    for one in found:
+        if one["error"]:
+            say(f"{one['client']}: {one['error']}")
+        if one["stacks"]:
+            say(f"{one['client']}:")
+            say_lines(one["stacks"])

@@ -1,0 +1,114 @@
+"""`sparrow topic perm|order|producers`: who may use a topic, and who does."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+    say,
+)
+from sparrowmq.cli.cluster.topics import PERMISSIONS, Topic
+
+
+def perm(
+    topic: Topic,
+    value: Annotated[
+        int, typer.Argument(metavar="PERM", min=0, max=7, help="2 write, 4 read, 6 both, 0 neither.")
+    ],
+    broker: Annotated[str | None, typer.Option(help="Only at this broker.")] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change who may use a topic, at all its brokers or at one. Its queues and attributes stay."""
+
+    async def work() -> list[str]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.set_topic_perm(topic, value, broker_name=broker)
+
+    brokers = run(work())
+    if as_json:
+        print_json({"topic": topic, "perm": value, "brokers": brokers})
+        return
+    say(f"{topic}: {PERMISSIONS.get(value, value)} on {', '.join(brokers)}")
+
+
+def order(
+    topic: Topic,
+    queues: Annotated[
+        list[str] | None, typer.Argument(metavar="BROKER=QUEUES…", help="Queues of each broker; none: show.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Make it an ordinary topic again.")] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show or set the brokers and queues that routes of an ordered topic name, whether they are there or not.
+
+    For example: `sparrow topic order Orders broker-a=4 broker-b=4`
+    """
+    wanted = dict(_pair(text) for text in queues or ())
+    if wanted and clear:
+        raise UsageError("give either queues or --clear")
+
+    async def work() -> dict[str, int]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            if wanted or clear:
+                await admin.set_order_conf(topic, wanted)
+            return await admin.order_conf(topic)
+
+    found = run(work())
+    if as_json:
+        print_json({"topic": topic, "queues": found})
+    elif found:
+        say(f"{topic}: {', '.join(f'{name}={number}' for name, number in found.items())}")
+    else:
+        say(f"{topic} is not an ordered topic")
+
+
+def _pair(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not name or not number.isdecimal():
+        raise UsageError(f"{text!r} is not a number of queues; write BROKER=QUEUES, for example broker-a=4")
+    return name, int(number)
+
+
+def producers(
+    topic: Topic,
+    group: Annotated[str, typer.Argument(help="Name of the producer group.")],
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the connected producers of a group at the brokers of a topic."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return [
+                {
+                    "client": one.client_id,
+                    "address": one.address,
+                    "language": one.language,
+                    "version": one.version,
+                }
+                for one in await admin.producer_connections(group, topic)
+            ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(("client", "address", "language", "version"), [tuple(row.values()) for row in rows])

@@ -1,0 +1,219 @@
+"""`sparrow topic …`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+    say,
+    tell,
+)
+from sparrowmq.cli.base.times import when
+from sparrowmq.core.route import TopicRoute
+
+app = typer.Typer(help="Topics: create, list, show, route, status, delete.", no_args_is_help=True)
+
+Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
+PERMISSIONS = {2: "write", 4: "read", 6: "read and write"}
+
+
+@app.command("create")
+def create(
+    topic: Topic,
+    queues: Annotated[int, typer.Option(min=1, max=1024, help="Queues on each broker.")] = 8,
+    perm: Annotated[int, typer.Option(min=0, max=6, help="2 write, 4 read, 6 both.")] = 6,
+    cluster: Annotated[str | None, typer.Option(help="Only the brokers of this cluster.")] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=VALUE sets an attribute, KEY alone removes it. Repeatable."),
+    ] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic on every broker, or change an existing one."""
+    attributes: dict[str, str | None] = {}
+    for text in attribute or ():
+        key, equals, value = text.partition("=")
+        if not key or key[0] in "+-" or (equals and not value):
+            raise typer.BadParameter(
+                f"{text!r}: write KEY=VALUE, or KEY to remove it", param_hint="--attribute"
+            )
+        attributes[key] = value if equals else None
+
+    async def work() -> TopicRoute:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.create_topic(topic, queues, perm=perm, cluster=cluster, attributes=attributes)
+
+    brokers = sorted(data.broker_name for data in run(work()).queues)
+    made = {"topic": topic, "queues": queues, "perm": perm, "brokers": brokers}
+    tell(made, f"{topic}: {queues} queues on {', '.join(brokers)}", as_json)
+
+
+@app.command("list")
+def list_topics(
+    system: Annotated[
+        bool, typer.Option("--all", help="Include RocketMQ's own, retry and dead-letter topics.")
+    ] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """List all topics."""
+
+    async def work() -> list[str]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.topic_list(system=system)
+
+    for name in run(work()):
+        print_json(name) if as_json else say(name)
+
+
+@app.command("route")
+def route(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Show which brokers serve a topic."""
+
+    async def work() -> TopicRoute:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.topic_route(topic)
+
+    found = run(work())
+    rows: list[dict[str, Any]] = []
+    for queues in found.queues:
+        broker = found.broker(queues.broker_name)
+        rows.append(
+            {
+                "cluster": broker.cluster if broker else "",
+                "broker": queues.broker_name,
+                "addresses": {str(key): value for key, value in sorted(broker.addresses.items())}
+                if broker
+                else {},
+                "read_queues": queues.read_queue_nums,
+                "write_queues": queues.write_queue_nums,
+                "perm": queues.perm,
+            }
+        )
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        ("cluster", "broker", "master", "read queues", "write queues", "permission"),
+        [
+            (
+                row["cluster"],
+                row["broker"],
+                row["addresses"].get("0", "-"),
+                row["read_queues"],
+                row["write_queues"],
+                PERMISSIONS.get(row["perm"], str(row["perm"])),
+            )
+            for row in rows
+        ],
+        right=("read queues", "write queues"),
+    )
+
+
+@app.command("show")
+def show(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Show a topic's configuration and attributes on each broker."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            names = sorted(queues.broker_name for queues in (await admin.topic_route(topic)).queues)
+            found = [(name, await admin.topic_config(name, topic)) for name in names]
+        return [
+            {
+                "broker": name,
+                "read_queues": config.read_queue_nums,
+                "write_queues": config.write_queue_nums,
+                "perm": config.perm,
+                "filter": config.topic_filter_type,
+                "order": config.order,
+                "attributes": config.attributes,
+            }
+            for name, config in found
+            if config is not None
+        ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        ("broker", "read queues", "write queues", "permission", "filter", "order", "attributes"),
+        [
+            (
+                row["broker"],
+                row["read_queues"],
+                row["write_queues"],
+                PERMISSIONS.get(row["perm"], str(row["perm"])),
+                row["filter"],
+                "yes" if row["order"] else "no",
+                ", ".join(f"{key}={value}" for key, value in sorted(row["attributes"].items())) or "–",
+            )
+            for row in rows
+        ],
+        right=("read queues", "write queues"),
+    )
+
+
+@app.command("status")
+def status(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Show the offsets of each queue of a topic."""
+
+    async def work() -> list[dict[str, Any]]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return [
+                {
+                    "broker": found.queue.broker_name,
+                    "queue": found.queue.queue_id,
+                    "min": found.min_offset,
+                    "max": found.max_offset,
+                    "messages": found.messages,
+                    "last_update_ms": found.last_update_ms,
+                }
+                for found in await admin.topic_status(topic)
+            ]
+
+    rows = run(work())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_table(
+        ("broker", "queue", "min", "max", "messages", "last update"),
+        [(*list(row.values())[:5], when(row["last_update_ms"])) for row in rows],
+        right=("queue", "min", "max", "messages"),
+    )
+
+
+@app.command("delete")
+def delete(topic: Topic, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Delete a topic with its messages, on every broker and name server."""
+
+    async def work() -> None:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            await admin.delete_topic(topic)
+
+    run(work())
+    tell({"deleted": topic}, f"{topic} deleted", as_json)

@@ -1,0 +1,90 @@
+"""`sparrow kv …`: values that name servers keep by name space and key."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+    say,
+)
+
+app = typer.Typer(help="Values that name servers keep: list, get, put, delete.", no_args_is_help=True)
+
+Space = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Name space of the key.")]
+Key = Annotated[str, typer.Argument(help="The key.")]
+
+
+@app.command("list")
+def list_values(namespace: Space, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """List the keys and values of a name space."""
+
+    async def work() -> dict[str, str]:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.values(namespace)
+
+    found = dict(sorted(run(work()).items()))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(("key", "value"), list(found.items()))
+
+
+@app.command("get")
+def get(namespace: Space, key: Key, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Print one value."""
+
+    async def work() -> str | None:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            return await admin.value(namespace, key)
+
+    found = run(work())
+    if found is None:
+        raise UsageError(f"the name servers have no value for {key!r} in name space {namespace!r}")
+    print_json(found) if as_json else say(found)
+
+
+@app.command("put")
+def put(
+    namespace: Space,
+    key: Key,
+    value: Annotated[str, typer.Argument(help="The value.")],
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a value at every name server."""
+
+    async def work() -> None:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            await admin.put_value(namespace, key, value)
+
+    run(work())
+    print_json({key: value}) if as_json else say(f"{key} = {value}")
+
+
+@app.command("delete")
+def delete(namespace: Space, key: Key, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """Delete a value at every name server."""
+
+    async def work() -> None:
+        from sparrowmq import aio
+
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            await admin.delete_value(namespace, key)
+
+    run(work())
+    print_json({"deleted": key}) if as_json else say(f"{key} deleted")

@@ -1,0 +1,5 @@
+"""Commands about messages: sending, consuming, queries, dead letters, traces.
+
+May import: base.
+Begin with `sends` and `consume`.
+"""

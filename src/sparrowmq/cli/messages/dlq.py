@@ -1,0 +1,240 @@
+"""`sparrow dlq …`: messages that consumer groups failed to consume."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+
+import typer
+
+from sparrowmq.cli.base.common import (
+    AsJson,
+    Namesrv,
+    UsageError,
+    namesrv_or_default,
+    print_json,
+    print_table,
+    run,
+    say,
+    tell,
+)
+from sparrowmq.cli.base.times import when
+from sparrowmq.core.outside import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sparrowmq.aio import Admin
+    from sparrowmq.core.message import ReceivedMessage
+
+app = typer.Typer(help="Dead letters: list, show, resend, purge, export.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(help="Name of the consumer group.")]
+PAGE: Final = 128
+
+
+def _admin(namesrv: str | None) -> Admin:
+    from sparrowmq import aio
+
+    return aio.Admin(namesrv=namesrv_or_default(namesrv))
+
+
+async def _letters(admin: Admin, group: str) -> AsyncIterator[ReceivedMessage]:
+    """All dead letters of a group, page by page."""
+    last: ReceivedMessage | None = None
+    while page := await admin.dead_letters(group, count=PAGE, after=last):
+        for letter in page:
+            yield letter
+        last = page[-1]
+
+
+def _values(letter: ReceivedMessage) -> dict[str, Any]:
+    own = letter.properties
+    return {
+        "message_id": letter.message_id,
+        "topic": own.get("RETRY_TOPIC"),
+        "broker": letter.queue.broker_name,
+        "offset": letter.queue_offset,
+        "tags": letter.tags,
+        "keys": letter.keys,
+        "tries": letter.reconsume_times,
+        "born_ms": letter.born_timestamp,
+        "stored_ms": letter.store_timestamp,
+        "properties": own,
+        "body": base64.b64encode(letter.body).decode(),
+    }
+
+
+@app.command("list")
+def list_groups(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
+    """List the groups with dead letters, and their numbers."""
+
+    async def work() -> list[Any]:
+        async with _admin(namesrv) as admin:
+            return await admin.dead_letter_groups()
+
+    found = run(work())
+    if as_json:
+        for status in found:
+            print_json({"group": status.group, "messages": status.messages})
+    else:
+        rows = [(status.group, status.messages) for status in found]
+        print_table(("group", "dead letters"), rows, right=("dead letters",))
+
+
+@app.command("show")
+def show(
+    group: Group,
+    count: Annotated[int, typer.Option(min=1, help="Maximum number, the oldest first.")] = 20,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a group's dead letters, oldest first."""
+
+    async def work() -> list[ReceivedMessage]:
+        async with _admin(namesrv) as admin:
+            return await admin.dead_letters(group, count=count)
+
+    letters = run(work())
+    if as_json:
+        for letter in letters:
+            print_json(_values(letter))
+        return
+    rows = [
+        (
+            letter.message_id,
+            letter.properties.get("RETRY_TOPIC", "-"),
+            letter.tags or "-",
+            " ".join(letter.keys) or "-",
+            letter.reconsume_times,
+            when(letter.born_timestamp),
+            letter.body[:60].decode(errors="replace"),
+        )
+        for letter in letters
+    ]
+    print_table(("message id", "topic", "tags", "keys", "tries", "born", "body"), rows, right=("tries",))
+
+
+@app.command("resend")
+def resend(
+    group: Group,
+    message_id: Annotated[list[str] | None, typer.Argument(help="Ids from `dlq show`.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of the group.")] = False,
+    rate: Annotated[
+        float | None, typer.Option(min=0.01, help="Maximum letters per second. Default: no limit.")
+    ] = None,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver dead letters to their group again, through its retry topic. They also stay where they are."""
+    wanted = set(message_id or ())
+    if not wanted and not everything:
+        raise UsageError("give the ids of the dead letters to resend, or --all")
+    if wanted and everything:
+        raise UsageError("give either ids of dead letters or --all, not both")
+
+    async def work() -> list[str]:
+        async with _admin(namesrv) as admin:
+            if rate is None:
+                return await admin.resend_dead_letters(group, None if everything else wanted)
+            return await _resend_slowly(admin, group, None if everything else wanted, rate)
+
+    sent = run(work())
+    tell({"group": group, "sent": sent}, f"{len(sent)} sent again to group {group}", as_json)
+    gone = wanted.difference(sent)
+    if gone:
+        raise UsageError(f"group {group} has no dead letter with the id {', '.join(sorted(gone))}")
+
+
+async def _resend_slowly(admin: Admin, group: str, wanted: set[str] | None, rate: float) -> list[str]:
+    """Like `Admin.resend_dead_letters`, with a rate limit; letters that fail again meanwhile are not sent
+    twice.
+    """
+    import asyncio
+
+    sent: dict[str, None] = {}
+    async for letter in _letters(admin, group):
+        if letter.message_id in sent or (wanted is not None and letter.message_id not in wanted):
+            continue
+        if sent:
+            await asyncio.sleep(1 / rate)
+        await admin.resend_dead_letter(group, letter)
+        sent[letter.message_id] = None
+    return list(sent)
+
+
+@app.command("purge")
+def purge(
+    group: Group,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; without it nothing is done.")] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete all dead letters of a group, with their topic at all brokers."""
+    from sparrowmq.core.names import dlq_topic
+
+    async def work() -> int | None:
+        async with _admin(namesrv) as admin:
+            known = {one.group: one.messages for one in await admin.dead_letter_groups()}
+            if group in known and yes:
+                await admin.delete_topic(dlq_topic(group))
+            return known.get(group)
+
+    count = run(work())
+    if count is None:
+        raise UsageError(f"group {group} has no dead letters")
+    if not yes:
+        raise UsageError(f"{count} dead letters of group {group} would be deleted; type --yes to do it")
+    tell({"group": group, "deleted": count}, f"{count} dead letters of group {group} deleted", as_json)
+
+
+@app.command("export")
+def export(
+    group: Group,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write. Default: standard output.")
+    ] = None,
+    namesrv: Namesrv = None,
+) -> None:
+    """Write all dead letters of a group as JSON lines, bodies in base64."""
+
+    async def work(target: TextIO) -> int:
+        count = 0
+        async with _admin(namesrv) as admin:
+            async for letter in _letters(admin, group):
+                target.write(json_line(_values(letter)) + "\n")
+                count += 1
+        return count
+
+    if out is None:
+        run(work(sys.stdout))
+        return
+    try:
+        with replacing(out) as target:
+            count = run(work(target))
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror}") from None
+    say(f"{count} dead letters of group {group} written to {out}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[TextIO]:
+    """A text file that replaces the file at `path` on success; otherwise that file stays unchanged.
+
+    Anything but a regular file, such as `/dev/stdout`, is written directly. Raises `OSError`.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8") as target:
+            yield target
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8") as target:
+            yield target
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,5 @@
+"""`sparrow store`, `backup` and `restore`: store directories, without a broker.
+
+May import: base.
+Begin with `store`.
+"""

@@ -1,0 +1,200 @@
+"""Dead letters: messages that a group failed to consume in all retries (broker:7)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
+
+from sparrowmq.client.admin.calls import AdminCalls, masters_of
+from sparrowmq.client.admin.types import DeadLetterStatus
+from sparrowmq.client.base.settings import check_range
+from sparrowmq.client.cluster import broker_api
+from sparrowmq.core.errors import ClientError, NoRouteError
+from sparrowmq.core.message import SYSTEM_PROPERTIES, MessageQueue, ReceivedMessage
+from sparrowmq.core.names import (
+    DLQ_PREFIX,
+    INNER_PRODUCER_GROUP,
+    TEMPLATE_TOPIC,
+    check_group,
+    dlq_topic,
+    retry_topic,
+)
+from sparrowmq.core.results import PullStatus
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol import headers, properties
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.record import decode_records, to_message
+
+READER_GROUP: Final = "TOOLS_CONSUMER"
+_WITH_SUBSCRIPTION: Final = 4
+_BATCH: Final = 32
+_BATCH_BYTES: Final = 256 * 1024
+_SECONDS: Final = 15.0
+_COUNT_MAX: Final = 1_000_000
+_KEPT: Final = frozenset("KEYS TAGS WAIT UNIQ_KEY RETRY_TOPIC ORIGIN_MESSAGE_ID __SHARDINGKEY".split())
+"""The RocketMQ properties that a resent dead letter keeps; the others describe its earlier delivery."""
+
+
+class DeadLetterAdmin(AdminCalls):
+    """The part of `Admin` for dead letters."""
+
+    async def dead_letter_groups(self) -> list[DeadLetterStatus]:
+        """The groups with a dead letter topic, sorted, and their numbers of dead letters; 0 when all were
+        deleted.
+
+        Raises `ClientError` when no broker is available.
+        """
+        await self._cluster_masters(None)
+        names = [name for name in await self.topic_list(system=True) if name.startswith(DLQ_PREFIX)]
+        found = []
+        for name in sorted(names):
+            ends = await self._ends(await self._queues_of(name))
+            found.append(DeadLetterStatus(name[len(DLQ_PREFIX) :], sum(n - first for _, first, n in ends)))
+        return found
+
+    async def dead_letters(
+        self,
+        group: str,
+        *,
+        count: int = 32,
+        after: ReceivedMessage | None = None,
+        decompress: bool = True,
+    ) -> list[ReceivedMessage]:
+        """Up to `count` dead letters of a group, by broker, oldest first. Reading changes nothing.
+
+        `after` continues behind a dead letter of an earlier call. Returns an empty list at the end, and for a
+        group without dead letters. Without `decompress`, bodies are as they are stored. Raises `ClientError`
+        for a group that no broker knows.
+        """
+        check_range("count", count, 1, _COUNT_MAX)
+        found: list[ReceivedMessage] = []
+        for queue, first, end in await self._dead_queues(group):
+            if after is not None and queue < after.queue:
+                continue
+            if after is not None and queue == after.queue:
+                first = max(first, after.queue_offset + 1)
+            async for letter in self._read(queue, first, end, decompress=decompress):
+                found.append(letter)
+                if len(found) == count:
+                    return found
+        return found
+
+    async def resend_dead_letter(self, group: str, message: ReceivedMessage) -> str:
+        """Send a dead letter to its group again, with a retry count of 0. Returns the new offset message id.
+
+        It goes to the group's retry topic, so other groups of the topic do not receive it again. The dead
+        letter itself is kept. Raises `ClientError` for a group without a retry topic.
+        """
+        check_group(group)
+        topic = retry_topic(group)
+        masters = masters_of(await self._route_for_retries(topic))
+        address = masters.get(message.queue.broker_name) or next(iter(masters.values()), None)
+        if address is None:
+            raise ClientError(f"no master has the topic {topic}; see `sparrow cluster list`")
+        kept = {
+            name: value
+            for name, value in message.properties.items()
+            if name in _KEPT or name not in SYSTEM_PROPERTIES
+        }
+        request = headers.SendMessageRequest(
+            producer_group=INNER_PRODUCER_GROUP,
+            topic=topic,
+            default_topic=TEMPLATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=-1,
+            sys_flag=0,
+            born_timestamp=self._running().clock.now_ms(),
+            flag=message.flag,
+            properties=properties.encode(kept).decode(),
+        )
+        ask = self._running().brokers.ask
+        answer = await ask(address, RequestCode.SEND_MESSAGE, request, body=message.body, timeout=_SECONDS)
+        return headers.from_ext(headers.SendMessageResponse, answer.ext).msg_id
+
+    async def resend_dead_letters(self, group: str, message_ids: Iterable[str] | None = None) -> list[str]:
+        """Send dead letters to their group again: all current ones, or the given ids. Returns the ids that
+        were sent.
+
+        A message with several dead letters is sent once. Given ids that were deleted are not in the result.
+        Raises the errors of `dead_letters` and `resend_dead_letter`.
+        """
+        wanted = None if message_ids is None else set(message_ids)
+        sent: dict[str, None] = {}
+        for queue, first, end in await self._dead_queues(group):
+            async for letter in self._read(queue, first, end):
+                key = letter.message_id
+                if key not in sent and (wanted is None or key in wanted):
+                    await self.resend_dead_letter(group, letter)
+                    sent[key] = None
+        return list(sent)
+
+    # Internals
+
+    async def _route_for_retries(self, topic: str) -> TopicRoute:
+        try:
+            return await self.topic_route(topic)
+        except NoRouteError:
+            raise ClientError(
+                f"the topic {topic} does not exist; start a consumer of the group first"
+            ) from None
+
+    async def _dead_queues(self, group: str) -> list[tuple[MessageQueue, int, int]]:
+        """The queues of a group's dead letter topic with their current first and next offsets."""
+        check_group(group)
+        try:
+            queues = await self._queues_of(dlq_topic(group))
+        except NoRouteError:
+            if group in await self.group_list(system=True):
+                return []
+            raise ClientError(
+                f"no broker knows the group {group!r}; see the names with `sparrow group list`"
+            ) from None
+        return await self._ends(queues)
+
+    async def _queues_of(self, topic: str) -> list[tuple[MessageQueue, str]]:
+        """Queues of masters, sorted, with the master's address, including queues that may not be read."""
+        route = await self.topic_route(topic)
+        masters = masters_of(route)
+        return sorted(
+            (MessageQueue(topic, data.broker_name, number), masters[data.broker_name])
+            for data in route.queues
+            if data.broker_name in masters
+            for number in range(data.read_queue_nums)
+        )
+
+    async def _ends(self, queues: list[tuple[MessageQueue, str]]) -> list[tuple[MessageQueue, int, int]]:
+        brokers = self._running().brokers
+        return [
+            (queue, await brokers.min_offset(address, queue), await brokers.max_offset(address, queue))
+            for queue, address in queues
+        ]
+
+    async def _read(
+        self, queue: MessageQueue, offset: int, end: int, *, decompress: bool = True
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Messages of a queue from `offset` to `end`, without those deleted meanwhile."""
+        address = await self._master_of(queue)
+        while offset < end:
+            answer = await self._pull(address, queue, offset)
+            if answer.next_offset <= offset:
+                return
+            if answer.status is PullStatus.FOUND:
+                for record in decode_records(answer.body):
+                    if record.queue_offset < end:
+                        yield to_message(record, queue.broker_name, decompress=decompress)
+            offset = answer.next_offset
+
+    async def _pull(self, address: str, queue: MessageQueue, offset: int) -> broker_api.PullAnswer:
+        command = broker_api.pull_request(
+            group=READER_GROUP,
+            queue=queue,
+            offset=offset,
+            max_messages=_BATCH,
+            max_bytes=_BATCH_BYTES,
+            hold=0.0,
+            subscription=SubscriptionData(queue.topic, "*"),
+            sys_flag=_WITH_SUBSCRIPTION,
+        )
+        answer = await self._running().remoting.call(address, command, _SECONDS)
+        return broker_api.decode_pull(answer, address, queue)

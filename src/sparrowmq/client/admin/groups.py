@@ -1,0 +1,404 @@
+"""Consumer groups: creation, deletion, members, progress, offset resets (client:F)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Literal
+
+from sparrowmq.client.admin.calls import AdminCalls, masters_of
+from sparrowmq.client.admin.tables import apart
+from sparrowmq.client.admin.types import GroupMemberInfo, MemberStatus
+from sparrowmq.client.base.settings import ConsumeFrom, check_range
+from sparrowmq.core.errors import BrokerError, ClientError, SettingsError, SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import check_group, check_topic, dlq_topic, is_system_group, retry_topic
+from sparrowmq.core.settings.text import parse_properties
+from sparrowmq.protocol import bodies, call_headers, headers
+from sparrowmq.protocol.bodies.clients import POP_MODE, PULL_MODE
+from sparrowmq.protocol.codes import RequestCode, ResponseCode, request_name
+from sparrowmq.protocol.pop.records import RequestMode
+
+_CALL_SECONDS: Final = 15.0
+"""Seconds for requests that a broker forwards to a client, which has 10 s."""
+_MEMBERS_SECONDS: Final = 60.0
+_MEMBERS_AT_ONCE: Final = 32
+_OLD_WAY: Final = frozenset({ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
+"""Response codes after which offsets are set one by one: no member is online, or the broker cannot do it."""
+_SERVER_SIDE: Final = "useServerSideResetOffset"
+_Move = Callable[[str, str, MessageQueue, int], Awaitable[None]]
+"""Moves a group's offset in one queue of the broker at an address."""
+
+
+INFO_INLINE_BYTES: Final = 4 * 1024
+"""Larger running infos are decoded in a thread: only the slow parser reads their keys, which are objects."""
+
+
+def _running_info(body: bytes) -> bodies.ConsumerRunningInfo:
+    return bodies.ConsumerRunningInfo.decode(body)
+
+
+class GroupAdmin(AdminCalls):
+    """The part of `Admin` for consumer groups."""
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        retries: int = 16,
+        enabled: bool = True,
+        broadcast: bool = True,
+        ordered: bool = False,
+        cluster: str | None = None,
+    ) -> None:
+        """Create or change a group on every master of `cluster` (all clusters by default).
+
+        `retries` is the maximum number of retries unless a consumer sets its own. `enabled` and `broadcast`
+        permit consumption, and consumption by broadcasting. With `ordered`, clients of the gRPC API consume
+        in order; they cannot choose this themselves. Raises `InvalidNameError`.
+        """
+        check_group(group)
+        check_range("retries", retries, 0, 2**31 - 1)
+        config = bodies.SubscriptionGroupConfig(
+            group_name=group,
+            retry_max_times=retries,
+            consume_enable=enabled,
+            consume_broadcast_enable=broadcast,
+            consume_message_orderly=ordered,
+        )
+        code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config.encode()
+        ask = self._running().brokers.ask
+        masters = await self._cluster_masters(cluster)
+        await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at in masters.values()))
+
+    async def set_request_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: Literal["PULL", "POP"],
+        *,
+        shared_queues: int = 0,
+        cluster: str | None = None,
+    ) -> None:
+        """Set how members of `group` that let the broker assign queues (`server_assignment`) read `topic`:
+        "PULL", or "POP", on every master of `cluster` (all clusters by default) that has the topic.
+
+        With POP, `shared_queues` says from how many further members' queues each member receives; 0: all
+        receive from all queues. Needs RocketMQ 5 or SparrowMQ. Raises `BrokerError` with code 17 for an
+        unknown topic, with code 26 for an unknown group, and `NoRouteError`.
+        """
+        check_group(group)
+        if mode not in (PULL_MODE, POP_MODE):
+            raise SettingsError(f"mode={mode!r} is unknown; give {PULL_MODE!r} or {POP_MODE!r}")
+        check_range("shared_queues", shared_queues, 0, 2**31 - 1)
+        asked = RequestMode(consumer_group=group, mode=mode, pop_share_queue_num=shared_queues, topic=topic)
+        code, body = RequestCode.SET_MESSAGE_REQUEST_MODE, asked.encode()
+        ask = self._running().brokers.ask
+        brokers = set(masters_of(await self.topic_route(topic)).values())
+        masters = set((await self._cluster_masters(cluster)).values()) & brokers
+        await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at in sorted(masters)))
+
+    async def delete_group(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
+        """Delete a group with its retry and dead letter topics, and by default its offsets.
+
+        Raises `ClientError` for RocketMQ's system groups.
+        """
+        check_group(group)
+        if is_system_group(group):
+            raise ClientError(f"the group {group!r} is RocketMQ's own and cannot be deleted")
+        masters = list((await self._cluster_masters(cluster)).values())
+        header = headers.DeleteSubscriptionGroupRequest(
+            group_name=group, clean_offset=offsets, remove_offset=offsets
+        )
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        await asyncio.gather(*(self._ask(at, code, header) for at in masters))
+        for topic in (retry_topic(group), dlq_topic(group)):
+            gone = headers.DeleteTopicRequest(topic=topic)
+            code = RequestCode.DELETE_TOPIC_IN_BROKER
+            await asyncio.gather(*(self._ask(at, code, gone) for at in masters))
+            forgotten = headers.DeleteTopicFromNamesrvRequest(topic=topic)
+            for address in await self._running().name_servers.known():
+                await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, forgotten)
+
+    async def group_config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """The group's settings by broker name; empty when no broker knows it."""
+        check_group(group)
+        masters = await self._cluster_masters(None)
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        answers = await asyncio.gather(*(self._ask(address, code) for address in masters.values()))
+        found = {}
+        for name, answer in zip(masters, answers, strict=True):
+            config = bodies.SubscriptionGroupTable.decode(answer).subscription_group_table.get(group)
+            if config is not None:
+                found[name] = config
+        return found
+
+    async def group_rate(self, group: str) -> float:
+        """Messages per second that the group consumes, as measured by all brokers."""
+        check_group(group)
+        header = headers.GetConsumeStatsRequest(consumer_group=group)
+        code = RequestCode.GET_CONSUME_STATS
+        masters = await self._group_masters(group)
+        answers = await asyncio.gather(*(self._ask(address, code, header) for address in masters))
+        return sum(bodies.ConsumeStats.decode(answer).consume_tps for answer in answers)
+
+    async def producer_connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
+        """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there are none."""
+        check_group(group)
+        masters = list(masters_of(await self.topic_route(topic)).values())
+        if not masters:
+            raise ClientError(f"no broker of topic {topic!r} has a master; check that they are running")
+        header = headers.GetProducerConnectionListRequest(producer_group=group)
+        body = await self._ask(masters[0], RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+        found = bodies.ProducerConnection.decode(body).connection_set
+        return [GroupMemberInfo(c.client_id, c.client_addr, c.language, c.version) for c in found]
+
+    async def group_status(
+        self, group: str, *, stacks: bool = False, seconds: float = _MEMBERS_SECONDS
+    ) -> list[MemberStatus]:
+        """Running info of each online member: settings, queues, rates.
+
+        `stacks` includes a thread dump. A member that does not answer has an `error` instead, and so have
+        members not reached within `seconds` (60); 32 are asked at a time. Empty when no member is online.
+        """
+        check_group(group)
+        for address in await self._group_masters(group):
+            members = await self._members(address, group)
+            if members:
+                return await self._statuses(address, group, members, stacks, seconds)
+        return []
+
+    async def member_status(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
+        """Running info of one member, as in `group_status`; None when it is not online."""
+        check_group(group)
+        for address in await self._group_masters(group):
+            if client_id in await self._members(address, group):
+                return await self._status(address, group, client_id, stacks)
+        return None
+
+    async def member_offsets(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Offsets that members have in memory, by client id; only those of `client_id` if given.
+
+        Raises `BrokerError` when no member is online or a member's version does not support this.
+        """
+        check_group(group)
+        check_topic(topic)
+        header = call_headers.GetConsumerStatusRequest(topic=topic, group=group, client_addr=client_id)
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        ask = self._running().brokers.ask
+        masters = masters_of(await self.topic_route(topic)).values()
+        answers = await asyncio.gather(*(ask(at, code, header, timeout=_CALL_SECONDS) for at in masters))
+        found: dict[str, dict[MessageQueue, int]] = {}
+        for answer in answers:
+            for name, offsets in bodies.ConsumerStatusBody.decode(answer.body).clients.items():
+                found.setdefault(name, {}).update(offsets)
+        return found
+
+    # Moving
+
+    async def reset_offsets(
+        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Move the group's offsets in `topic` to "first", to "last", or to a datetime.
+
+        The broker notifies online members; if there are none, the stored offsets are set. Without `force`
+        offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
+        store their own offsets and cannot be moved. Raises `BrokerError`, with code 26 for a group unknown to
+        a broker, and `NoRouteError`.
+        """
+        check_group(group)
+        timestamp = _timestamp(to)
+        route = await self.topic_route(topic)
+        moved = await asyncio.gather(
+            *(
+                self._reset_at(address, group, topic, timestamp, force)
+                for address in masters_of(route).values()
+            )
+        )
+        return dict(sorted((queue, offset) for table in moved for queue, offset in table.items()))
+
+    async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Move the group's offset in one queue to `offset`.
+
+        Only brokers with server-side reset (5.x with `useServerSideResetOffset`) can move online members in
+        one queue. Other brokers only store the offset; online members keep their current position.
+        """
+        check_group(group)
+        check_range("offset", offset, 0, 2**63 - 1)
+        address = await self._master_of(queue)
+        if await self._resets_itself(address):
+            await self._reset_one(address, group, queue, offset)
+        else:
+            await self._running().brokers.update_offset(address, group, queue, offset, oneway=False)
+
+    async def clone_offsets(
+        self, source: str, target: str, topic: str | None = None
+    ) -> dict[MessageQueue, int]:
+        """Copy the stored offsets of `source` to `target`, for all topics or one. Returns the offsets that
+        were set.
+
+        The group `target` is created at brokers that do not know it. The retry topic is skipped. Raises
+        `ClientError` when `source` has no offsets, and when members of `target` are online, because they
+        would overwrite the new offsets.
+        """
+        for group in (source, target):
+            check_group(group)
+        if source == target:
+            raise ClientError(f"source and target are the same group, {source!r}; give another target")
+        header = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic)
+        moved: dict[MessageQueue, int] = {}
+        for address in await self._group_masters(source):
+            body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
+            for queue in bodies.ConsumeStats.decode(body).offset_table:
+                if queue.topic == retry_topic(source):
+                    continue
+                offset = await self._running().brokers.query_offset(address, source, queue)
+                if offset is not None:
+                    moved[queue] = offset
+        if not moved:
+            of = "" if topic is None else f" in topic {topic!r}"
+            raise ClientError(f"the group {source!r} has no offsets{of}; see `sparrow group list`")
+        await self._need_nobody(target)
+        for queue, offset in moved.items():
+            await self._give_offset(await self._master_of(queue), target, queue, offset)
+        return dict(sorted(moved.items()))
+
+    # Inside
+
+    async def _need_nobody(self, group: str) -> None:
+        for address in await self._group_masters(group):
+            if members := await self._members(address, group):
+                raise ClientError(
+                    f"group {group!r} has {len(members)} members online, {members[0]} first: they would "
+                    f"continue at their current offsets; stop them before you set the offsets"
+                )
+
+    async def _give_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store an offset for a group that may be unknown to the broker (broker:5.5)."""
+        brokers = self._running().brokers
+        try:
+            await brokers.update_offset(address, group, queue, offset, oneway=False)
+        except BrokerError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            code, config = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, bodies.SubscriptionGroupConfig
+            await brokers.ask(address, code, body=config(group_name=group).encode(), timeout=_CALL_SECONDS)
+            await brokers.update_offset(address, group, queue, offset, oneway=False)
+
+    async def _members(self, address: str, group: str) -> list[str]:
+        header = headers.GetConsumerConnectionListRequest(consumer_group=group)
+        try:
+            body = await self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        except BrokerError as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            return []
+        return sorted({one.client_id for one in bodies.ConsumerConnection.decode(body).connections})
+
+    async def _statuses(
+        self, address: str, group: str, members: list[str], stacks: bool, seconds: float
+    ) -> list[MemberStatus]:
+        found: dict[str, MemberStatus] = {}
+        waiting = iter(members)
+
+        async def work() -> None:
+            for client_id in waiting:
+                found[client_id] = await self._status(address, group, client_id, stacks)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(work() for _ in range(min(_MEMBERS_AT_ONCE, len(members)))))
+        error = f"it did not answer, or was not asked, within the {seconds:g} s for {len(members)} members"
+        return [found.get(one) or MemberStatus(one, error=error) for one in members]
+
+    async def _status(self, address: str, group: str, client_id: str, stacks: bool) -> MemberStatus:
+        header = call_headers.GetConsumerRunningInfoRequest(
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
+        )
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        try:
+            answer = await self._running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
+            info = await apart(_running_info, answer.body, INFO_INLINE_BYTES)
+            return MemberStatus(client_id, info)
+        except SparrowError as error:
+            return MemberStatus(client_id, error=str(error))
+
+    async def _resets_itself(self, address: str) -> bool:
+        """Whether a broker has server-side reset, which accepts single queues and ignores `force`.
+
+        Other brokers send the timestamp to the members and would move the whole topic (client:F-06).
+        """
+        try:
+            body = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
+        except BrokerError:
+            return False
+        return parse_properties(body.decode("utf-8", "replace")).get(_SERVER_SIDE) == "true"
+
+    async def _reset_at(
+        self, address: str, group: str, topic: str, timestamp: int, force: bool
+    ) -> dict[MessageQueue, int]:
+        if not force and await self._resets_itself(address):
+            return await self._one_by_one(address, group, topic, timestamp, force, self._reset_one)
+        header = call_headers.ResetOffsetRequest(
+            topic=topic, group=group, timestamp=timestamp, is_force=force
+        )
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        try:
+            answer = await self._running().brokers.ask(address, code, header, timeout=_CALL_SECONDS)
+        except BrokerError as error:
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                remark = f"{error.remark}; see the names with `sparrow group list`"
+                raise BrokerError(error.code, remark, address=address, request=request_name(code)) from error
+            if error.code not in _OLD_WAY:
+                raise
+            return await self._one_by_one(address, group, topic, timestamp, force, self._store_one)
+        return bodies.ResetOffsetBody.decode(answer.body).offset_table if answer.body else {}
+
+    async def _reset_one(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        header = call_headers.ResetOffsetRequest(
+            topic=queue.topic,
+            group=group,
+            timestamp=-1,
+            is_force=True,
+            queue_id=queue.queue_id,
+            offset=offset,
+        )
+        await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+    async def _store_one(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        await self._running().brokers.update_offset(address, group, queue, offset, oneway=False)
+
+    async def _one_by_one(
+        self, address: str, group: str, topic: str, timestamp: int, force: bool, move: _Move
+    ) -> dict[MessageQueue, int]:
+        """Look up each queue's offset at that time and move the queue there, as old tools do."""
+        brokers = self._running().brokers
+        header = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic)
+        body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
+        moved = {}
+        for queue, place in bodies.ConsumeStats.decode(body).offset_table.items():
+            if timestamp < 0:
+                offset = await brokers.max_offset(address, queue)
+            else:
+                offset = await brokers.search_offset(address, queue, timestamp)
+            if force or offset <= place.consumer_offset:
+                await move(address, group, queue, offset)
+                moved[queue] = offset
+        return moved
+
+
+def _timestamp(to: ConsumeFrom) -> int:
+    """The position as requests encode it: epoch milliseconds, -1 for the end. Raises `ClientError`."""
+    if to == "last":
+        return -1
+    if to == "first":
+        return 0
+    if isinstance(to, str):
+        raise ClientError(f"to={to!r} is unknown; give 'first', 'last' or a datetime")
+    try:
+        return max(0, int(to.timestamp() * 1000))  # a negative one would mean the end
+    except (ValueError, OverflowError) as error:
+        raise ClientError(f"to={to} is out of range ({error}); give a time since 1970") from error

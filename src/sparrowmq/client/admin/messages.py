@@ -1,0 +1,88 @@
+"""Finding messages by key and by id (client:F)."""
+
+from __future__ import annotations
+
+from sparrowmq.client.admin import queries
+from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.base.settings import check_range
+from sparrowmq.core.errors import ClientError, TransportError
+from sparrowmq.core.message import ReceivedMessage
+
+
+class MessageAdmin(AdminCalls):
+    """The part of `Admin` for messages."""
+
+    async def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = queries.TIME_MAX,
+        unique: bool = False,
+        decompress: bool = True,
+    ) -> list[ReceivedMessage]:
+        """Messages of `topic` with the key `key`, oldest first; an empty list if there are none.
+
+        With `unique`, `key` is a unique id: the result has the original message and its copies, such as
+        retries. Each broker returns at most the newest `count` messages, and no more than its
+        `maxMsgsNumBatch` (64). The search covers store times from `begin_ms` to `end_ms` (epoch
+        milliseconds). Without `decompress`, bodies are as they are stored. Raises `NoRouteError`, and
+        `ClientError` for a blank key.
+        """
+        check_range("count", count, 1, queries.COUNT_MAX)
+        if not key.strip():
+            raise ClientError("the key is blank; no message has a blank key")
+        return await queries.query(
+            self._running(),
+            topic,
+            key,
+            count=count,
+            span_ms=(begin_ms, end_ms),
+            unique=unique,
+            decompress=decompress,
+        )
+
+    async def message_by_id(
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = queries.TIME_MAX,
+        decompress: bool = True,
+    ) -> ReceivedMessage | None:
+        """The message of `topic` with that id, or None if it does not exist or was deleted.
+
+        The id is one from a send result: the unique id or the offset id. `decompress` as in
+        `query_messages`.
+        """
+        instance = self._running()
+        found = await queries.query(
+            instance,
+            topic,
+            message_id,
+            count=32,
+            span_ms=(begin_ms, end_ms),
+            unique=True,
+            decompress=decompress,
+        )
+        if found:
+            return found[-1]
+        try:
+            message = await queries.by_offset_id(instance, message_id, topic, decompress=decompress)
+        except (ClientError, TransportError):
+            return None  # a unique id may look like an offset id with a nonexistent address
+        return message if message is not None and message.topic == topic else None
+
+    async def message_by_offset_id(
+        self, offset_message_id: str, *, decompress: bool = True
+    ) -> ReceivedMessage | None:
+        """The message with an offset id, from the broker whose address the id contains; None if it was
+        deleted.
+
+        `decompress` as in `query_messages`. Raises `ClientError` for an invalid offset id, `TransportError`
+        when the broker cannot be reached.
+        """
+        return await queries.by_offset_id(self._running(), offset_message_id, "", decompress=decompress)

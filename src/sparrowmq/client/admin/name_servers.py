@@ -1,0 +1,163 @@
+"""Name servers: key-value pairs, order configurations, write permissions; and permissions of topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from sparrowmq.client.admin.calls import AdminCalls
+from sparrowmq.client.admin.types import NameServerStatus
+from sparrowmq.client.base.settings import check_range
+from sparrowmq.client.cluster.broker_api import check, command
+from sparrowmq.core.errors import BrokerError, ClientError
+from sparrowmq.core.names import check_topic
+from sparrowmq.core.settings.text import parse_properties
+from sparrowmq.protocol import bodies, headers
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+"""The namespace of order configurations (client:F, updateOrderConf)."""
+_SECONDS: Final = 5.0
+
+
+class NameServerAdmin(AdminCalls):
+    """The part of `Admin` for values on name servers. Changes are made on each of them."""
+
+    async def name_server_status(self, address: str) -> NameServerStatus:
+        """What one name server has: topics (code 206), brokers (106) and settings (319).
+
+        Raises `TransportError` if it does not answer. Its settings may be refused (access control).
+        """
+        topics, brokers = await asyncio.gather(
+            self._ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
+            self._ask(address, RequestCode.GET_BROKER_CLUSTER_INFO),
+        )
+        try:
+            found = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG)
+            settings = parse_properties(found.decode("utf-8", "replace"))
+        except BrokerError:
+            settings = None
+        info = bodies.ClusterInfo.decode(brokers)
+        addresses = {name: dict(one.addresses) for name, one in info.brokers.items()}
+        names = frozenset(bodies.TopicList.decode(topics).topic_list)
+        return NameServerStatus(address, names, addresses, settings)
+
+    async def put_value(self, namespace: str, key: str, value: str) -> None:
+        """Store a value on every name server."""
+        header = headers.PutKVConfigRequest(namespace=namespace, key=key, value=value)
+        await self._at_each(RequestCode.PUT_KV_CONFIG, header)
+
+    async def value(self, namespace: str, key: str) -> str | None:
+        """A value of the name servers, or None."""
+        header = headers.GetKVConfigRequest(namespace=namespace, key=key)
+        names = self._running().name_servers
+        answer = await names.call(command(RequestCode.GET_KV_CONFIG, header), _SECONDS)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        check(answer, names.current, RequestCode.GET_KV_CONFIG)
+        return headers.from_ext(headers.GetKVConfigResponse, answer.ext).value
+
+    async def values(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace; may be empty."""
+        header = headers.GetKVListByNamespaceRequest(namespace=namespace)
+        names = self._running().name_servers
+        answer = await names.call(command(RequestCode.GET_KVLIST_BY_NAMESPACE, header), _SECONDS)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return {}
+        body = check(answer, names.current, RequestCode.GET_KVLIST_BY_NAMESPACE).body
+        return bodies.KVTable.decode(body).table if body else {}
+
+    async def delete_value(self, namespace: str, key: str) -> None:
+        """Delete a value from every name server. Does nothing if there is none."""
+        header = headers.DeleteKVConfigRequest(namespace=namespace, key=key)
+        await self._at_each(RequestCode.DELETE_KV_CONFIG, header)
+
+    async def order_conf(self, topic: str) -> dict[str, int]:
+        """Broker name to number of queues of an ordered topic; empty for other topics."""
+        check_topic(topic)
+        text = await self.value(ORDER_NAMESPACE, topic) or ""
+        try:
+            pairs = (part.rsplit(":", 1) for part in text.split(";") if part)
+            return {name: int(number) for name, number in pairs}
+        except ValueError:
+            raise ClientError(f"the order configuration {text!r} of topic {topic!r} cannot be read") from None
+
+    async def set_order_conf(self, topic: str, queues: Mapping[str, int]) -> None:
+        """Make a topic ordered: its routes have exactly these numbers of queues by broker name, whether or
+        not the brokers are available. With empty `queues` it becomes an ordinary topic again.
+        """
+        check_topic(topic)
+        if not queues:
+            await self.delete_value(ORDER_NAMESPACE, topic)
+            return
+        for name, number in queues.items():
+            check_range(f"queues of {name}", number, 1, 65535)
+        text = ";".join(f"{name}:{number}" for name, number in sorted(queues.items()))
+        await self.put_value(ORDER_NAMESPACE, topic, text)
+
+    async def wipe_write_perm(self, broker_name: str) -> int:
+        """Stop sends to a broker, so that it can be shut down. Returns how many of its topics changed.
+
+        Lasts until `add_write_perm`, or until the broker registers changed topics.
+        """
+        header = headers.WipeWritePermRequest(broker_name=broker_name)
+        answers = await self._at_each(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        return max(
+            headers.from_ext(headers.WipeWritePermResponse, answer.ext).wipe_topic_count for answer in answers
+        )
+
+    async def add_write_perm(self, broker_name: str) -> int:
+        """Undo `wipe_write_perm`; how many topics changed."""
+        header = headers.AddWritePermRequest(broker_name=broker_name)
+        answers = await self._at_each(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        return max(
+            headers.from_ext(headers.AddWritePermResponse, answer.ext).add_topic_count for answer in answers
+        )
+
+    async def set_topic_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
+        """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
+        none.
+
+        Returns the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker without the
+        topic.
+        """
+        check_range("perm", perm, 0, 7)
+        route = await self.topic_route(topic)
+        changed = []
+        for queues in route.queues:
+            broker = route.broker(queues.broker_name)
+            if broker_name not in (None, queues.broker_name) or broker is None or broker.master is None:
+                continue
+            header = headers.CreateTopicRequest(
+                topic=topic,
+                read_queue_nums=queues.read_queue_nums,
+                write_queue_nums=queues.write_queue_nums,
+                perm=perm,
+                topic_sys_flag=queues.topic_sys_flag,
+            )
+            await self._ask(broker.master, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            changed.append(queues.broker_name)
+        if not changed:
+            known = ", ".join(queues.broker_name for queues in route.queues) or "none"
+            raise ClientError(
+                f"no master of broker {broker_name!r} has topic {topic!r}; those that have: {known}"
+            )
+        return sorted(changed)
+
+    async def _at_each(self, code: RequestCode, header: headers.Header) -> list[Command]:
+        """The answers of all name servers. Raises the first error after all were asked."""
+        addresses = await self._running().name_servers.known()
+        ask = self._running().brokers.ask
+        answers = await asyncio.gather(
+            *(ask(address, code, header, timeout=_SECONDS) for address in addresses), return_exceptions=True
+        )
+        found: list[Command] = []
+        for answer in answers:
+            if isinstance(answer, BrokerError) and answer.code == ResponseCode.QUERY_NOT_FOUND:
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            found.append(answer)
+        return found

@@ -1,0 +1,120 @@
+"""Message queries at brokers: by key, by unique key, by offset id (client:E.5).
+
+A broker's index has only hashes and returns all messages with the same hash; this module removes those with
+other keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.client.cluster.broker_api import check
+from sparrowmq.client.cluster.instance import ClientInstance
+from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, RecordError
+from sparrowmq.core.ids import parse_offset_message_id
+from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.core.route import BrokerData
+from sparrowmq.protocol import headers
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.record import decode_records, to_message
+
+QUERY_TIMEOUT: Final = 18.0
+"""Seconds for the key search of one broker (client:E-51)."""
+VIEW_TIMEOUT: Final = 6.0
+KEY: Final = "K"
+UNIQUE_KEY: Final = "U"
+TIME_MAX: Final = 2**63 - 1
+COUNT_MAX: Final = 2**31 - 1
+
+
+async def query(
+    instance: ClientInstance,
+    topic: str,
+    key: str,
+    *,
+    count: int,
+    span_ms: tuple[int, int],
+    unique: bool,
+    decompress: bool = True,
+) -> list[ReceivedMessage]:
+    """Messages of the topic that have the key, oldest first, from every broker in its route.
+
+    A broker that finds nothing counts as empty. Another error of a broker is raised if no broker found
+    anything.
+    """
+    route = await instance.find_route(topic)
+    if route is None:
+        raise NoRouteError(f"no broker serves topic {topic!r}; see the names with `sparrow topic list`")
+    header = headers.QueryMessageRequest(
+        topic=topic,
+        key=key,
+        max_num=count,
+        begin_timestamp=span_ms[0],
+        end_timestamp=span_ms[1],
+        index_type=UNIQUE_KEY if unique else KEY,
+    )
+    ext = {**headers.to_ext(header), "_UNIQUE_KEY_QUERY": "true" if unique else "false"}
+    asked = [_ask(instance, broker, ext, decompress) for broker in route.brokers]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    failures = [answer for answer in answers if isinstance(answer, BaseException)]
+    wanted = _has_unique_key(key) if unique else _has_key(key)
+    found = [
+        message
+        for answer in answers
+        if not isinstance(answer, BaseException)
+        for message in answer
+        if message.topic == topic and wanted(message)
+    ]
+    if failures and not found:
+        raise failures[0]
+    return sorted(found, key=lambda message: (message.store_timestamp, message.physical_offset))
+
+
+async def _ask(
+    instance: ClientInstance, broker: BrokerData, ext: dict[str, str], decompress: bool
+) -> list[ReceivedMessage]:
+    address = broker.master or next(iter(broker.addresses.values()))
+    request = Command(RequestCode.QUERY_MESSAGE, ext=ext)
+    try:
+        answer = check(await instance.remoting.call(address, request, QUERY_TIMEOUT), address, request.code)
+    except BrokerError as error:
+        if error.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        raise
+    records = decode_records(answer.body)
+    return [to_message(record, broker.broker_name, decompress=decompress) for record in records]
+
+
+def _has_key(key: str) -> Callable[[ReceivedMessage], bool]:
+    return lambda message: key in message.keys
+
+
+def _has_unique_key(key: str) -> Callable[[ReceivedMessage], bool]:
+    return lambda message: message.message_id == key
+
+
+async def by_offset_id(
+    instance: ClientInstance, offset_message_id: str, topic: str, *, decompress: bool = True
+) -> ReceivedMessage | None:
+    """The message with an offset id, from the broker whose address it contains; None if it was deleted.
+
+    Raises `ClientError` for an invalid id.
+    """
+    try:
+        host, port, offset = parse_offset_message_id(offset_message_id)
+    except RecordError as error:
+        raise ClientError(str(error)) from None
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    header = headers.ViewMessageRequest(offset=offset, topic=topic)
+    request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext=headers.to_ext(header))
+    answer = await instance.remoting.call(address, request, VIEW_TIMEOUT)
+    if answer.code == ResponseCode.SYSTEM_ERROR and "can not find message" in (answer.remark or ""):
+        return None
+    check(answer, address, request.code)
+    record = decode_records(answer.body)[0]
+    route = await instance.find_route(record.topic)
+    names = [b.broker_name for b in route.brokers if address in b.addresses.values()] if route else []
+    return to_message(record, names[0] if names else address, decompress=decompress)

@@ -1,0 +1,547 @@
+"""The settings of clients: frozen values, checked when they are made.
+
+Times are seconds, sizes bytes. Names follow RocketMQ's where the meaning is the same (client:B.1, D.1); the
+docstrings give RocketMQ's name when it differs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from sparrowmq.client.base.hooks import Hook
+from sparrowmq.client.base.offset_store_protocol import OffsetStore
+from sparrowmq.client.base.setting_types import check_types
+from sparrowmq.core.allocation import AllocateStrategy, Averagely
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import BODY_BYTES_MAX, POP_MAX, MessageQueue
+from sparrowmq.core.names import TRACE_TOPIC, check_namespace, check_topic
+from sparrowmq.transport.signing import Credentials
+
+ConsumeFrom = Literal["last", "first"] | datetime
+"""Where a group without stored offsets starts: the end, the beginning, or a point in time (client:C.10)."""
+
+Compression = Literal["zlib", "lz4", "zstd"]
+Model = Literal["clustering", "broadcasting"]
+"""Whether the members of a group share the messages or each gets all of them (client:D.12)."""
+QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Any]
+"""Called with a topic, all its queues and those assigned to this member; may be `async def` (client:E-46)."""
+
+AccessChannel = Literal["local", "cloud"]
+"""Where traces go: one topic, or one of the service provider's for each region (client:B-110)."""
+
+Compat = Literal["5.x", "4.9"]
+"""Which version's behaviour to follow where RocketMQ's clients 4.9 and 5.x differ (client:G)."""
+
+MIB: Final = 1024 * 1024
+RETRY_CODES: Final[dict[str, frozenset[int]]] = {
+    "4.9": frozenset({1, 14, 16, 17, 204, 205}),
+    "5.x": frozenset({1, 2, 14, 16, 17, 204, 205, 1500}),
+}
+"""Response codes after which a send is retried (client:B-41, G-01)."""
+
+
+def check_range(name: str, value: float, low: float, high: float, unit: str = "") -> None:
+    """Raise `SettingsError` unless `low <= value <= high`."""
+    if not low <= value <= high:
+        raise SettingsError(
+            f"{name}={value!r} is out of range: must be {low:g} to {high:g}{f' {unit}' if unit else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What producers, consumers and admin clients share.
+
+    `namesrv` is one or more `host:port`, separated by `;`; None reads `SPARROW_NAMESRV`, then `NAMESRV_ADDR`
+    when the client starts. `instance_name` and `client_ip` form the client id; set them only if the id must
+    stay the same across restarts (client:A.1).
+    """
+
+    namesrv: str | None = None
+    namesrv_domain: str | None = None
+    """Web server that provides the list of name servers when none is configured (client:A-70), `host` or
+    `host:port`; None reads `SPARROW_NAMESRV_DOMAIN`. By default no server is asked.
+    """
+    namesrv_subgroup: str | None = None
+    """Path on that server (`nsaddr`); None reads `SPARROW_NAMESRV_SUBGROUP`."""
+    instance_name: str | None = None
+    client_ip: str | None = None
+    unit_name: str | None = None
+    connect_timeout: float = 3.0
+    request_timeout: float = 3.0
+    """Seconds for requests for routes, heartbeats and member lists (`mqClientApiTimeout`)."""
+    route_interval: float = 30.0
+    """Seconds between refreshes of routes (`pollNameServerInterval`)."""
+    heartbeat_interval: float = 30.0
+    heartbeat_v2: bool = False
+    """Omit unchanged subscriptions from periodic heartbeats to brokers that support this: SparrowMQ's, and
+    Apache's since 5.1 (`useHeartbeatV2`, client:A-63).
+    """
+    close_timeout: float = 10.0
+    """Seconds `close` may take; unfinished work is then cancelled."""
+    compat: Compat = "5.x"
+    """Which version's behaviour to follow where RocketMQ's clients differ (client:G)."""
+    hooks: Sequence[Hook] = ()
+    """Called around sends, requests and consumption, in this order (classes of `hooks`). Clients that
+    share an `instance_name` share the request hooks of the first."""
+    unit_mode: bool = False
+    """Marks requests and groups as belonging to a unit (RocketMQ's unit mode) (client:A-75)."""
+    vip_channel: bool = False
+    """Use the brokers' port for urgent requests, two below the usual one (`vipChannelEnabled`)."""
+    trace: bool = False
+    """Record sends and consumption as traces in `trace_topic` (`enableTrace`)."""
+    trace_topic: str = TRACE_TOPIC
+    access_channel: AccessChannel = "local"
+    """`cloud`: traces go to the topics `rmq_sys_TRACE_DATA_<region>` of the brokers' regions, regardless of
+    `trace_topic` (`accessChannel`).
+    """
+    trace_batch: int = 10
+    """Records in one trace message (`traceMsgBatchNum`); fewer are sent after 5 s."""
+    namespace: str | None = None
+    """Namespace of topics and groups: their names are `<namespace>%<name>` at the brokers (client:B.23)."""
+    namespace_v2: str | None = None
+    """Namespace sent in header fields, for servers that support it; names are unchanged (client:B-126)."""
+    access_key: str | None = None
+    """Account that signs every request, with `secret_key` (`AclClientRPCHook`, client:B.24).
+
+    None reads `SPARROW_ACCESS_KEY` and `SPARROW_SECRET_KEY` when the client starts.
+    """
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    tls: bool | ssl.SSLContext | None = None
+    """Use TLS for name servers and brokers: True uses the settings below; an SSL context is used as it is.
+
+    None reads `SPARROW_CLIENT_TLS` when the client starts; without it connections are not encrypted.
+    """
+    tls_ca: str | Path | None = None
+    """PEM file of the CA that signed the servers' certificates; None uses the system's CAs."""
+    tls_cert: str | Path | None = None
+    """PEM file of the client certificate for servers that request one, with `tls_key`."""
+    tls_key: str | Path | None = None
+    tls_key_password: str | None = field(default=None, repr=False)
+    tls_verify: bool = True
+    """False accepts any certificate, as RocketMQ's clients do by default; only for tests."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        self._check_client_ip()
+        self._check_security()
+        check_topic(self.trace_topic)
+        check_range("trace_batch", self.trace_batch, 1, 20)
+        if self.compat not in ("5.x", "4.9"):
+            raise SettingsError(f"compat={self.compat!r} is unknown; choose '5.x' or '4.9'")
+        if self.access_channel not in ("local", "cloud"):
+            raise SettingsError(
+                f"access_channel={self.access_channel!r} is unknown; choose 'local' or 'cloud'"
+            )
+        for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
+            check_range(name, getattr(self, name), 0.01, 3600, "seconds")
+        check_range("close_timeout", self.close_timeout, 0, 3600, "seconds")
+
+    def _check_client_ip(self) -> None:
+        if self.client_ip is None:
+            return
+        try:
+            ipaddress.ip_address(self.client_ip.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            raise SettingsError(
+                f"client_ip={self.client_ip!r} is not an IP address; it identifies this client at brokers: "
+                f"give one such as 10.0.0.5, or leave it out"
+            ) from None
+
+    def _check_security(self) -> None:
+        if (self.access_key is None) != (self.secret_key is None):
+            missing = "secret_key" if self.secret_key is None else "access_key"
+            raise SettingsError(f"{missing} is missing: access_key and secret_key must be given together")
+        if self.access_key is not None and self.secret_key is not None:
+            Credentials(self.access_key, self.secret_key)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise SettingsError("tls_cert and tls_key must be given together")
+        if not self.tls and (self.tls_ca or self.tls_cert):
+            raise SettingsError("tls_ca or tls_cert is given, but TLS is off; set tls=True")
+        if self.namespace:
+            check_namespace(self.namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """Settings of a producer (client:B.1)."""
+
+    send_timeout: float = 3.0
+    """Seconds for one send, including retries (`sendMsgTimeout`)."""
+    retries: int = 2
+    """Retries after the first attempt (`retryTimesWhenSendFailed`)."""
+    retries_async: int = 2
+    """Retries of asynchronous sends, only after lost connections and missing responses
+    (`retryTimesWhenSendAsyncFailed`).
+    """
+    retry_codes: frozenset[int] | None = None
+    """Response codes after which a send is retried (`retryResponseCodes`); None: depends on `compat`."""
+    try_timeout: float | None = None
+    """Seconds for one attempt, except the last (`sendMsgMaxTimeoutPerRequest`); None: the rest of
+    `send_timeout`.
+    """
+    retry_not_stored_ok: bool = False
+    """Try another broker when a message was stored but not flushed or replicated in time."""
+    compress_over: int = 4096
+    """Bodies of this size or more are compressed (`compressMsgBodyOverHowmuch`)."""
+    compression: Compression = "zlib"
+    compression_level: int = 5
+    message_bytes_max: int = BODY_BYTES_MAX
+    """Maximum size of a body before compression, and of an encoded batch (`maxMessageSize`)."""
+    create_topic_key: str = "TBW102"
+    create_topic_queues: int = 4
+    """Queues per broker when a send creates its topic (`defaultTopicQueueNums`)."""
+    in_flight_max: int = 10_000
+    """Maximum number of sends in flight (`backPressureForAsyncSendNum`)."""
+    in_flight_bytes_max: int = 100 * MIB
+    """Maximum bytes of sends in flight (`backPressureForAsyncSendSize`)."""
+    topics: Sequence[str] = ()
+    """Topics whose routes are loaded at start, so that the first send does not wait for them."""
+    latency_fault: bool = False
+    """Avoid brokers that were slow or failed for a while (`sendLatencyFaultEnable`); messages of one key may
+    then change queues (client:B.13)."""
+    latency_max: Sequence[int] | None = None
+    """Thresholds in ms, ascending (`latencyMax`); None: depends on `compat`."""
+    not_available: Sequence[int] | None = None
+    """For each threshold, how many ms the broker is avoided (`notAvailableDuration`)."""
+    detector: bool = False
+    """Check whether failed brokers are available again (`startDetectorEnable`); needs `latency_fault`."""
+    detect_timeout: float = 0.2
+    detect_interval: float = 2.0
+    linger: float = 0.0
+    """Seconds an asynchronous send may wait for others to form a batch; 0 disables batching."""
+    linger_bytes: int = 32 * 1024
+    """Size at which such a batch is sent immediately (`batchMaxBytes`)."""
+    linger_total_bytes: int = 32 * MIB
+    """Bytes that may wait in total; further messages are sent without batching (`totalBatchMaxBytes`)."""
+
+    idempotent: bool = False
+    """Number the messages, so that SparrowMQ's brokers store a repeated send only once."""
+
+    check_threads: int = 1
+    """How many plain `check` functions of a transaction listener run at once (`checkThreadPoolMaxSize`)."""
+    checks_max: int = 2000
+    """Transaction checks that may be queued (`checkRequestHoldMax`)."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._check_strategy()
+        check_range("check_threads", self.check_threads, 1, 1000)
+        check_range("checks_max", self.checks_max, 1, 10**6)
+        check_range("send_timeout", self.send_timeout, 0.001, 3600, "seconds")
+        check_range("retries", self.retries, 0, 100)
+        check_range("compress_over", self.compress_over, 1, 2**31 - 1, "bytes")
+        check_range("compression_level", self.compression_level, 0, 9 if self.compression == "zlib" else 22)
+        check_range("message_bytes_max", self.message_bytes_max, 1, 15 * MIB, "bytes")
+        check_range("create_topic_queues", self.create_topic_queues, 1, 65535)
+        check_range("in_flight_max", self.in_flight_max, 1, 65535)
+        check_range("in_flight_bytes_max", self.in_flight_bytes_max, MIB, 2**40, "bytes")
+        check_range("retries_async", self.retries_async, 0, 100)
+        if self.try_timeout is not None:
+            check_range("try_timeout", self.try_timeout, 0.001, 3600, "seconds")
+        check_range("linger", self.linger, 0, 30, "seconds")
+        check_range("linger_bytes", self.linger_bytes, 1, 2 * MIB, "bytes")
+        check_range("linger_total_bytes", self.linger_total_bytes, 1, 2**40, "bytes")
+        if self.compression not in ("zlib", "lz4", "zstd"):
+            raise SettingsError(f"compression={self.compression!r} is unknown; choose zlib, lz4 or zstd")
+
+    def _check_strategy(self) -> None:
+        """Check that the settings of the latency fault strategy agree."""
+        check_range("detect_timeout", self.detect_timeout, 0.001, 60, "seconds")
+        check_range("detect_interval", self.detect_interval, 0.01, 3600, "seconds")
+        if self.detector and not self.latency_fault:
+            raise SettingsError("detector=True has no effect without latency_fault=True; set both or neither")
+        if (self.latency_max is None) != (self.not_available is None):
+            raise SettingsError("latency_max and not_available must be given together")
+        if self.latency_max is not None and self.not_available is not None:
+            if not self.latency_max or len(self.latency_max) != len(self.not_available):
+                raise SettingsError(
+                    f"latency_max has {len(self.latency_max)} entries and not_available "
+                    f"{len(self.not_available)}; give the same number of each, at least one"
+                )
+            if list(self.latency_max) != sorted(self.latency_max) or min(*self.not_available, 0) < 0:
+                raise SettingsError("latency_max must ascend, and not_available must not be negative")
+
+    @property
+    def codes_retried(self) -> frozenset[int]:
+        """The response codes after which a send is retried."""
+        return RETRY_CODES[self.compat] if self.retry_codes is None else self.retry_codes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ClientSettings):
+    """Settings of a push consumer (client:D.1)."""
+
+    model: Model = "clustering"
+    """`clustering`: the members of the group share the messages; `broadcasting`: each member gets all."""
+    ordered: bool = False
+    """Handle the messages of each queue one at a time, in order (client:D.11)."""
+    consume_from: ConsumeFrom = "last"
+    threads: int = 20
+    """Maximum number of concurrent handlers: threads for plain functions, tasks for async ones
+    (`consumeThreadMax`).
+    """
+    batch: int = 1
+    """Messages per handler call; above 1 the handler gets a list (`consumeMessageBatchMaxSize`)."""
+    pull_batch: int = 32
+    """Messages requested per pull (`pullBatchSize`); Apache's brokers return at most 32."""
+    pull_batch_behind: int = 512
+    """The same while the queue's backlog is larger than `pull_batch`; only SparrowMQ's brokers return more
+    than 32.
+    """
+    pull_bytes: int = 256 * 1024
+    """Bytes requested per pull (`pullBatchSizeInBytes`)."""
+    pull_hold: float = 15.0
+    """Seconds a broker may hold a pull while there are no messages."""
+    pull_timeout: float = 30.0
+    pull_interval: float = 0.0
+    queue_messages_max: int = 1000
+    """Pulling of a queue pauses above this number of its unfinished messages (`pullThresholdForQueue`)."""
+    queue_bytes_max: int = 100 * MIB
+    """Pulling of a queue pauses above this many bytes of its unfinished messages
+    (`pullThresholdSizeForQueue`).
+    """
+    queue_span_max: int = 2000
+    """Pulling pauses above this distance between the smallest and largest unfinished offset
+    (`consumeConcurrentlyMaxSpan`).
+    """
+    topic_messages_max: int | None = None
+    """The same limit for all assigned queues of a topic, divided among them (`pullThresholdForTopic`)."""
+    topic_bytes_max: int | None = None
+    """As above, for bytes (`pullThresholdSizeForTopic`)."""
+    max_reconsume_times: int = -1
+    """Retries before a message becomes a dead letter; -1 means 16, and no limit in ordered consumption."""
+    suspend_time: float = 1.0
+    """Seconds an ordered queue pauses after a failure (`suspendCurrentQueueTimeMillis`); 0.01 to 30."""
+    auto_commit: bool = True
+    """False: ordered handlers commit explicitly, by returning `ConsumeResult.COMMIT` (client:D-66)."""
+    consume_timeout: float = 15 * 60.0
+    """Seconds a message may stay unfinished before it goes to retry; its async handler is then cancelled."""
+    redeliver_delay: float = 5.0
+    """Seconds until a message that could not be sent back is redelivered locally (client:D-54)."""
+    persist_interval: float = 5.0
+    """Seconds between commits of consumer offsets (`persistConsumerOffsetInterval`)."""
+    rebalance_interval: float = 20.0
+    rebalance_interval_min: float = 1.0
+    """Minimum seconds between two rebalances, and the delay after an incomplete one (client:C-07)."""
+    error_delay: float = 1.0
+    """Seconds a queue pauses after a failed pull (`pullTimeDelayMillsWhenException`)."""
+    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - a strategy is frozen
+    """Assigns queues to members; all members of a group must use the same strategy
+    (`allocateMessageQueueStrategy`).
+    """
+    lock_interval: float = 20.0
+    """Seconds between renewals of the locks of ordered queues (`rocketmq.client.rebalance.lockInterval`)."""
+    post_subscription: bool = False
+    """Send the expression with every pull (`postSubscriptionWhenPull`)."""
+    offset_store: OffsetStore | None = None
+    """Where offsets are stored; by default at the brokers, for broadcasting in a file below `offset_dir`."""
+    offset_dir: Path | str | None = None
+    """Directory of the broadcasting offset files; by default `~/.rocketmq_offsets`, as in RocketMQ's Java
+    client.
+    """
+    queue_listener: QueueListener | None = None
+    """Called with (topic, all its queues, assigned queues) when the assigned queues changed
+    (`messageQueueListener`).
+    """
+    server_assignment: bool = False
+    """Ask the broker which queues to read, and whether by POP (`clientRebalance` = false), which operators
+    set for a group. Needs RocketMQ 5 or SparrowMQ; if a broker does not decide, the members divide the queues
+    as usual.
+    """
+    pop_invisible: float = 60.0
+    """Seconds that a message received by POP is hidden from other members; what is not handled by then comes
+    again (`popInvisibleTime`).
+    """
+    pop_batch: int = 32
+    """Messages requested per POP (`popBatchNums`)."""
+    pop_unfinished_max: int = 96
+    """Above this many unfinished messages of a topic at a broker no more are requested by POP
+    (`popThresholdForQueue`).
+    """
+    managed: bool = False
+    """Let a coordinator assign the queues, with fences at SparrowMQ's brokers."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        self._check_model()
+        if isinstance(self.consume_from, str) and self.consume_from not in ("last", "first"):
+            raise SettingsError(
+                f"consume_from={self.consume_from!r} is unknown; give 'last', 'first' or a datetime"
+            )
+        check_range("threads", self.threads, 1, 1000)
+        check_range("batch", self.batch, 1, 1024)
+        check_range("pull_batch", self.pull_batch, 1, 1024)
+        check_range("pop_invisible", self.pop_invisible, 1, 3 * 86_400, "seconds")
+        check_range("pop_batch", self.pop_batch, 1, POP_MAX)
+        check_range("pop_unfinished_max", self.pop_unfinished_max, 1, 100_000)
+        check_range("pull_batch_behind", self.pull_batch_behind, 1, 65535)
+        check_range("pull_bytes", self.pull_bytes, 1, 8 * MIB, "bytes")
+        check_range("pull_hold", self.pull_hold, 0, 3600, "seconds")
+        check_range("pull_timeout", self.pull_timeout, self.pull_hold + 0.5, 7200, "seconds")
+        check_range("pull_interval", self.pull_interval, 0, 65.535, "seconds")
+        check_range("queue_messages_max", self.queue_messages_max, 1, 65535)
+        check_range("queue_bytes_max", self.queue_bytes_max, 1, 1024 * MIB, "bytes")
+        check_range("queue_span_max", self.queue_span_max, 1, 65535)
+        if self.topic_messages_max is not None:
+            check_range("topic_messages_max", self.topic_messages_max, 1, 6553500)
+        if self.topic_bytes_max is not None:
+            check_range("topic_bytes_max", self.topic_bytes_max, 1, 102400 * MIB, "bytes")
+        check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
+        check_range("suspend_time", self.suspend_time, 0.01, 30, "seconds")
+        for name in (
+            "consume_timeout",
+            "redeliver_delay",
+            "persist_interval",
+            "rebalance_interval",
+            "lock_interval",
+        ):
+            check_range(name, getattr(self, name), 0.001, 86400, "seconds")
+        check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
+        check_range("error_delay", self.error_delay, 0.001, 3600, "seconds")
+
+    def _check_model(self) -> None:
+        """Check that `model` and `ordered` are compatible."""
+        if self.model not in ("clustering", "broadcasting"):
+            raise SettingsError(f"model={self.model!r} is unknown; give 'clustering' or 'broadcasting'")
+        if self.model == "broadcasting" and self.ordered:
+            raise SettingsError(
+                "ordered=True cannot be combined with model='broadcasting': order needs queues that one "
+                "member has locked, and broadcasting gives every queue to all members"
+            )
+        if self.model == "broadcasting" and self.server_assignment:
+            raise SettingsError(
+                "server_assignment=True cannot be combined with model='broadcasting'; leave it out"
+            )
+        if self.managed:
+            _check_managed(
+                ("model='broadcasting'", self.model == "broadcasting"),
+                ("server_assignment=True", self.server_assignment),
+                ("a custom offset_store", self.offset_store is not None),
+            )
+        if self.ordered and self.server_assignment:
+            raise SettingsError("server_assignment=True cannot be combined with ordered=True; leave it out")
+        if not self.auto_commit and not self.ordered:
+            raise SettingsError("auto_commit=False needs ordered consumption; set ordered=True as well")
+
+
+def _check_managed(*settings: tuple[str, bool]) -> None:
+    """Refuse settings that are incompatible with a coordinator's plans."""
+    for name, wrong in settings:
+        if wrong:
+            raise SettingsError(f"managed=True cannot be combined with {name}; leave one of them out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullSettings(ClientSettings):
+    """Settings of a pull consumer (client:E.1, E.3).
+
+    The settings of unfinished messages, `poll` and commits apply to `subscribe` and `assign`, not to reading
+    queues by offset.
+    """
+
+    model: Model = "clustering"
+    """`clustering`: the members of the group share the queues; `broadcasting`: each member reads all."""
+    allocate: AllocateStrategy = Averagely()  # noqa: RUF009 - a strategy is frozen
+    """Assigns queues to members; all members of a group must use the same strategy
+    (`allocateMessageQueueStrategy`).
+    """
+    offset_store: OffsetStore | None = None
+    """Where offsets are stored; by default at the brokers, for broadcasting in a file below `offset_dir`."""
+    offset_dir: Path | str | None = None
+    """Directory of the broadcasting offset files; by default `~/.rocketmq_offsets`, as in RocketMQ's Java
+    client.
+    """
+    consume_from: ConsumeFrom = "last"
+    auto_commit: bool = True
+    """Whether `poll` commits the messages of earlier polls every `auto_commit_interval` seconds."""
+    auto_commit_interval: float = 5.0
+    pull_batch: int = 10
+    """Messages requested per pull (`pullBatchSize`), which is also the most one `poll` returns."""
+    pull_bytes: int = 256 * 1024
+    """Bytes requested per pull (`pullBatchSizeInBytes`)."""
+    pull_hold: float = 20.0
+    """Seconds a broker may hold a pull while there are no messages (`brokerSuspendMaxTimeMillis`)."""
+    pull_timeout: float = 30.0
+    """Timeout of such a pull in seconds (`consumerTimeoutMillisWhenSuspend`); must exceed `pull_hold`."""
+    poll_timeout: float = 5.0
+    """Seconds `poll` waits for messages when called without `timeout` (`pollTimeoutMillis`)."""
+    messages_max: int = 10_000
+    """Pulling pauses above this number of unfinished messages of all queues (`pullThresholdForAll`)."""
+    queue_messages_max: int = 1000
+    """Pulling of a queue pauses above this number of its unfinished messages (`pullThresholdForQueue`)."""
+    queue_bytes_max: int = 100 * MIB
+    """Pulling of a queue pauses above this many bytes of its unfinished messages
+    (`pullThresholdSizeForQueue`).
+    """
+    queue_span_max: int = 2000
+    """Pulling of a queue pauses above this distance between its smallest and largest unfinished offset
+    (`consumeMaxSpan`).
+    """
+    topic_check_interval: float = 30.0
+    """Seconds between checks of topics with a change listener (`topicMetadataCheckIntervalMillis`)."""
+    persist_interval: float = 5.0
+    """Seconds between two sends of committed offsets (`persistConsumerOffsetInterval`)."""
+    announce: bool = True
+    """Whether heartbeats announce the group from the start, as in RocketMQ's pull consumer. The first
+    heartbeat creates the group, and the other members' strategies count this member. False announces it only
+    when topics are subscribed or registered, or queues assigned; for tools that only observe a group.
+    """
+    managed: bool = False
+    """Let a coordinator assign queues to this member, with fences at SparrowMQ's brokers. A queue moves when
+    its messages are processed: at the next poll, or, for queues read by offset, when they are pulled or
+    requested again.
+    """
+    rebalance: bool = True
+    """Whether registered and subscribed topics are shared among the members (`enableRebalance`)."""
+    rebalance_interval: float = 20.0
+    rebalance_interval_min: float = 1.0
+    error_delay: float = 1.0
+    """Seconds a queue pauses after a failed pull (`pullTimeDelayMillsWhenException`)."""
+    max_reconsume_times: int = 16
+    """Retries of a message returned with `send_back` before it becomes a dead letter."""
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        if isinstance(self.consume_from, str) and self.consume_from not in ("last", "first"):
+            raise SettingsError(
+                f"consume_from={self.consume_from!r} is unknown; give 'last', 'first' or a datetime"
+            )
+        if self.model not in ("clustering", "broadcasting"):
+            raise SettingsError(f"model={self.model!r} is unknown; give 'clustering' or 'broadcasting'")
+        check_range("auto_commit_interval", self.auto_commit_interval, 1, 86400, "seconds")
+        check_range("pull_batch", self.pull_batch, 1, 1024)
+        check_range("pull_bytes", self.pull_bytes, 1, 8 * MIB, "bytes")
+        check_range("pull_hold", self.pull_hold, 0, 3600, "seconds")
+        check_range("pull_timeout", self.pull_timeout, self.pull_hold + 0.5, 7200, "seconds")
+        check_range("poll_timeout", self.poll_timeout, 0, 86400, "seconds")
+        check_range("messages_max", self.messages_max, 1, 2**31 - 1)
+        check_range("queue_messages_max", self.queue_messages_max, 1, 65535)
+        check_range("queue_bytes_max", self.queue_bytes_max, 1, 1024 * MIB, "bytes")
+        check_range("queue_span_max", self.queue_span_max, 1, 65535)
+        for name in ("topic_check_interval", "persist_interval", "rebalance_interval", "error_delay"):
+            check_range(name, getattr(self, name), 0.001, 86400, "seconds")
+        check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
+        check_range("max_reconsume_times", self.max_reconsume_times, 0, 2**31 - 1)
+        if self.managed:
+            _check_managed(
+                ("model='broadcasting'", self.model == "broadcasting"),
+                ("rebalance=False", not self.rebalance),
+                ("a custom offset_store", self.offset_store is not None),
+            )
+
+    @classmethod
+    def of(cls, settings: ClientSettings | None) -> PullSettings:
+        """Return `settings`, or pull settings made from general client settings."""
+        if isinstance(settings, PullSettings):
+            return settings
+        if settings is None:
+            return cls()
+        return cls(**{item.name: getattr(settings, item.name) for item in fields(ClientSettings)})

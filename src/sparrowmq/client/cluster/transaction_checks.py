@@ -1,0 +1,65 @@
+"""Transaction checks by brokers: the request, and the producer that answers it (client:B-102)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import PROPERTY_PRODUCER_GROUP, ReceivedMessage
+from sparrowmq.core.names import without_namespace
+from sparrowmq.protocol import headers
+from sparrowmq.protocol.call_headers import CheckTransactionStateRequest
+from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.record import decode_record, to_message
+from sparrowmq.transport.occasional import OccasionalLog
+
+log = logging.getLogger("sparrowmq.client")
+
+Checker = Callable[[str, CheckTransactionStateRequest, ReceivedMessage], None]
+
+
+class TransactionChecks:
+    """The producers that answer transaction checks (39), by group; one table per client instance.
+
+    `namespace` is removed from the names in the messages.
+    """
+
+    def __init__(self, namespace: str | None = None) -> None:
+        self._namespace = namespace
+        self._checkers: dict[str, Checker] = {}
+        self._occasional = OccasionalLog(log)
+
+    def register(self, group: str, checker: Checker) -> None:
+        """Register `checker` for `group`."""
+        self._checkers[group] = checker
+
+    def unregister(self, group: str) -> None:
+        """Remove the checker of `group`."""
+        self._checkers.pop(group, None)
+
+    def receive(self, address: str, request: Command) -> None:
+        """Handle a broker's check. There is no direct response; the end of the transaction is the answer
+        (client:A-86).
+        """
+        try:
+            header = headers.from_ext(CheckTransactionStateRequest, request.ext)
+            message = to_message(decode_record(request.body), header.broker_name or "")
+        except SparrowError as error:
+            self._occasional.write(
+                logging.WARNING,
+                "unreadable",
+                f"{address} asks about a transaction that is unreadable: {error}",
+            )
+            return
+        message.topic = without_namespace(self._namespace, message.topic)
+        group = without_namespace(self._namespace, message.properties.get(PROPERTY_PRODUCER_GROUP, ""))
+        checker = self._checkers.get(group)
+        if checker is None:
+            self._occasional.write(
+                logging.WARNING,
+                "nobody",
+                f"{address} asks about a transaction of group {group!r}, which has no listener here",
+            )
+            return
+        checker(address, header, message)

@@ -1,0 +1,30 @@
+"""The offset at which a push consumer starts to read a queue (client:C.10)."""
+
+from __future__ import annotations
+
+from sparrowmq.client.base.settings import ConsumeFrom
+from sparrowmq.client.cluster.broker_api import need_address
+from sparrowmq.client.cluster.instance import ClientInstance
+from sparrowmq.client.consumer.offset_store import OffsetStore
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import RETRY_PREFIX
+
+
+async def start_offset(
+    instance: ClientInstance, store: OffsetStore, queue: MessageQueue, consume_from: ConsumeFrom
+) -> int:
+    """The stored offset, or else the offset that `consume_from` defines.
+
+    A retry topic starts at its beginning; if `consume_from` is a time, it starts at its end, as in RocketMQ.
+    Raises `SparrowError` when a broker cannot be asked; the next rebalance tries again.
+    """
+    stored = await store.read(queue)
+    if stored is not None:
+        return stored
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if consume_from == "first" or (consume_from == "last" and is_retry):
+        return 0
+    address = need_address(instance.routes.master(queue.broker_name), queue, "master")
+    if isinstance(consume_from, str) or is_retry:
+        return await instance.brokers.max_offset(address, queue)
+    return await instance.brokers.search_offset(address, queue, int(consume_from.timestamp() * 1000))

@@ -1,0 +1,204 @@
+"""Return of failed messages to a broker, which delivers them again later (client:D-56 to D-58)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from sparrowmq.client.cluster.broker_api import GenerationOf, need_address
+from sparrowmq.client.cluster.instance import ClientInstance
+from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
+from sparrowmq.client.consumer.outcomes import DEAD
+from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
+from sparrowmq.core.message import (
+    PROPERTY_CONSUME_START_TIME,
+    PROPERTY_DELAY,
+    PROPERTY_ERROR,
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
+    ReceivedMessage,
+)
+from sparrowmq.core.names import TEMPLATE_TOPIC, retry_topic
+from sparrowmq.core.results import SendStatus
+from sparrowmq.protocol import headers, properties
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.occasional import OccasionalLog
+
+log = logging.getLogger("sparrowmq.client")
+
+RETRIES_DEFAULT: Final = 16
+"""What -1 means for concurrent consumption (client:D-56)."""
+UNLIMITED: Final = 2**31 - 1
+"""What -1 means for ordered consumption (client:D-64)."""
+_FIRST_LEVEL: Final = 3
+ROOM_CHARS: Final = 8000
+"""A copy with longer properties than this does not include the handler's error."""
+_AT_ONCE: Final = 64
+"""Maximum concurrent send-backs."""
+_STORED: Final = frozenset(int(status) for status in SendStatus)
+"""Response codes of a stored message, whether or not it was flushed and replicated in time."""
+FENCED: Final = ResponseCode.GENERATION_FENCED
+_NOT_COPIED: Final = (
+    PROPERTY_MIN_OFFSET,
+    PROPERTY_MAX_OFFSET,
+    PROPERTY_CONSUME_START_TIME,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+
+
+def retry_properties(message: ReceivedMessage, times: int, limit: int, why: str = "") -> dict[str, str]:
+    """Properties of a copy of `message` that is sent to the retry topic (client:D-58)."""
+    copy = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+    copy.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.message_id)
+    copy[PROPERTY_RETRY_TOPIC] = message.topic
+    copy[PROPERTY_RECONSUME_TIME] = str(times)
+    copy[PROPERTY_MAX_RECONSUME_TIMES] = str(limit)
+    copy[PROPERTY_DELAY] = str(_FIRST_LEVEL + message.reconsume_times)
+    copy.pop(PROPERTY_ERROR, None)
+    if why and sum(len(name) + len(value) for name, value in copy.items()) < ROOM_CHARS:
+        copy[PROPERTY_ERROR] = why
+    return copy
+
+
+class SendBack:
+    """Sends failed messages of one group back. `dynamic` has the maximum number of retries, -1 for the
+    default. A request takes up to `timeout` seconds.
+
+    `copies`: send a copy when the broker refuses a message. Managed groups do not: a copy has no generation,
+    so the queue's next owner would also process the message.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        dynamic: DynamicSettings,
+        timeout: float,
+        *,
+        generation_of: GenerationOf,
+        copies: bool,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._dynamic = dynamic
+        self._timeout = timeout
+        self._generation_of = generation_of
+        self._copies = copies
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self.refused = 0
+        """Number of messages that brokers refused because their queue had moved to another member."""
+        self._occasional = OccasionalLog(log)
+
+    async def send(self, message: ReceivedMessage, level: int, why: str = "") -> bool:
+        """Return a message to the broker that stored it, for a retry. Returns whether a retry will follow.
+
+        `level` 0 lets the broker choose the delay, -1 makes it a dead letter. SparrowMQ's brokers store
+        `why`, the handler's error, with it. If the broker refuses the message, a copy is sent to the group's
+        retry topic.
+        """
+        limit = self._limit(RETRIES_DEFAULT)
+        async with self._room:
+            try:
+                await self._to_broker(message, level, limit, why)
+                return True
+            except SparrowError as error:
+                if isinstance(error, BrokerError) and error.code == FENCED:
+                    self.refused += 1  # no copy: the queue's new owner gets the message
+                    return False
+                if not self._copies:
+                    self._tell(message, error)
+                    return False
+                name = message.queue.broker_name
+                log.info("%s did not take a message back; a copy is sent instead: %s", name, error)
+                first = error
+            return await self._copy(message, limit, first, why)
+
+    def _limit(self, usual: int) -> int:
+        tries = self._dynamic.max_reconsume_times
+        return usual if tries < 0 else tries
+
+    async def bury(self, message: ReceivedMessage, why: str = "") -> bool:
+        """Make the message a dead letter. Returns whether the broker did. It sends no copy, which would be
+        delivered again.
+        """
+        async with self._room:
+            try:
+                await self._to_broker(message, DEAD, RETRIES_DEFAULT, why)
+            except SparrowError as error:
+                self.refused += isinstance(error, BrokerError) and error.code == FENCED
+                self._tell(message, error)
+                return False
+        return True
+
+    async def _to_broker(self, message: ReceivedMessage, level: int, limit: int, why: str) -> None:
+        queue = message.queue
+        address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+        await self._instance.brokers.send_back(
+            address,
+            self._group,
+            message,
+            delay_level=level,
+            max_reconsume_times=limit,
+            generation=self._generation_of(queue),
+            why=why,
+        )
+
+    async def send_copy(self, message: ReceivedMessage, why: str = "") -> bool:
+        """Send a message with no retries left to the retry topic; its broker makes it a dead letter
+        (client:D-64).
+
+        In a managed group the broker that stores the message does so, if this member still owns the queue.
+        """
+        if not self._copies:
+            return await self.bury(message, why)
+        limit = self._limit(UNLIMITED)
+        async with self._room:
+            return await self._copy(message, limit, None, why)
+
+    async def _copy(self, message: ReceivedMessage, limit: int, first: SparrowError | None, why: str) -> bool:
+        topic, times = retry_topic(self._group), message.reconsume_times + 1
+        try:
+            route = await self._instance.find_route(topic)
+            queues = [] if route is None else route.publish_queues(topic)
+            if not queues:
+                raise NoRouteError(f"no broker serves {topic}")
+            queue = self._instance.rng.choice(queues)
+            address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+            header = headers.SendMessageRequest(
+                producer_group="CLIENT_INNER_PRODUCER",
+                topic=topic,
+                default_topic=TEMPLATE_TOPIC,
+                default_topic_queue_nums=1,
+                queue_id=queue.queue_id,
+                sys_flag=0,
+                born_timestamp=self._instance.clock.now_ms(),
+                flag=message.flag,
+                properties=properties.encode(retry_properties(message, times, limit, why)).decode(),
+                reconsume_times=times,
+                max_reconsume_times=limit,
+                broker_name=queue.broker_name,
+            )
+            request = Command(
+                RequestCode.SEND_MESSAGE_V2, ext=headers.send_v2_to_ext(header), body=message.body
+            )
+            answer = await self._instance.remoting.call(address, request, self._timeout)
+            if answer.code not in _STORED:
+                raise BrokerError(answer.code, answer.remark or "", address=address, request="a retry's send")
+        except SparrowError as error:
+            self._tell(message, first or error)
+            return False
+        return True
+
+    def _tell(self, message: ReceivedMessage, error: SparrowError) -> None:
+        self._occasional.write(
+            logging.WARNING,
+            f"send-back {message.queue.broker_name}",
+            f"a failed message of group {self._group} could not be sent back and is kept here: {error}",
+        )

@@ -1,0 +1,320 @@
+"""The asyncio simple consumer: receive messages, acknowledge each, change how long each is hidden."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from sparrowmq.client.base.lifecycle import Lifecycle, State
+from sparrowmq.client.base.settings import ClientSettings, check_range
+from sparrowmq.client.base.tasks import TaskGroup, run_every
+from sparrowmq.client.cluster.broker_api import need_address
+from sparrowmq.client.cluster.instance import ClientInstance
+from sparrowmq.client.cluster.instances import shared_instance
+from sparrowmq.client.cluster.pop_calls import PopCalls, PoppedMessage
+from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.errors import InvalidStateError, NoRouteError, SparrowError
+from sparrowmq.core.message import POP_MAX
+from sparrowmq.core.names import check_group, check_topic, with_namespace
+from sparrowmq.core.route import MASTER_ID, PERM_READ
+from sparrowmq.core.subscription import Expression, SubscriptionData
+from sparrowmq.protocol.filter import parse_expression
+
+log = logging.getLogger("sparrowmq.client")
+INVISIBLE_MAX: Final = 3 * 86_400.0
+"""Seconds; the default limit of brokers (`timerMaxDelaySec`)."""
+WAIT_MAX: Final = 60.0
+ITERATED_MESSAGES: Final = 16
+"""How many messages `async for` receives at once."""
+
+
+class SimpleConsumer:
+    """Receives single messages of subscribed topics, which it then acknowledges one by one.
+
+        async with SimpleConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            for message in await consumer.receive(16, invisible=30.0):
+                ...
+                await consumer.ack(message)
+
+    A received message is hidden from the other members of the group for its invisible time. If it is not
+    acknowledged by then, it is delivered again, with `reconsume_times` one higher. There is no rebalance:
+    any number of members receive from every queue. Needs brokers of RocketMQ 5 or SparrowMQ. A group uses
+    either this consumer or push and pull consumers.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        consume_from_first: bool = True,
+        max_reconsume_times: int = 16,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+
+        A new group begins with the first stored message, or with the last if `consume_from_first` is false.
+        A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
+        Raises `InvalidNameError` or `SettingsError`.
+        """
+        check_group(group)
+        check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
+        self.group = group
+        self.settings = settings or ClientSettings()
+        if namesrv is not None:
+            self.settings = replace(self.settings, namesrv=namesrv)
+        self._from_first = consume_from_first
+        self._retries_max = max_reconsume_times
+        self._life = Lifecycle(f"simple consumer {group!r}")
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._instance: ClientInstance | None = None
+        self._calls: PopCalls | None = None
+        self._tasks: TaskGroup | None = None
+        self._turn = 0
+
+    def __repr__(self) -> str:
+        return f"<SimpleConsumer {self.group!r} {self.state.value}>"
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state."""
+        return self._life.state
+
+    async def start(self) -> None:
+        """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        self._life.to(State.STARTING)
+        try:
+            instance = self._instance = shared_instance(self.settings)
+            group = with_namespace(instance.namespace, self.group)
+            self._calls = PopCalls(instance.remoting, group, instance.namespace, instance.clock)
+            instance.start()
+        except BaseException:
+            self._life.to(State.FAILED)
+            raise
+        self._tasks = TaskGroup(self._task_died)
+        interval = self.settings.route_interval
+        refreshing = run_every(
+            interval, self._refresh, first=interval, name="refreshing routes", sleep=instance.sleep
+        )
+        self._tasks.start(refreshing, "routes")
+        self._life.to(State.RUNNING)
+
+    async def close(self) -> None:
+        """Disconnect. Messages that were not acknowledged are delivered to others when their time is over.
+        Idempotent.
+        """
+        await self._life.settled()
+        if self.state is State.CREATED:
+            self._life.to(State.CLOSED)
+        if self.state not in (State.RUNNING, State.FAILED):
+            return
+        self._life.to(State.CLOSING)
+        tasks, self._tasks = self._tasks, None
+        instance, self._instance = self._instance, None
+        try:
+            if tasks is not None:
+                await tasks.close()
+            if instance is not None:
+                await instance.close()
+        finally:
+            self._life.to(State.CLOSED)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> None:
+        """Receive messages of `topic` that match a tag expression or SQL92 filter; replaces an earlier one.
+
+        May be called before or after the start. Raises `InvalidNameError` or `InvalidExpressionError`.
+        """
+        check_topic(topic)
+        self._subscriptions[topic] = parse_expression(topic, expression, SystemClock().now_ms())
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive nothing of `topic` any more; does nothing if it is not subscribed."""
+        self._subscriptions.pop(topic, None)
+
+    # Receiving
+
+    async def receive(
+        self, max_messages: int = ITERATED_MESSAGES, *, invisible: float = 30.0, wait: float = 15.0
+    ) -> list[PoppedMessage]:
+        """Up to `max_messages` (1 to 32) messages, each hidden from other members for `invisible` seconds.
+
+        Waits up to `wait` seconds for the first ones; empty if none came. Topics and brokers are asked in
+        turn. Raises `InvalidStateError` without a subscription, `NoRouteError`, `BrokerError` (for example 3
+        from a broker before RocketMQ 5) and `TransportError`.
+        """
+        check_range("max_messages", max_messages, 1, POP_MAX)
+        check_range("invisible", invisible, 0.001, INVISIBLE_MAX, "seconds")
+        check_range("wait", wait, 0, WAIT_MAX, "seconds")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while True:  # until messages came or the time is over
+            sources = await self._sources()
+            left = max(0.0, deadline - loop.time())
+            alone = len(sources) == 1
+            for source in sources:
+                found = await self._pop(source, max_messages, invisible, left if alone else 0.0)
+                if found:
+                    return found
+            left = deadline - loop.time()
+            if left <= 0 or (not alone and not await self._ready(sources, left)):
+                return []
+
+    async def __aiter__(self) -> AsyncIterator[PoppedMessage]:
+        """Receive messages without end. Each is hidden for 30 seconds; acknowledge it within that time."""
+        while self.state is State.RUNNING:
+            try:
+                found = await self.receive()
+            except SparrowError:
+                if self.state is not State.RUNNING:
+                    return
+                raise
+            for message in found:
+                yield message
+
+    async def _sources(self) -> list[tuple[SubscriptionData, str, str]]:
+        """Subscription, broker name and address of all brokers to receive from, beginning with the next in
+        turn.
+        """
+        instance = self._running()
+        if not self._subscriptions:
+            raise InvalidStateError(f"{self._life.name} has no subscription; call subscribe first")
+        found = []
+        for topic, data in self._subscriptions.items():
+            route = await instance.find_route(topic)
+            if route is None:
+                raise NoRouteError(
+                    f"no broker serves topic {topic!r}; create it first (`sparrow topic create {topic}`) or "
+                    "check the name"
+                )
+            wire = replace(data, topic=with_namespace(instance.namespace, topic))
+            readable = {queue.broker_name for queue in route.queues if queue.perm & PERM_READ}
+            found += [
+                (wire, broker.broker_name, address)
+                for broker in route.brokers
+                if broker.broker_name in readable and (address := broker.addresses.get(MASTER_ID)) is not None
+            ]
+        if not found:
+            raise NoRouteError(f"no broker of {', '.join(self._subscriptions)} has a master to receive from")
+        self._turn += 1
+        start = self._turn % len(found)
+        return found[start:] + found[:start]
+
+    async def _pop(
+        self, source: tuple[SubscriptionData, str, str], max_messages: int, invisible: float, wait: float
+    ) -> list[PoppedMessage]:
+        """Messages of one topic from one broker, without those of other tags and without dead letters."""
+        data, broker_name, address = source
+        messages = await self._popping.pop(
+            address,
+            broker_name,
+            data,
+            max_messages=max_messages,
+            invisible=invisible,
+            wait=wait,
+            from_first=self._from_first,
+        )
+        found = []
+        for message in messages:
+            if not data.matches(message.tags):
+                await self.ack(message)  # another tag with the same hash
+            elif message.reconsume_times > self._retries_max:
+                await self.dead_letter(message)
+            else:
+                found.append(message)
+        return found
+
+    async def _ready(self, sources: list[tuple[SubscriptionData, str, str]], wait: float) -> bool:
+        """Wait until one of several brokers has messages; False after the time limit."""
+        waiting = {
+            asyncio.ensure_future(self._popping.is_ready(address, data.topic, wait))
+            for data, _, address in sources
+        }
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if any(one.result() for one in done):
+                    return True
+            return False
+        finally:
+            for one in waiting:
+                one.cancel()
+            if waiting:
+                await asyncio.gather(*waiting, return_exceptions=True)
+
+    # Settling
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """Acknowledge a processed message: it is not delivered again. Raises `BrokerError` and
+        `TransportError`.
+
+        An acknowledgement after the invisible time is accepted without effect: other members may have the
+        message.
+        """
+        await self._popping.ack(self._address(message), self._wire_topic(message), message.receipt)
+
+    async def change_invisible(self, message: PoppedMessage, invisible: float) -> None:
+        """Hide the message for `invisible` seconds from now on; 0 delivers it again at once. The message has
+        a new receipt then. Raises `BrokerError` and `TransportError`.
+        """
+        check_range("invisible", invisible, 0, INVISIBLE_MAX, "seconds")
+        receipt = await self._popping.change(
+            self._address(message), self._wire_topic(message), message.receipt, invisible
+        )
+        message.hidden_again(receipt)
+
+    async def dead_letter(self, message: PoppedMessage) -> None:
+        """Move the message to the group's dead letters and acknowledge it. Raises `BrokerError` and
+        `TransportError`; the message may then be in both places.
+        """
+        address = self._address(message)
+        await self._running().brokers.send_back(
+            address, self.group, message, delay_level=-1, max_reconsume_times=0
+        )
+        await self.ack(message)
+
+    def _address(self, message: PoppedMessage) -> str:
+        name = message.receipt.broker_name
+        return need_address(self._running().routes.master(name), message.queue, "master")
+
+    def _wire_topic(self, message: PoppedMessage) -> str:
+        return with_namespace(self._running().namespace, message.topic)
+
+    # Running
+
+    @property
+    def _popping(self) -> PopCalls:
+        self._life.need_running()
+        assert self._calls is not None
+        return self._calls
+
+    def _running(self) -> ClientInstance:
+        self._life.need_running()
+        assert self._instance is not None
+        return self._instance
+
+    async def _refresh(self) -> None:
+        """Ask for the routes again; an unreachable name server changes nothing."""
+        for topic in list(self._subscriptions):
+            try:
+                await self._running().update_route(topic)
+            except SparrowError as error:
+                log.debug("the route of %s is not refreshed: %s", topic, error)
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        log.error("%s of %s ended: %s", name, self._life.name, error)
+        if self.state is State.RUNNING:
+            self._life.to(State.FAILED)

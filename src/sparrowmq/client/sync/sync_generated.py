@@ -1,0 +1,1668 @@
+"""The synchronous classes. Made by scripts/generate_sync.py: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from sparrowmq.client.admin import queries
+from sparrowmq.client.admin.admin import PERM_READ_WRITE
+from sparrowmq.client.admin.admin import Admin as _Admin
+from sparrowmq.client.admin.groups import _MEMBERS_SECONDS
+from sparrowmq.client.admin.holds import HOURS
+from sparrowmq.client.admin.promotion import PromotionPlan
+from sparrowmq.client.admin.replicas import REPLICA_SECONDS
+from sparrowmq.client.admin.types import (
+    AccessGrant,
+    AccessUser,
+    BrokerClients,
+    BrokerStatus,
+    BrokerTopics,
+    DeadLetterStatus,
+    GroupConnections,
+    GroupMemberInfo,
+    HoldStatus,
+    ListedEntry,
+    MemberStatus,
+    NameServerStatus,
+    QueueProgress,
+    QueueStatus,
+    Rates,
+    ReplicationStatus,
+)
+from sparrowmq.client.base.lifecycle import State
+from sparrowmq.client.base.settings import (
+    ClientSettings,
+    ConsumeFrom,
+    ConsumerSettings,
+    Model,
+    ProducerSettings,
+)
+from sparrowmq.client.cluster.pop_calls import PoppedMessage
+from sparrowmq.client.consumer.queue_reader import MESSAGES_MAX
+from sparrowmq.client.producer.producer import Producer as _Producer
+from sparrowmq.client.producer.transaction import TransactionListener, TransactionResult
+from sparrowmq.client.pull.pull_consumer import PullConsumer as _PullConsumer
+from sparrowmq.client.pull.pull_schedule import PullCallback
+from sparrowmq.client.pull.pull_schedule import PullSchedule as _PullSchedule
+from sparrowmq.client.pull.read_mode import QueueListener
+from sparrowmq.client.pull.topic_watch import TopicListener
+from sparrowmq.client.push.push_consumer import PushConsumer as _PushConsumer
+from sparrowmq.client.push.workers import Handler
+from sparrowmq.client.send.queue_selection import QueueSelector
+from sparrowmq.client.simple.simple_consumer import ITERATED_MESSAGES
+from sparrowmq.client.simple.simple_consumer import SimpleConsumer as _SimpleConsumer
+from sparrowmq.client.sync.sync_base import (
+    Facade,
+    ProducerFacade,
+    PullScheduleFacade,
+    PushConsumerFacade,
+    SimpleConsumerFacade,
+)
+from sparrowmq.core.errors import ClientError
+from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
+from sparrowmq.core.names import TRACE_TOPIC
+from sparrowmq.core.results import PullResult, RawBatch, ReadFrom, SendResult
+from sparrowmq.core.route import TopicRoute
+from sparrowmq.core.subscription import Expression
+from sparrowmq.protocol import bodies
+from sparrowmq.protocol.bodies import ConsumerRunningInfo
+from sparrowmq.protocol.bodies.replicas import ReplicaOrders, ReplicaState
+from sparrowmq.protocol.headers import BULK_BYTES_MAX
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy
+from sparrowmq.protocol.trace import Trace
+
+__all__ = ["Admin", "Producer", "PullConsumer", "PullSchedule", "PushConsumer", "SimpleConsumer"]
+
+
+class Producer(ProducerFacade):
+    """Sends messages of one producer group.
+
+        with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+            producer.send(Message("TopicTest", b"hello", tags="TagA"))
+
+    Every send has one time budget for all attempts. A send that times out or loses its connection may still
+    have been stored: consumers must expect repeats. At most `in_flight_max` sends are in flight; others wait.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        send_timeout: float | None = None,
+        retries: int | None = None,
+        idempotent: bool | None = None,
+        settings: ProducerSettings | None = None,
+        transaction_listener: TransactionListener | None = None,
+    ) -> None:
+        """A producer of `group`; arguments override `settings` (see `ProducerSettings` for the others).
+
+        `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
+        is the time in seconds for one send including retries (3), `retries` the attempts after the first (2).
+        `send_in_transaction` needs a `transaction_listener`. Raises `InvalidNameError` or `SettingsError`.
+
+        An `idempotent` producer numbers its messages: a send that is repeated because its response was lost
+        is stored once and keeps its order in the queue. It is sent to the same queue until it is answered.
+        Sends to one queue leave one at a time, so combine messages (`send_batch`, `linger`). Only normal
+        messages are supported. Apache's brokers store such messages at least once, like others.
+        """
+        super().__init__(
+            _Producer(
+                group,
+                namesrv=namesrv,
+                send_timeout=send_timeout,
+                retries=retries,
+                idempotent=idempotent,
+                settings=settings,
+                transaction_listener=transaction_listener,
+            )
+        )
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def client_id(self) -> str:
+        """The id of this client at the brokers. Raises `InvalidStateError` before the start."""
+        return self._call(lambda: self._inner.client_id)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of sends in flight."""
+        return self._call(lambda: self._inner.in_flight)
+
+    def start(self) -> None:
+        """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before.
+
+        Raises `ClientError` when a client with the same `instance_name` already has a producer of this group;
+        it may then be started later.
+        """
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Wait for sends in flight (at most `close_timeout` seconds), notify the brokers, close. Idempotent.
+
+        Waits for a running start or another close.
+        """
+        self._run(self._inner.close)
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: Any = None,
+        hash_key: object = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until the broker has stored it.
+
+        By default queues are used in turn, and a retry goes to another broker. `queue` names the queue;
+        `selector` is called with the topic's queues, the message and `argument`, and returns the queue;
+        `hash_key` keeps messages with equal keys in one queue. There is no retry if the caller chose the
+        queue. `timeout` in seconds covers all attempts.
+
+        Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`, or
+        `TooManyRequestsError` when the timeout passed before the send could start. Cancelling does not undo
+        the send.
+        """
+        if queue is None and selector is None and hash_key is None:
+            return self._send(message, timeout)
+        return self._run(
+            self._inner.send,
+            message,
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            hash_key=hash_key,
+            timeout=timeout,
+        )
+
+    def send_batch(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one request; they get consecutive offsets in one queue.
+
+        The encoded batch must stay within `message_bytes_max`; it is not compressed. The result's ids are
+        joined with commas. Otherwise as `send`.
+        """
+        return self._run(self._inner.send_batch, messages, queue=queue, timeout=timeout)
+
+    def send_encoded_batch(
+        self,
+        topic: str,
+        body: bytes,
+        count: int,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        numbered: bool = False,
+    ) -> SendResult:
+        """Send an already encoded batch body of `count` messages (remoting:5.5).
+
+        Each message has its own `UNIQ_KEY`. For bulk writers; the result's `message_id` is that of the batch.
+        `numbered`: the messages have the properties of an idempotent producer that the caller implements
+        (docs/protocol.md), and `queue` is their queue. Otherwise as `send_batch`.
+        """
+        return self._run(
+            self._inner.send_encoded_batch,
+            topic,
+            body,
+            count,
+            queue=queue,
+            timeout=timeout,
+            numbered=numbered,
+        )
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: Any = None,
+        hash_key: object = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Send once without waiting for a response: a message that the broker refuses or never receives is
+        silently lost.
+
+        Raises only errors that prevent the send: exceeded limits, `NoRouteError`, `ConnectError`.
+        """
+        self._run(
+            self._inner.send_oneway,
+            message,
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            hash_key=hash_key,
+            timeout=timeout,
+        )
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The writable queues of `topic`. Raises `NoRouteError` when there are none."""
+        return self._run(self._inner.queues, topic)
+
+    def request(
+        self,
+        message: Message,
+        timeout: float = 3.0,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: Any = None,
+        hash_key: object = None,
+    ) -> ReceivedMessage:
+        """Send a message and wait for a consumer's reply (client:B.18).
+
+        `timeout` in seconds covers both. The consumer answers with `create_reply_message` or `reply`. Raises
+        `ReplyTimeoutError` when it was sent but no reply arrived, `ClientError` with the cause when it could
+        not be sent, `TooManyRequestsError` when 65,535 requests are already waiting, and errors in the
+        message itself. Late replies are dropped.
+        """
+        return self._run(
+            self._inner.request,
+            message,
+            timeout,
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            hash_key=hash_key,
+        )
+
+    def reply(self, request: ReceivedMessage, body: bytes, *, timeout: float | None = None) -> SendResult:
+        """Answer a request that a consumer received. Raises `ClientError` for a message that is not a
+        request.
+        """
+        return self._run(self._inner.reply, request, body, timeout=timeout)
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        argument: Any = None,
+        *,
+        timeout: float | None = None,
+        check_after: float | None = None,
+    ) -> TransactionResult:
+        """Send a message that consumers see only when its transaction is committed (client:B.19).
+
+        The message is stored first, as `send` does with `timeout`; then the listener's `execute` is called
+        with it and `argument`, and its result is sent to the broker. If that request is lost, or the state is
+        unknown, the broker asks for the listener's `check`, first after `check_after` seconds (None: the
+        broker's default, 6). A delay level is ignored. Raises the errors of `send`, and `ClientError` without
+        a listener.
+        """
+        return self._run(
+            self._inner.send_in_transaction, message, argument, timeout=timeout, check_after=check_after
+        )
+
+    def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
+        """Cancel a timed message that is not delivered yet and return its message id (client:B-107).
+
+        `handle` is the `recall_handle` in the result of the send. Brokers refuse if recall is disabled, or if
+        it is too late. Raises `ClientError` for an invalid handle.
+        """
+        return self._run(self._inner.recall, topic, handle, timeout=timeout)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of `queue` will get."""
+        return self._run(self._inner.max_offset, queue)
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The smallest stored offset of `queue`."""
+        return self._run(self._inner.min_offset, queue)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message of `queue` stored at or after `timestamp_ms`."""
+        return self._run(self._inner.search_offset, queue, timestamp_ms)
+
+    def earliest_store_time(self, queue: MessageQueue) -> int:
+        """Epoch milliseconds of the oldest stored message of `queue`, -1 when there is none."""
+        return self._run(self._inner.earliest_store_time, queue)
+
+
+class PushConsumer(PushConsumerFacade):
+    """Consumes topics as one member of `group`; the members share the queues.
+
+        with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            for message in consumer:
+                ...
+                message.ack()
+
+    Or give `subscribe` a handler: an `async def` runs on the loop, a plain function in one of `threads`
+    threads. Returning means success, raising means retry (see `Retry`). Delivery is at least once: a message
+    may come again after a crash, a rebalance or a retry.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        consume_from: ConsumeFrom | None = None,
+        threads: int | None = None,
+        batch: int | None = None,
+        model: Model | None = None,
+        ordered: bool | None = None,
+        settings: ConsumerSettings | None = None,
+    ) -> None:
+        """A consumer of `group`; arguments override `settings` (see `ConsumerSettings` for the others).
+
+        `consume_from` says where a group without stored offsets starts: "last" (default), "first" or a
+        datetime. `threads` is how many handlers run at once (20), `batch` how many messages a handler gets
+        (1); above 1 it gets a list. `model="broadcasting"` gives every member all messages, `ordered=True`
+        handles the messages of each queue one at a time. Raises `InvalidNameError` or `SettingsError`.
+        """
+        super().__init__(
+            _PushConsumer(
+                group,
+                namesrv=namesrv,
+                consume_from=consume_from,
+                threads=threads,
+                batch=batch,
+                model=model,
+                ordered=ordered,
+                settings=settings,
+            )
+        )
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state; FAILED when a background task failed."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def failure(self) -> ClientError | None:
+        """The error that stopped the consumer, if any."""
+        return self._call(lambda: self._inner.failure)
+
+    @property
+    def client_id(self) -> str:
+        """The id of this member at the brokers. Raises `InvalidStateError` before the start."""
+        return self._call(lambda: self._inner.client_id)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this member reads now, sorted; queue id -1 stands for all queues of a topic at a broker,
+        which the members share by POP.
+        """
+        return self._call(lambda: self._inner.assignment)
+
+    @property
+    def lag(self) -> dict[MessageQueue, int]:
+        """Unconsumed messages per assigned queue, as of the last pull."""
+        return self._call(lambda: self._inner.lag)
+
+    @property
+    def last_poll(self) -> float | None:
+        """Epoch seconds of the last successful pull; None before the first."""
+        return self._call(lambda: self._inner.last_poll)
+
+    @property
+    def last_error(self) -> Exception | None:
+        """The error of the last pull; None when it succeeded."""
+        return self._call(lambda: self._inner.last_error)
+
+    @property
+    def late_results(self) -> int:
+        """Number of commits and returned messages that brokers refused because the queue had moved to another
+        member of a managed group; otherwise 0.
+        """
+        return self._call(lambda: self._inner.late_results)
+
+    def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
+        """Consume `topic`; a second call replaces expression and handler. May be called before or after the
+        start.
+
+        `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). Without
+        `handler`, iterate over the consumer to get the messages. All members of a group must have the same
+        subscriptions. Raises `InvalidNameError`, `InvalidExpressionError`, which names position and token of
+        an SQL error, and TypeError for a handler that is not a function or is a generator.
+        """
+        self._call(lambda: self._inner.subscribe(topic, expression, handler))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming `topic`; its queues are given up immediately."""
+        self._call(lambda: self._inner.unsubscribe(topic))
+
+    def start(self) -> None:
+        """Join the group.
+
+        Raises `NoNameServerError`, `TransportError` when no name server answers, or `InvalidStateError`.
+        """
+        self._run(self._inner.start)
+
+    def pause(self) -> None:
+        """Stop pulling until `resume`; the queues stay assigned, and pulled messages are still consumed
+        (client:D-80).
+        """
+        self._call(lambda: self._inner.pause())
+
+    def resume(self) -> None:
+        """Resume pulling after `pause`."""
+        self._call(lambda: self._inner.resume())
+
+    @property
+    def paused(self) -> bool:
+        """Whether pulling is paused, by `pause` or by an offset reset in progress."""
+        return self._call(lambda: self._inner.paused)
+
+    def reset(self, to: datetime) -> None:
+        """Move to the messages stored at or after a time, in the queues of this member.
+
+        Unfinished messages are dropped; running handlers get up to 10 s to end (client:D-82). Every member
+        must do this for its queues. Raises `SparrowError` when a broker cannot be asked.
+        """
+        self._run(self._inner.reset, to)
+
+    def set_threads(self, threads: int) -> None:
+        """Set the maximum number of concurrent handlers (1 to 1000, client:D-93)."""
+        self._call(lambda: self._inner.set_threads(threads))
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Information about this member for brokers and tools (client:D-86)."""
+        return self._call(lambda: self._inner.running_info())
+
+    def close(self) -> None:
+        """Leave the group: finish running handlers, commit offsets, notify the brokers. Idempotent.
+
+        Waits for running handlers, and for messages in the loops of other tasks or threads; messages in the
+        caller's loop are returned. Takes at most `close_timeout` seconds; messages unfinished by then are
+        delivered again. A second call waits for the first, and for a running start. Raises the error that
+        stopped the consumer unless it was raised before.
+        """
+        self._let_go()
+        self._run(self._inner.close)
+
+    def wait(self) -> None:
+        """Wait until the consumer is closed. Raises the error of a background task that failed."""
+        self._run(self._inner.wait)
+
+
+class PullConsumer(Facade[_PullConsumer]):
+    """Reads messages on request. There are three ways to read; one consumer uses one of them.
+
+    By offset, without a group:
+
+        with PullConsumer(namesrv="127.0.0.1:9876") as consumer:
+            for queue in consumer.queues("TopicTest"):
+                batch = consumer.fetch_raw(queue, consumer.min_offset(queue))
+
+    By `poll`, from the member's share of subscribed topics, or from assigned queues (RocketMQ's lite pull):
+
+        with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            for message in consumer.poll():
+                ...
+
+    Or by offset from the member's share: `register_topic` and `fetch_message_queues_in_balance`.
+
+    Offsets are queue offsets; a committed offset is the next offset to read.
+    """
+
+    def __init__(
+        self, group: str | None = None, *, namesrv: str | None = None, settings: ClientSettings | None = None
+    ) -> None:
+        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+
+        Commits, polling and sharing need a `group`. The consumer is a member of it from the start, and the
+        other members count it (`PullSettings.announce`). `settings` are `PullSettings`, or `ClientSettings`,
+        which leave the other settings at their defaults. Raises `InvalidNameError` or `SettingsError`.
+        """
+        super().__init__(_PullConsumer(group, namesrv=namesrv, settings=settings))
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state; FAILED when a background task failed."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def client_id(self) -> str:
+        """The id of this client at the brokers. Raises `InvalidStateError` before the start."""
+        return self._call(lambda: self._inner.client_id)
+
+    def start(self) -> None:
+        """Start. Raises `NoNameServerError`, `InvalidStateError` when it was started before, and
+        `ClientError` when its client already has a consumer of this group. With subscriptions it also raises
+        `TransportError` when no name server answers, and `BrokerError` or `InvalidExpressionError` when a
+        broker refuses a SQL92 filter.
+        """
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Leave the group: commit the polled messages and notify the brokers. Calls in flight fail.
+
+        Takes at most `close_timeout` seconds. Idempotent; waits for a running start or close.
+        """
+        self._run(self._inner.close)
+
+    @property
+    def late_results(self) -> int:
+        """Number of commits and returned messages that brokers refused because the queue had moved to another
+        member of a managed group; otherwise 0.
+        """
+        return self._call(lambda: self._inner.late_results)
+
+    def subscribe(
+        self, topic: str, expression: Expression = "*", listener: QueueListener | None = None
+    ) -> None:
+        """Poll the member's share of `topic`; a second call replaces expression and listener.
+
+        `expression` is `*`, tags (`TagA || TagB`), or a filter over properties (`Sql("a > 1")`). All members
+        of a group must have the same subscriptions. `listener` is called with (topic, all queues, assigned
+        queues) when the share changed; a plain function runs in a thread. May be called before or after the
+        start; a broker without SQL92 support makes the start fail. Raises `InvalidNameError`,
+        `InvalidExpressionError`, or `InvalidStateError` after `assign` or `register_topic`.
+        """
+        self._call(lambda: self._inner.subscribe(topic, expression, listener))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop polling `topic`; its buffered messages are discarded."""
+        self._call(lambda: self._inner.unsubscribe(topic))
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Poll exactly these queues, regardless of other members; replaces an earlier assignment.
+
+        Raises `SettingsError` without queues, `InvalidStateError` after `subscribe` or `register_topic`, and
+        for a member of a managed group, which reads only the queues that it was granted.
+        """
+        self._call(lambda: self._inner.assign(queues))
+
+    def filter_assigned(self, topic: str, expression: Expression) -> None:
+        """Filter assigned queues of `topic`; only before the start. Raises `InvalidStateError`."""
+        self._call(lambda: self._inner.filter_assigned(topic, expression))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now, sorted."""
+        return self._call(lambda: self._inner.assignment)
+
+    def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
+        """The next messages of one queue, at most `pull_batch`; empty when none arrived in time.
+
+        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
+        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
+        assigned, `SettingsError` for a negative timeout.
+        """
+        return self._run(self._inner.poll, timeout)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Poll `queue` from `offset` on; its buffered messages are discarded.
+
+        Raises `ClientError` when the queue is not in `assignment`, `SettingsError` when the offset is below
+        the smallest stored one or above the next one.
+        """
+        self._run(self._inner.seek, queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Poll `queue` from the oldest stored message on."""
+        self._run(self._inner.seek_to_begin, queue)
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Poll only messages that are stored in `queue` from now on."""
+        self._run(self._inner.seek_to_end, queue)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop reading from these queues; buffered messages are still returned by `poll`. Raises
+        `ClientError` for a queue that is not in `assignment`.
+        """
+        self._call(lambda: self._inner.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Resume reading from paused queues. Raises the same errors as `pause`."""
+        self._call(lambda: self._inner.resume(queues))
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The paused queues, sorted."""
+        return self._call(lambda: self._inner.paused)
+
+    def register_topic(self, topic: str, listener: QueueListener | None = None) -> None:
+        """Take a share of the queues of `topic` without reading them: see `fetch_message_queues_in_balance`.
+
+        `listener` replaces the consumer's listener. It is called with (topic, all queues, assigned queues)
+        when a share changed. May be called before or after the start. Raises `InvalidNameError`, or
+        `InvalidStateError` after `subscribe` or `assign`.
+        """
+        self._call(lambda: self._inner.register_topic(topic, listener))
+
+    def fetch_message_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """This member's share of a registered topic now, sorted. Raises `ClientError` when it is not
+        registered.
+        """
+        return self._call(lambda: self._inner.fetch_message_queues_in_balance(topic))
+
+    def finish(self, queue: MessageQueue) -> None:
+        """Declare a queue's pulled messages processed and its offset set; in a managed group it may now move.
+
+        The next pull of the queue has the same effect, and so has a request for the queues of its topic.
+        """
+        self._call(lambda: self._inner.finish(queue))
+
+    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Set the next offset to consume in memory; it may be smaller than before. It is sent every
+        `persist_interval` seconds for queues of the member's share. Other queues need `commit`.
+        """
+        self._call(lambda: self._inner.update_consume_offset(queue, offset))
+
+    def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
+        """The next offset to consume: the one in memory, or else the broker's. With `from_store` only the
+        broker's. None if there is none.
+        """
+        return self._run(self._inner.fetch_consume_offset, queue, from_store=from_store)
+
+    def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
+
+        Level 0 lets the dynamic setting `retry_delay` or the broker choose the delay; -1 makes it a dead
+        letter immediately.
+        """
+        self._run(self._inner.send_back, message, delay_level)
+
+    def fetch_raw(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_bytes: int = BULK_BYTES_MAX,
+        max_messages: int = MESSAGES_MAX,
+        expression: Expression = "*",
+        wait: float = 0.0,
+        timeout: float | None = None,
+        read_from: ReadFrom | None = None,
+    ) -> RawBatch:
+        """Stored records from `offset` on, as the broker sent them: the result of one pull.
+
+        At most `max_bytes` (up to 8 MiB; Apache's brokers stop at 256 KiB and 32 messages) and
+        `max_messages`, but always one whole record if there is one. `expression` filters at the broker, tags
+        only by their hash, so compare them again if they matter. `wait` is how many seconds the broker may
+        hold the pull while there are no messages. `timeout` defaults to `wait` and 10 s. In a managed group
+        dynamic settings apply: at most `pull_batch` messages, `tags` instead of `expression`, and
+        `pull_interval` after the previous pull. Messages younger than `delay`, and paused queues, are not
+        returned yet. `read_from` is "master", "slave" (which may be behind; the master if there is none) or
+        None, the one that the master suggests.
+
+        An offset that is not stored gives status OFFSET_ILLEGAL with the offset to continue from. Raises
+        `NoRouteError`, `BrokerError` or `TransportError`.
+        """
+        return self._run(
+            self._inner.fetch_raw,
+            queue,
+            offset,
+            max_bytes=max_bytes,
+            max_messages=max_messages,
+            expression=expression,
+            wait=wait,
+            timeout=timeout,
+            read_from=read_from,
+        )
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int | None = None,
+        expression: Expression = "*",
+        wait: float = 0.0,
+        timeout: float | None = None,
+    ) -> PullResult:
+        """Messages from `offset` on, decoded and filtered by the text of tags and by `FilterMessageHook`s.
+
+        At most `max_messages`, by default 32 or the dynamic setting `pull_batch`. `ConsumeHook`s and traces
+        treat the returned messages as consumed (client:E-08). Otherwise as `fetch_raw`, which calls no hooks.
+        """
+        return self._run(
+            self._inner.pull,
+            queue,
+            offset,
+            max_messages=max_messages,
+            expression=expression,
+            wait=wait,
+            timeout=timeout,
+        )
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The group's committed offset, or None. For a queue in `assignment`, a commit that is not sent yet
+        takes precedence. Needs a `group`.
+        """
+        return self._run(self._inner.committed, queue)
+
+    def commit(
+        self,
+        queue: MessageQueue | Mapping[MessageQueue, int] | None = None,
+        offset: int | None = None,
+        *,
+        persist: bool = True,
+    ) -> None:
+        """Store the next offset the group will read. Needs a `group`.
+
+        `commit()` commits all polled messages, `commit(queue, offset)` one queue, `commit({queue: offset})`
+        several; the last form skips queues that are not in `assignment` with a warning. With `persist`
+        brokers confirm the commit, and their errors are raised. Without it the commit is sent within
+        `persist_interval` seconds if the queue is in `assignment`.
+        """
+        self._run(self._inner.commit, queue, offset, persist=persist)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
+        return self._run(self._inner.queues, topic)
+
+    def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The writable queues of `topic`. Otherwise like `queues`."""
+        return self._run(self._inner.publish_queues, topic)
+
+    def update_name_servers(self, namesrv: str) -> None:
+        """Use these name servers from now on: `host:port`, several separated by `;`."""
+        self._call(lambda: self._inner.update_name_servers(namesrv))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The smallest stored offset."""
+        return self._run(self._inner.min_offset, queue)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset of the next message."""
+        return self._run(self._inner.max_offset, queue)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
+        return self._run(self._inner.search_offset, queue, timestamp_ms)
+
+    def earliest_time(self, queue: MessageQueue) -> int | None:
+        """Epoch milliseconds of the oldest stored message; None when there is none."""
+        return self._run(self._inner.earliest_time, queue)
+
+    def watch_topic(self, topic: str, listener: TopicListener) -> None:
+        """Call `listener` with (topic, queues) when the number of the topic's queues changes.
+
+        The check runs every `topic_check_interval` seconds. May be called before or after the start.
+        """
+        self._call(lambda: self._inner.watch_topic(topic, listener))
+
+
+class SimpleConsumer(SimpleConsumerFacade):
+    """Receives single messages of subscribed topics, which it then acknowledges one by one.
+
+        with SimpleConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+            consumer.subscribe("TopicTest", "TagA || TagB")
+            for message in consumer.receive(16, invisible=30.0):
+                ...
+                consumer.ack(message)
+
+    A received message is hidden from the other members of the group for its invisible time. If it is not
+    acknowledged by then, it is delivered again, with `reconsume_times` one higher. There is no rebalance:
+    any number of members receive from every queue. Needs brokers of RocketMQ 5 or SparrowMQ. A group uses
+    either this consumer or push and pull consumers.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        consume_from_first: bool = True,
+        max_reconsume_times: int = 16,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+
+        A new group begins with the first stored message, or with the last if `consume_from_first` is false.
+        A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
+        Raises `InvalidNameError` or `SettingsError`.
+        """
+        super().__init__(
+            _SimpleConsumer(
+                group,
+                namesrv=namesrv,
+                consume_from_first=consume_from_first,
+                max_reconsume_times=max_reconsume_times,
+                settings=settings,
+            )
+        )
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state."""
+        return self._call(lambda: self._inner.state)
+
+    def start(self) -> None:
+        """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Disconnect. Messages that were not acknowledged are delivered to others when their time is over.
+        Idempotent.
+        """
+        self._run(self._inner.close)
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> None:
+        """Receive messages of `topic` that match a tag expression or SQL92 filter; replaces an earlier one.
+
+        May be called before or after the start. Raises `InvalidNameError` or `InvalidExpressionError`.
+        """
+        self._call(lambda: self._inner.subscribe(topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive nothing of `topic` any more; does nothing if it is not subscribed."""
+        self._call(lambda: self._inner.unsubscribe(topic))
+
+    def receive(
+        self, max_messages: int = ITERATED_MESSAGES, *, invisible: float = 30.0, wait: float = 15.0
+    ) -> list[PoppedMessage]:
+        """Up to `max_messages` (1 to 32) messages, each hidden from other members for `invisible` seconds.
+
+        Waits up to `wait` seconds for the first ones; empty if none came. Topics and brokers are asked in
+        turn. Raises `InvalidStateError` without a subscription, `NoRouteError`, `BrokerError` (for example 3
+        from a broker before RocketMQ 5) and `TransportError`.
+        """
+        return self._run(self._inner.receive, max_messages, invisible=invisible, wait=wait)
+
+    def ack(self, message: PoppedMessage) -> None:
+        """Acknowledge a processed message: it is not delivered again. Raises `BrokerError` and
+        `TransportError`.
+
+        An acknowledgement after the invisible time is accepted without effect: other members may have the
+        message.
+        """
+        self._run(self._inner.ack, message)
+
+    def change_invisible(self, message: PoppedMessage, invisible: float) -> None:
+        """Hide the message for `invisible` seconds from now on; 0 delivers it again at once. The message has
+        a new receipt then. Raises `BrokerError` and `TransportError`.
+        """
+        self._run(self._inner.change_invisible, message, invisible)
+
+    def dead_letter(self, message: PoppedMessage) -> None:
+        """Move the message to the group's dead letters and acknowledge it. Raises `BrokerError` and
+        `TransportError`; the message may then be in both places.
+        """
+        self._run(self._inner.dead_letter, message)
+
+
+class PullSchedule(PullScheduleFacade):
+    """Calls a callback for each queue of the member's share of a topic, over and over.
+
+        async def work(queue: MessageQueue, context: PullContext) -> None:
+            offset = context.consumer.fetch_consume_offset(queue) or 0
+            result = context.consumer.pull(queue, offset)
+            ...
+            context.consumer.update_consume_offset(queue, result.next_offset)
+
+        schedule = PullSchedule("audit", namesrv="127.0.0.1:9876")
+        schedule.register("TopicTest", work)
+        with schedule:
+            ...
+
+    An `async def` callback runs on the loop, a plain function in one of `threads` threads. One queue's calls
+    never overlap. Calls for a queue stop when it leaves the share. A running call does not delay this, except
+    in a managed group: there the queue moves when the call has ended, and the dynamic setting `pull_interval`
+    delays the next call.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        threads: int = 20,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """`namesrv` and `settings` are as for `PullConsumer`. Raises `InvalidNameError`, `SettingsError`."""
+        super().__init__(_PullSchedule(group, namesrv=namesrv, threads=threads, settings=settings))
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state."""
+        return self._call(lambda: self._inner.state)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues with active calls, sorted."""
+        return self._call(lambda: self._inner.queues)
+
+    def register(self, topic: str, callback: PullCallback) -> None:
+        """Call `callback` for this member's queues of `topic`; before the start only.
+
+        Raises `InvalidNameError` or `InvalidStateError`.
+        """
+        self._call(lambda: self._inner.register(topic, callback))
+
+    def start(self) -> None:
+        """Join the group. Raises the same errors as `PullConsumer.start`."""
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Stop the calls, commit and leave the group. Idempotent."""
+        self._run(self._inner.close)
+
+
+class Admin(Facade[_Admin]):
+    """Queries and administers clusters.
+
+        with Admin(namesrv="127.0.0.1:9876") as admin:
+            admin.create_topic("TopicTest", queues=8)
+
+    Errors: `BrokerError` with the server's response code, `TransportError`, `NoRouteError` for unknown
+    topics.
+    """
+
+    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
+        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment."""
+        super().__init__(_Admin(namesrv, settings=settings))
+
+    @property
+    def state(self) -> State:
+        """The lifecycle state."""
+        return self._call(lambda: self._inner.state)
+
+    def start(self) -> None:
+        """Start. Raises `NoNameServerError`, or `InvalidStateError` when it was started before."""
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent; a second call waits for the first."""
+        self._run(self._inner.close)
+
+    def topic_list(self, *, system: bool = False) -> list[str]:
+        """Names of all topics, sorted; `system` includes retry, dead letter and RocketMQ's system topics."""
+        return self._run(self._inner.topic_list, system=system)
+
+    def topic_route(self, topic: str) -> TopicRoute:
+        """Queues and brokers of `topic`, fresh from a name server. Raises `NoRouteError`."""
+        return self._run(self._inner.topic_route, topic)
+
+    def topic_status(self, topic: str) -> list[QueueStatus]:
+        """Offsets and last update of every queue, sorted; asks every master of the topic."""
+        return self._run(self._inner.topic_status, topic)
+
+    def create_topic(
+        self,
+        name: str,
+        queues: int = 8,
+        *,
+        perm: int = PERM_READ_WRITE,
+        cluster: str | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+    ) -> TopicRoute:
+        """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
+
+        Returns when the name server knows the topic on these brokers. `queues` is per broker; `perm` bits are
+        2 write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
+        refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
+        """
+        return self._run(
+            self._inner.create_topic, name, queues, perm=perm, cluster=cluster, attributes=attributes
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its messages from every broker, then from every name server.
+
+        Raises `InvalidNameError` for reserved names and `NoRouteError` for unknown ones.
+        """
+        self._run(self._inner.delete_topic, name)
+
+    def cluster_info(self) -> bodies.ClusterInfo:
+        """Brokers by name, broker names by cluster, as the name server has them."""
+        return self._run(self._inner.cluster_info)
+
+    def broker_list(self) -> list[BrokerStatus]:
+        """Every broker of every cluster, with its runtime information."""
+        return self._run(self._inner.broker_list)
+
+    def broker_info(self, broker: str) -> dict[str, str]:
+        """Runtime information of a broker (code 28), given by name or `host:port`: rates, offsets, disk, …"""
+        return self._run(self._inner.broker_info, broker)
+
+    def broker_stats(self, broker: str, name: str, key: str) -> Rates | None:
+        """Rates measured by a broker (code 315), for example `TOPIC_PUT_NUMS` of a topic; None if it has
+        none.
+
+        `GROUP_GET_NUMS` takes `topic@group`, `BROKER_PUT_NUMS` the name of the cluster.
+        """
+        return self._run(self._inner.broker_stats, broker, name, key)
+
+    def broker_progress(self, broker: str) -> dict[str, list[QueueProgress]]:
+        """The offsets of all groups in the queues of one broker (code 317), by group.
+
+        A group is listed with the topics for which it has offsets and which, while online, it subscribes to.
+        """
+        return self._run(self._inner.broker_progress, broker)
+
+    def broker_settings(self, broker: str) -> dict[str, str]:
+        """The current settings of a broker (code 26), by name."""
+        return self._run(self._inner.broker_settings, broker)
+
+    def change_broker_settings(self, broker: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker (code 25).
+
+        A SparrowMQ broker accepts settings that can change at run time and keeps them until it stops;
+        `BrokerError` names the others.
+        """
+        self._run(self._inner.change_broker_settings, broker, changes)
+
+    def delete_expired_files(self, broker: str) -> None:
+        """Have a broker delete data older than its `fileReservedTime` now (code 329)."""
+        self._run(self._inner.delete_expired_files, broker)
+
+    def clean_expired_queues(self, broker: str) -> None:
+        """Have a broker delete queues whose messages are all deleted (code 306)."""
+        self._run(self._inner.clean_expired_queues, broker)
+
+    def clean_unused_topics(self, broker: str) -> None:
+        """Have a broker delete queues of topics that no longer exist (code 316)."""
+        self._run(self._inner.clean_unused_topics, broker)
+
+    def group_list(self, *, system: bool = False) -> list[str]:
+        """Names of all consumer groups of all brokers, sorted; `system` includes RocketMQ's system groups."""
+        return self._run(self._inner.group_list, system=system)
+
+    def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """The group's progress in every queue for which it has offsets, sorted; only of `topic` when given.
+
+        Raises `BrokerError` when no broker knows the group.
+        """
+        return self._run(self._inner.group_progress, group, topic)
+
+    def group_connections(self, group: str) -> GroupConnections | None:
+        """Members and subscriptions of the group; None when no member is online."""
+        return self._run(self._inner.group_connections, group)
+
+    def group_members(self, group: str) -> dict[str, list[GroupMemberInfo]]:
+        """The members connected to each master that knows the group, by the master's address; the list may be
+        empty.
+
+        Each member should be connected to all of them.
+        """
+        return self._run(self._inner.group_members, group)
+
+    def topic_groups(self, topic: str) -> list[str]:
+        """Groups with offsets or members on `topic`, sorted."""
+        return self._run(self._inner.topic_groups, topic)
+
+    def committed(self, group: str, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
+        """The group's committed offset in a queue, or None.
+
+        Where none is stored and the queue's first message is there and young, brokers answer 0, because new
+        members begin there; with `stored_only` it is None (brokers of 4.9 answer 0 even then).
+        """
+        return self._run(self._inner.committed, group, queue, stored_only=stored_only)
+
+    def commit(self, group: str, queue: MessageQueue, offset: int, *, generation: int | None = None) -> None:
+        """Set the next offset the group will read. A member that is online keeps its current position.
+
+        In a managed group `generation` must be that of the queue; its broker refuses others with code 90011.
+        """
+        self._run(self._inner.commit, group, queue, offset, generation=generation)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after a time in epoch milliseconds; if there is none,
+        the next offset.
+        """
+        return self._run(self._inner.search_offset, queue, timestamp_ms)
+
+    def create_user(
+        self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None
+    ) -> None:
+        """Create a user (3001); a super user may do everything. Raises `BrokerError` if the user exists."""
+        self._run(self._inner.create_user, name, password, super_user=super_user, cluster=cluster)
+
+    def update_user(
+        self,
+        name: str,
+        *,
+        password: str | None = None,
+        super_user: bool | None = None,
+        enabled: bool | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Change the given fields of a user (3002). Raises `BrokerError` if the user does not exist."""
+        self._run(
+            self._inner.update_user,
+            name,
+            password=password,
+            super_user=super_user,
+            enabled=enabled,
+            cluster=cluster,
+        )
+
+    def delete_user(self, name: str, *, cluster: str | None = None) -> None:
+        """Delete a user and its policies (3003). Does nothing if the user does not exist."""
+        self._run(self._inner.delete_user, name, cluster=cluster)
+
+    def users(self, part: str = "", *, cluster: str | None = None) -> list[AccessUser]:
+        """The users whose names contain `part` (3005), sorted; without passwords."""
+        return self._run(self._inner.users, part, cluster=cluster)
+
+    def grant(
+        self,
+        user: str,
+        resources: Sequence[str],
+        actions: Sequence[str],
+        *,
+        sources: Sequence[str] = (),
+        allow: bool = True,
+        cluster: str | None = None,
+    ) -> None:
+        """Allow a user to perform `actions` on `resources` (3007), only from `sources` if given.
+
+        Actions are Pub, Sub, Create, Update, Delete, Get, List and All. Resources are like `Topic:Orders`,
+        `Group:bill*`, `Cluster:*` and `*`. Sources are addresses and networks. With `allow=False` the actions
+        are denied. Earlier entries for the same resource are replaced. Raises `BrokerError` for values that
+        the broker rejects.
+        """
+        self._run(self._inner.grant, user, resources, actions, sources=sources, allow=allow, cluster=cluster)
+
+    def revoke(self, user: str, resource: str | None = None, *, cluster: str | None = None) -> None:
+        """Delete a user's entries for one resource, or for all (3008)."""
+        self._run(self._inner.revoke, user, resource, cluster=cluster)
+
+    def grants(self, part: str = "", *, cluster: str | None = None) -> list[AccessGrant]:
+        """The policies of the users whose names contain `part` (3010), by user."""
+        return self._run(self._inner.grants, part, cluster=cluster)
+
+    def put_account(
+        self,
+        access_key: str,
+        secret_key: str | None = None,
+        *,
+        admin: bool | None = None,
+        white_address: str | None = None,
+        default_topic_perm: str | None = None,
+        default_group_perm: str | None = None,
+        topic_perms: Sequence[str] | None = None,
+        group_perms: Sequence[str] | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Create an account, or change its given fields (50).
+
+        `topic_perms` and `group_perms` hold `name=PUB|SUB` and replace the existing ones. Apache's brokers
+        require the secret each time, and remove `admin` from an account when it is not given. Raises
+        `BrokerError` with the reason.
+        """
+        self._run(
+            self._inner.put_account,
+            access_key,
+            secret_key,
+            admin=admin,
+            white_address=white_address,
+            default_topic_perm=default_topic_perm,
+            default_group_perm=default_group_perm,
+            topic_perms=topic_perms,
+            group_perms=group_perms,
+            cluster=cluster,
+        )
+
+    def delete_account(self, access_key: str, *, cluster: str | None = None) -> None:
+        """Delete an account (51). Raises `BrokerError` if it does not exist."""
+        self._run(self._inner.delete_account, access_key, cluster=cluster)
+
+    def set_white_addresses(self, addresses: Sequence[str], *, cluster: str | None = None) -> None:
+        """Replace the addresses that need no account (53)."""
+        self._run(self._inner.set_white_addresses, addresses, cluster=cluster)
+
+    def account_versions(self, *, cluster: str | None = None) -> dict[str, int]:
+        """How often commands changed the main account file, by broker name (52)."""
+        return self._run(self._inner.account_versions, cluster=cluster)
+
+    def broker_clients(self, broker: str) -> BrokerClients:
+        """The clients that sent this broker a heartbeat (codes 201, 203 for each group, and 328), by address.
+
+        At most `GROUPS_MAX` groups are requested, the others counted; a client without groups is not known.
+        `producers_known` is false for brokers that do not report producers (before 4.9.3).
+        """
+        return self._run(self._inner.broker_clients, broker)
+
+    def broker_producers(self, broker: str) -> dict[str, list[GroupMemberInfo]] | None:
+        """The producers that sent this broker a heartbeat, by group (code 328); None when it does not report
+        them (before 4.9.3).
+        """
+        return self._run(self._inner.broker_producers, broker)
+
+    def dead_letter_groups(self) -> list[DeadLetterStatus]:
+        """The groups with a dead letter topic, sorted, and their numbers of dead letters; 0 when all were
+        deleted.
+
+        Raises `ClientError` when no broker is available.
+        """
+        return self._run(self._inner.dead_letter_groups)
+
+    def dead_letters(
+        self, group: str, *, count: int = 32, after: ReceivedMessage | None = None, decompress: bool = True
+    ) -> list[ReceivedMessage]:
+        """Up to `count` dead letters of a group, by broker, oldest first. Reading changes nothing.
+
+        `after` continues behind a dead letter of an earlier call. Returns an empty list at the end, and for a
+        group without dead letters. Without `decompress`, bodies are as they are stored. Raises `ClientError`
+        for a group that no broker knows.
+        """
+        return self._run(self._inner.dead_letters, group, count=count, after=after, decompress=decompress)
+
+    def resend_dead_letter(self, group: str, message: ReceivedMessage) -> str:
+        """Send a dead letter to its group again, with a retry count of 0. Returns the new offset message id.
+
+        It goes to the group's retry topic, so other groups of the topic do not receive it again. The dead
+        letter itself is kept. Raises `ClientError` for a group without a retry topic.
+        """
+        return self._run(self._inner.resend_dead_letter, group, message)
+
+    def resend_dead_letters(self, group: str, message_ids: Iterable[str] | None = None) -> list[str]:
+        """Send dead letters to their group again: all current ones, or the given ids. Returns the ids that
+        were sent.
+
+        A message with several dead letters is sent once. Given ids that were deleted are not in the result.
+        Raises the errors of `dead_letters` and `resend_dead_letter`.
+        """
+        return self._run(self._inner.resend_dead_letters, group, message_ids)
+
+    def create_group(
+        self,
+        group: str,
+        *,
+        retries: int = 16,
+        enabled: bool = True,
+        broadcast: bool = True,
+        ordered: bool = False,
+        cluster: str | None = None,
+    ) -> None:
+        """Create or change a group on every master of `cluster` (all clusters by default).
+
+        `retries` is the maximum number of retries unless a consumer sets its own. `enabled` and `broadcast`
+        permit consumption, and consumption by broadcasting. With `ordered`, clients of the gRPC API consume
+        in order; they cannot choose this themselves. Raises `InvalidNameError`.
+        """
+        self._run(
+            self._inner.create_group,
+            group,
+            retries=retries,
+            enabled=enabled,
+            broadcast=broadcast,
+            ordered=ordered,
+            cluster=cluster,
+        )
+
+    def set_request_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: Literal["PULL", "POP"],
+        *,
+        shared_queues: int = 0,
+        cluster: str | None = None,
+    ) -> None:
+        """Set how members of `group` that let the broker assign queues (`server_assignment`) read `topic`:
+        "PULL", or "POP", on every master of `cluster` (all clusters by default) that has the topic.
+
+        With POP, `shared_queues` says from how many further members' queues each member receives; 0: all
+        receive from all queues. Needs RocketMQ 5 or SparrowMQ. Raises `BrokerError` with code 17 for an
+        unknown topic, with code 26 for an unknown group, and `NoRouteError`.
+        """
+        self._run(
+            self._inner.set_request_mode, group, topic, mode, shared_queues=shared_queues, cluster=cluster
+        )
+
+    def delete_group(self, group: str, *, offsets: bool = True, cluster: str | None = None) -> None:
+        """Delete a group with its retry and dead letter topics, and by default its offsets.
+
+        Raises `ClientError` for RocketMQ's system groups.
+        """
+        self._run(self._inner.delete_group, group, offsets=offsets, cluster=cluster)
+
+    def group_config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """The group's settings by broker name; empty when no broker knows it."""
+        return self._run(self._inner.group_config, group)
+
+    def group_rate(self, group: str) -> float:
+        """Messages per second that the group consumes, as measured by all brokers."""
+        return self._run(self._inner.group_rate, group)
+
+    def producer_connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
+        """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there are none."""
+        return self._run(self._inner.producer_connections, group, topic)
+
+    def group_status(
+        self, group: str, *, stacks: bool = False, seconds: float = _MEMBERS_SECONDS
+    ) -> list[MemberStatus]:
+        """Running info of each online member: settings, queues, rates.
+
+        `stacks` includes a thread dump. A member that does not answer has an `error` instead, and so have
+        members not reached within `seconds` (60); 32 are asked at a time. Empty when no member is online.
+        """
+        return self._run(self._inner.group_status, group, stacks=stacks, seconds=seconds)
+
+    def member_status(self, group: str, client_id: str, *, stacks: bool = False) -> MemberStatus | None:
+        """Running info of one member, as in `group_status`; None when it is not online."""
+        return self._run(self._inner.member_status, group, client_id, stacks=stacks)
+
+    def member_offsets(
+        self, group: str, topic: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Offsets that members have in memory, by client id; only those of `client_id` if given.
+
+        Raises `BrokerError` when no member is online or a member's version does not support this.
+        """
+        return self._run(self._inner.member_offsets, group, topic, client_id)
+
+    def reset_offsets(
+        self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Move the group's offsets in `topic` to "first", to "last", or to a datetime.
+
+        The broker notifies online members; if there are none, the stored offsets are set. Without `force`
+        offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
+        store their own offsets and cannot be moved. Raises `BrokerError`, with code 26 for a group unknown to
+        a broker, and `NoRouteError`.
+        """
+        return self._run(self._inner.reset_offsets, group, topic, to, force=force)
+
+    def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Move the group's offset in one queue to `offset`.
+
+        Only brokers with server-side reset (5.x with `useServerSideResetOffset`) can move online members in
+        one queue. Other brokers only store the offset; online members keep their current position.
+        """
+        self._run(self._inner.reset_queue, group, queue, offset)
+
+    def clone_offsets(self, source: str, target: str, topic: str | None = None) -> dict[MessageQueue, int]:
+        """Copy the stored offsets of `source` to `target`, for all topics or one. Returns the offsets that
+        were set.
+
+        The group `target` is created at brokers that do not know it. The retry topic is skipped. Raises
+        `ClientError` when `source` has no offsets, and when members of `target` are online, because they
+        would overwrite the new offsets.
+        """
+        return self._run(self._inner.clone_offsets, source, target, topic)
+
+    def hold_messages(self, topic: str, group: str, *, hours: int = HOURS, size_max: int = 0) -> None:
+        """Create or change a hold: all masters of `topic` keep its messages until `group` has consumed them.
+
+        A hold takes precedence over `fileReservedTime` and over a full disk. It ends, and the broker logs an
+        error, when the oldest message has waited `hours`, or when `size_max` bytes of the log (0: no limit)
+        follow it. Raises `ClientError` for Apache's brokers, which do not support holds.
+        """
+        self._run(self._inner.hold_messages, topic, group, hours=hours, size_max=size_max)
+
+    def release_messages(self, topic: str) -> None:
+        """Remove a hold from all masters of `topic`; its messages are then deleted like others."""
+        self._run(self._inner.release_messages, topic)
+
+    def holds(self) -> list[HoldStatus]:
+        """All holds of all brokers, by topic and broker; Apache's brokers have none."""
+        return self._run(self._inner.holds)
+
+    def name_server_status(self, address: str) -> NameServerStatus:
+        """What one name server has: topics (code 206), brokers (106) and settings (319).
+
+        Raises `TransportError` if it does not answer. Its settings may be refused (access control).
+        """
+        return self._run(self._inner.name_server_status, address)
+
+    def put_value(self, namespace: str, key: str, value: str) -> None:
+        """Store a value on every name server."""
+        self._run(self._inner.put_value, namespace, key, value)
+
+    def value(self, namespace: str, key: str) -> str | None:
+        """A value of the name servers, or None."""
+        return self._run(self._inner.value, namespace, key)
+
+    def values(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace; may be empty."""
+        return self._run(self._inner.values, namespace)
+
+    def delete_value(self, namespace: str, key: str) -> None:
+        """Delete a value from every name server. Does nothing if there is none."""
+        self._run(self._inner.delete_value, namespace, key)
+
+    def order_conf(self, topic: str) -> dict[str, int]:
+        """Broker name to number of queues of an ordered topic; empty for other topics."""
+        return self._run(self._inner.order_conf, topic)
+
+    def set_order_conf(self, topic: str, queues: Mapping[str, int]) -> None:
+        """Make a topic ordered: its routes have exactly these numbers of queues by broker name, whether or
+        not the brokers are available. With empty `queues` it becomes an ordinary topic again.
+        """
+        self._run(self._inner.set_order_conf, topic, queues)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Stop sends to a broker, so that it can be shut down. Returns how many of its topics changed.
+
+        Lasts until `add_write_perm`, or until the broker registers changed topics.
+        """
+        return self._run(self._inner.wipe_write_perm, broker_name)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Undo `wipe_write_perm`; how many topics changed."""
+        return self._run(self._inner.add_write_perm, broker_name)
+
+    def set_topic_perm(self, topic: str, perm: int, *, broker_name: str | None = None) -> list[str]:
+        """Change the permissions of a topic, on one broker or on all that have it: 2 write, 4 read, 6 both, 0
+        none.
+
+        Returns the names of the brokers. Raises `NoRouteError`, or `ClientError` for a broker without the
+        topic.
+        """
+        return self._run(self._inner.set_topic_perm, topic, perm, broker_name=broker_name)
+
+    def set_group_policy(
+        self, policy: GroupPolicy, *, cluster: str | None = None, broker: str | None = None
+    ) -> None:
+        """Have every broker, those of one cluster, or one, enforce a policy. It is on disk when this returns.
+
+        Setting the same policy again is allowed, so a caller in doubt can repeat the call. Raises
+        `BrokerError` with code 90012 when a later policy is in force or a generation would decrease, and
+        `ClientError` for Apache's brokers, which cannot enforce policies. Brokers that accepted the policy
+        then keep it.
+        """
+        self._run(self._inner.set_group_policy, policy, cluster=cluster, broker=broker)
+
+    def delete_group_policy(self, group: str, *, cluster: str | None = None) -> None:
+        """Remove a group's policy from brokers. Does nothing where there is none."""
+        self._run(self._inner.delete_group_policy, group, cluster=cluster)
+
+    def group_policies(self, group: str | None = None) -> dict[str, GroupPolicies]:
+        """The policies of one group or of all, by broker name; Apache's brokers are left out."""
+        return self._run(self._inner.group_policies, group)
+
+    def consume_refusal(self, code: int, fields: Mapping[str, str], body: bytes) -> str:
+        """Why brokers do not allow the sender of a request to consume the topics that it names for the group;
+        empty if they do. `code` is that of a join or a report; `fields` and `body` are those of the request,
+        with its signature.
+
+        The request is passed on as the sender signed it, so the broker checks the sender's account and
+        permissions, as for a pull. Apache's brokers, which do not know such requests, are asked for the
+        group's members instead, and check the permission for that. Raises `TransportError` when no broker
+        answers.
+        """
+        return self._run(self._inner.consume_refusal, code, fields, body)
+
+    def end_producers(
+        self, topic: str, family: str, epoch: int = 0, *, note: str = ""
+    ) -> dict[str, tuple[int, str]]:
+        """End the epochs before `epoch` of all producers `<family>-…` in a topic. Returns the result by
+        broker.
+
+        The brokers forget the sequence numbers of those epochs and refuse late messages (90004). The ended
+        epoch never decreases: the result is the one in force, with its note (up to 200 characters). Epoch 0
+        only queries. Apache's brokers, which do not know idempotent producers, are left out. Raises
+        `BrokerError`.
+        """
+        return self._run(self._inner.end_producers, topic, family, epoch, note=note)
+
+    def replication_status(self, broker: str) -> ReplicationStatus | None:
+        """The connected slaves of a master, or the master of a slave (code 907); None when the broker does
+        not report them (before 5.0).
+        """
+        return self._run(self._inner.replication_status, broker)
+
+    def replica_state(self, broker_address: str, *, timeout: float = REPLICA_SECONDS) -> ReplicaState:
+        """A broker's role, its log, its slaves and its lease; waits at most `timeout` seconds.
+
+        Raises `BrokerError` with code 3 from brokers of RocketMQ, `TransportError` when it does not answer.
+        """
+        return self._run(self._inner.replica_state, broker_address, timeout=timeout)
+
+    def set_replica_role(
+        self, broker_address: str, orders: ReplicaOrders, *, timeout: float = REPLICA_SECONDS
+    ) -> ReplicaState:
+        """Give a broker a role, or renew it; returns its state, in which the change may still be under way.
+
+        Raises `BrokerError`: 90021 for an epoch that is over, 90022 for a lease that is, 1 for orders that
+        are not for this broker.
+        """
+        return self._run(self._inner.set_replica_role, broker_address, orders, timeout=timeout)
+
+    def promotion_plan(self, broker_address: str) -> PromotionPlan:
+        """The effects of making a slave the master of its name. Changes nothing.
+
+        Raises `BrokerError` with code 3 for a broker of RocketMQ, `TransportError` when the slave or the name
+        servers do not answer.
+        """
+        return self._run(self._inner.promotion_plan, broker_address)
+
+    def promote_broker(self, broker_address: str, *, unclean: bool = False) -> PromotionPlan:
+        """Make a slave the master of its name; returns what was done. The others become its slaves.
+
+        A master that answers first takes nothing more until the slave has its whole log, so nothing is lost.
+        Raises `ClientError` when messages may be lost and this is not accepted by `unclean`, when a
+        coordinator manages the broker, or when the master's log does not arrive within 20 s; then nothing has
+        changed. Raises `TransportError` and `BrokerError` of the requests.
+        """
+        return self._run(self._inner.promote_broker, broker_address, unclean=unclean)
+
+    def broker_topics(self, broker: str) -> BrokerTopics:
+        """All topics of a broker and their configurations (code 21)."""
+        return self._run(self._inner.broker_topics, broker)
+
+    def broker_groups(self, broker: str) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """All consumer groups of a broker and their settings (code 201)."""
+        return self._run(self._inner.broker_groups, broker)
+
+    def stored_offsets(self, broker: str) -> dict[str, dict[MessageQueue, int]]:
+        """All committed offsets of a broker by group (code 43), including those of deleted topics.
+
+        The queues have the broker name that was given.
+        """
+        return self._run(self._inner.stored_offsets, broker)
+
+    def listed_topics(self) -> dict[str, set[str]]:
+        """The names of all topics, by address of the name server that returned them (code 206).
+
+        A name server that does not answer is left out. Raises `TransportError` when none does.
+        """
+        return self._run(self._inner.listed_topics)
+
+    def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        """The offset of a queue's first message stored at or after that time (code 29)."""
+        return self._run(self._inner.offset_at, queue, time_ms)
+
+    def put_topic_config(self, broker: str, config: bodies.TopicConfig) -> None:
+        """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
+
+        Raises `ClientError` for RocketMQ's system topics.
+        """
+        self._run(self._inner.put_topic_config, broker, config)
+
+    def queue_entries(self, queue: MessageQueue, offset: int, count: int = 10) -> list[ListedEntry]:
+        """Entries of a consume queue from an offset on (code 321), at most 1000.
+
+        Raises `BrokerError` for a queue that has never had a message.
+        """
+        return self._run(self._inner.queue_entries, queue, offset, count)
+
+    def topic_config(self, broker: str, topic: str) -> bodies.TopicConfig | None:
+        """One topic's configuration on a broker (code 351); None if it does not exist there."""
+        return self._run(self._inner.topic_config, broker, topic)
+
+    def put_group_config(self, broker: str, config: bodies.SubscriptionGroupConfig) -> None:
+        """Create or change a consumer group on one broker (code 200)."""
+        self._run(self._inner.put_group_config, broker, config)
+
+    def clear_topic(self, broker: str, topic: str) -> None:
+        """Delete a topic with its messages and offsets on one broker, even if the broker no longer knows it
+        (215).
+
+        RocketMQ 4.9 keeps the offsets of deleted topics.
+        """
+        self._run(self._inner.clear_topic, broker, topic)
+
+    def unlist_topic(self, topic: str) -> None:
+        """Delete a topic from every name server (code 216). Brokers that have it register it again."""
+        self._run(self._inner.unlist_topic, topic)
+
+    def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = queries.TIME_MAX,
+        unique: bool = False,
+        decompress: bool = True,
+    ) -> list[ReceivedMessage]:
+        """Messages of `topic` with the key `key`, oldest first; an empty list if there are none.
+
+        With `unique`, `key` is a unique id: the result has the original message and its copies, such as
+        retries. Each broker returns at most the newest `count` messages, and no more than its
+        `maxMsgsNumBatch` (64). The search covers store times from `begin_ms` to `end_ms` (epoch
+        milliseconds). Without `decompress`, bodies are as they are stored. Raises `NoRouteError`, and
+        `ClientError` for a blank key.
+        """
+        return self._run(
+            self._inner.query_messages,
+            topic,
+            key,
+            count=count,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            unique=unique,
+            decompress=decompress,
+        )
+
+    def message_by_id(
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = queries.TIME_MAX,
+        decompress: bool = True,
+    ) -> ReceivedMessage | None:
+        """The message of `topic` with that id, or None if it does not exist or was deleted.
+
+        The id is one from a send result: the unique id or the offset id. `decompress` as in
+        `query_messages`.
+        """
+        return self._run(
+            self._inner.message_by_id,
+            topic,
+            message_id,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            decompress=decompress,
+        )
+
+    def message_by_offset_id(
+        self, offset_message_id: str, *, decompress: bool = True
+    ) -> ReceivedMessage | None:
+        """The message with an offset id, from the broker whose address the id contains; None if it was
+        deleted.
+
+        `decompress` as in `query_messages`. Raises `ClientError` for an invalid offset id, `TransportError`
+        when the broker cannot be reached.
+        """
+        return self._run(self._inner.message_by_offset_id, offset_message_id, decompress=decompress)
+
+    def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
+        """The trace of a message, by its unique id or a key, in order of time.
+
+        Empty when no client with tracing handled it, when the records are not written yet (clients collect
+        them for some seconds), or when there is no trace topic. The end of a consumption follows its
+        beginning.
+        """
+        return self._run(self._inner.trace, message_id, topic=topic)

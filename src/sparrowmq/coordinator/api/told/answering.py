@@ -1,0 +1,81 @@
+"""Answers that take much memory: they keep a place until they are sent, and are sent piece by piece.
+
+If a client does not read its answer, the server must keep it. So a request that reads messages takes a place
+before it reads them, and keeps it until the client has nearly all of the answer, or is disconnected after
+`REQUEST_SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from typing import IO, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparrowmq.coordinator.api.shared import ApiCaller
+from sparrowmq.coordinator.cluster.room import Room
+
+PIECE_BYTES: Final = 64 * 1024
+_UNTIL_SENT: ContextVar[AsyncExitStack | None] = ContextVar("until_sent", default=None)
+
+
+@asynccontextmanager
+async def look(who: ApiCaller, *, is_short: bool) -> AsyncIterator[None]:
+    """A place for a request that reads messages: until it ends if its answer `is_short`, else until the
+    answer is sent.
+
+    Raises `RefusedError` (429, 503).
+    """
+    room = who.context.explorer.looks
+    if is_short:
+        async with room.place(who.person.name):
+            yield
+    else:
+        await keep(room, who)
+        yield
+
+
+async def keep(room: Room, who: ApiCaller) -> None:
+    """Take a place until the answer is sent. Raises `RefusedError` (429, 503)."""
+    await _stack().enter_async_context(room.place(who.person.name))
+
+
+def close_when_sent(file: IO[bytes]) -> None:
+    """Close a file when the answer is sent or aborted."""
+    _stack().callback(file.close)
+
+
+def _stack() -> AsyncExitStack:
+    stack = _UNTIL_SENT.get()
+    assert stack is not None, "the application has no InPieces"
+    return stack
+
+
+class InPieces:
+    """Sends answers piece by piece, each when the client has read most of the previous ones; releases places
+    after the last one.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def sent(message: Message) -> None:
+            body = message.get("body", b"")
+            if message["type"] != "http.response.body" or len(body) <= PIECE_BYTES:
+                await send(message)
+                return
+            for begin in range(0, len(body), PIECE_BYTES):
+                more = message.get("more_body", False) or begin + PIECE_BYTES < len(body)
+                await send({**message, "body": body[begin : begin + PIECE_BYTES], "more_body": more})
+
+        async with AsyncExitStack() as stack:
+            token = _UNTIL_SENT.set(stack)
+            try:
+                await self._app(scope, receive, sent)
+            finally:
+                _UNTIL_SENT.reset(token)

@@ -1,0 +1,90 @@
+"""Rows that several servers have: the port, its limits and TLS, log lines, metrics. Pure.
+
+They are functions because a dataclass field belongs to one class.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS, OF_ONE_ADDRESS
+from sparrowmq.core.settings.rows import row
+from sparrowmq.core.settings.tls import MODES
+
+CONNECTIONS_LIMIT: Final = 1_000_000
+TLS_FILE: Final = "path of tls.properties, which names the certificates; no TLS without it"
+
+
+def bind_address() -> Any:
+    """`bindAddress`."""
+    return row(DEFAULT_ADDRESS, "address to listen on; loopback by default")
+
+
+def listen_port(default: int, help_text: str = "port; 0 takes any free one") -> Any:
+    """`listenPort`."""
+    return row(default, help_text, low=0, high=65535)
+
+
+def connections_max() -> Any:
+    """`connectionsMax`."""
+    return row(10_000, "open connections; ours", low=1, high=CONNECTIONS_LIMIT)
+
+
+def connections_per_address_max(high: int = CONNECTIONS_LIMIT) -> Any:
+    """`connectionsPerAddressMax`."""
+    help_text = f"{OF_ONE_ADDRESS} connectionsMax, but all for the server's own machine"
+    return row(0, help_text, low=0, high=high)
+
+
+def tls_server_mode(port: str = "port") -> Any:
+    """`tls.server.mode`."""
+    help_text = f"TLS on the {port}: off, optional, or required"
+    return row("permissive", help_text, choices=MODES, name="tls.server.mode")
+
+
+def tls_config_file(help_text: str = TLS_FILE) -> Any:
+    """`tls.config.file`."""
+    return row(None, help_text, name="tls.config.file")
+
+
+def log_level() -> Any:
+    """`logLevel`."""
+    help_text = "DEBUG, INFO, WARNING or ERROR; single loggers may differ: WARNING,store=DEBUG; ours"
+    return row("WARNING", help_text)
+
+
+def log_format() -> Any:
+    """`logFormat`."""
+    return row("text", "log lines as text or JSON; ours", choices=("text", "json"))
+
+
+def slow_request_time() -> Any:
+    """`slowRequestTime`."""
+    return row(500, "ms from which a request is logged as slow; 0: never; ours", low=0, high=3_600_000)
+
+
+def metrics_exporter_type() -> Any:
+    """`metricsExporterType` of servers that do not send metrics to a collector."""
+    help_text = "PROM opens a port for /metrics, /health and /ready"
+    return row("DISABLE", help_text, choices=("DISABLE", "PROM"))
+
+
+def metrics_prom_exporter_port(default: int) -> Any:
+    """`metricsPromExporterPort`."""
+    return row(default, "that port; 0 takes any free one", low=0, high=65535)
+
+
+def metrics_prom_exporter_host() -> Any:
+    """`metricsPromExporterHost`."""
+    return row(DEFAULT_ADDRESS, "its address; loopback by default, RocketMQ: all addresses")
+
+
+def metrics_series_max() -> Any:
+    """`metricsSeriesMax`."""
+    help_text = "most series of one metric; others are counted and left out; ours"
+    return row(10_000, help_text, low=100, high=1_000_000)
+
+
+def metrics_label() -> Any:
+    """`metricsLabel`."""
+    return row("", "labels added to every metric, name:value,name:value")

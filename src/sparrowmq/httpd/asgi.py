@@ -1,0 +1,27 @@
+"""The types of ASGI, and an answer as one message or in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+async def respond(
+    send: Send, status: int, content_type: str, chunks: Iterable[bytes], headers: Headers = ()
+) -> None:
+    """Send an answer; each chunk is sent when the client has read enough of the previous ones."""
+    body = list(chunks)
+    size = str(sum(map(len, body))).encode()
+    found = [(b"content-type", content_type.encode()), (b"content-length", size), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": found})
+    for chunk in body:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,169 @@
+"""Avro bodies by fastavro: each body is one datum of `avroSchema`, without a header."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies.codecs import RowCodec, short
+
+_PRIMITIVE: Final = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "string": "string",
+}
+_LOGICAL: Final = {
+    "date": "date",
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+}
+"""Logical types that map to a Spark type, besides decimal; others are read as their underlying type."""
+
+Schema = Any
+"""A parsed Avro schema: a name, a list (union) or an object."""
+
+
+def avro_codec(text: str, kind: pa.DataType) -> RowCodec:
+    """Reads data of schema `text` as Arrow type `kind`. Raises `SettingsError`."""
+    library, schema = avro_library(), avro_schema(text)
+    check_struct(kind)
+
+    def read(body: bytes) -> Any:
+        return read_datum(library, body, schema, None)
+
+    return RowCodec(read, kind)
+
+
+def avro_library() -> Any:
+    """Import fastavro. Raises `SettingsError` where it is not installed."""
+    try:
+        return import_module("fastavro")
+    except ImportError:
+        raise SettingsError("bodyFormat=avro needs fastavro: pip install 'sparrowmq[avro]'") from None
+
+
+def avro_schema(text: str) -> Schema:
+    """A schema as fastavro takes it, without logical types that Spark lacks. Raises `SettingsError`."""
+    library = avro_library()
+    try:
+        return library.parse_schema(_known_logical(_parsed(text)))
+    except SettingsError:
+        raise
+    except Exception as error:  # fastavro has many exception classes
+        raise _wrong(short(error)) from None
+
+
+def check_struct(kind: pa.DataType) -> None:
+    """Raise `SettingsError` for a body whose type is not a struct."""
+    if not pa.types.is_struct(kind):
+        raise SettingsError("bodyFormat=avro needs a body of type struct<…> in the schema")
+
+
+def read_datum(library: Any, body: bytes, writer: Schema, reader: Schema | None) -> Any:
+    """Decode one datum that fills the whole body, with the reader's schema if there is one. Raises whatever
+    fastavro raises.
+    """
+    stream = BytesIO(body)
+    value = library.schemaless_reader(stream, writer, reader)
+    if stream.tell() != len(body):
+        raise ValueError(f"{len(body) - stream.tell()} bytes are left after decoding")
+    return value
+
+
+def avro_ddl(text: str) -> str:
+    """Spark's type for an Avro schema, which must be a record. Raises `SettingsError` for types without an
+    equivalent.
+    """
+    schema = _parsed(text)
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise _wrong("it must be a record")
+    return _ddl(schema, {}, ())
+
+
+def _parsed(text: str) -> Schema:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _wrong(f"it is not valid JSON ({error})") from None
+
+
+def _wrong(why: str) -> SettingsError:
+    return SettingsError(f"option avroSchema: {why}")
+
+
+def _known_logical(schema: Schema) -> Schema:
+    """The schema without logical types that Spark does not have."""
+    if isinstance(schema, list):
+        return [_known_logical(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = schema.get("logicalType") in (*_LOGICAL, "decimal")
+    kept = {key: value for key, value in schema.items() if known or key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if key in kept:
+            kept[key] = _known_logical(kept[key])
+    if isinstance(kept.get("fields"), list):
+        kept["fields"] = [_known_logical(field) for field in kept["fields"]]
+    return kept
+
+
+def _ddl(schema: Schema, names: dict[str, Mapping[str, Any]], within: tuple[str, ...]) -> str:
+    if isinstance(schema, list):
+        return _ddl(_of_union(schema), names, within)
+    if isinstance(schema, str):
+        if schema in _PRIMITIVE:
+            return _PRIMITIVE[schema]
+        if schema in within:
+            raise _wrong(f"type {schema} is recursive, which Spark's types do not support")
+        if schema not in names:
+            raise _wrong(f"type {schema!r} is unknown")
+        return _ddl(names[schema], names, within)
+    if not isinstance(schema, dict):
+        raise _wrong(f"{str(schema)[:100]} is not a type")
+    return _of_object(schema, names, within)
+
+
+def _of_union(branches: list[Schema]) -> Schema:
+    others = [branch for branch in branches if branch != "null"]
+    if len(others) != 1:
+        raise _wrong(f"a union may have only null and one other type, not {json.dumps(branches)[:100]}")
+    return others[0]
+
+
+def _of_object(
+    schema: Mapping[str, Any], names: dict[str, Mapping[str, Any]], within: tuple[str, ...]
+) -> str:
+    kind, logical = schema.get("type"), schema.get("logicalType")
+    name = str(schema.get("name", ""))
+    if kind in ("record", "enum", "fixed"):
+        names[name] = schema
+        names[f"{schema.get('namespace', '')}.{name}"] = schema
+    if logical == "decimal":
+        return f"decimal({schema.get('precision')},{schema.get('scale', 0)})"
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if kind == "record":
+        if name in within:
+            raise _wrong(f"type {name} is recursive, which Spark's types do not support")
+        inner = (*within, name, f"{schema.get('namespace', '')}.{name}")
+        fields = [f"`{field['name']}`: {_ddl(field['type'], names, inner)}" for field in schema["fields"]]
+        return f"struct<{', '.join(fields)}>"
+    if kind == "array":
+        return f"array<{_ddl(schema['items'], names, within)}>"
+    if kind == "map":
+        return f"map<string, {_ddl(schema['values'], names, within)}>"
+    if kind in ("enum", "fixed"):
+        return "string" if kind == "enum" else "binary"
+    return _ddl(kind, names, within)

@@ -1,0 +1,210 @@
+"""Columns of the source and the sink in Spark's terms.
+
+A schema given by the user selects columns: only these are decoded and passed to Spark (spark:B-04). The first
+batch of each task must have exactly Spark's Arrow schema (spark:3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from sparrowmq.columnar.schema import DEFAULT_COLUMNS, TYPES
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies.decoding import BODY, Shape, body_ddl, codec, stored_columns
+from sparrowmq.spark.bodies.types import arrow_type
+from sparrowmq.spark.options.table import ReadOptions, WriteOptions
+
+_SPARK_TYPES: Final = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.map_(pa.string(), pa.string()): "map<string,string>",
+}
+SOURCE_COLUMNS: Final[Mapping[str, str]] = {name: _SPARK_TYPES[kind] for name, kind in TYPES.items()}
+"""Every column of the source and its Spark type; without a schema, a read has `DEFAULT_COLUMNS`."""
+
+SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "body": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "tags": ("string",),
+    "keys": ("string",),
+    "key": ("string",),
+    "properties": ("map<string,string>",),
+    "queue_id": ("int",),
+    "broker": ("string",),
+    "sharding_key": ("string",),
+    "delay_level": ("int",),
+    "deliver_at": ("timestamp",),
+    "msg_id": ("string",),
+}
+"""Columns that the sink takes: `value` is another name for `body`, `key` for `keys`."""
+KEY_KINDS: Final = ("string", "binary", "int", "bigint")
+"""Types of a column that is used only through the option idempotenceKey."""
+
+
+def source_ddl(options: ReadOptions) -> str:
+    """The source's schema when the user gives none. Raises `SettingsError` where decoding bodies requires
+    one.
+    """
+    left_out = {
+        name
+        for name, wanted in (("properties", options.include_properties), ("body", options.include_body))
+        if not wanted
+    }
+    types = {name: SOURCE_COLUMNS[name] for name in DEFAULT_COLUMNS if name not in left_out}
+    body = options.body
+    if BODY in types and body.format != "binary":
+        types[BODY] = body_ddl(body)
+    if BODY in types and body.mode == "permissive":
+        if body.format != "binary" or body.tells_reasons:
+            types[f"`{body.corrupt_column}`"] = "binary"
+        if body.tells_reasons:
+            types[f"`{body.reason_column}`"] = "string"
+    return ", ".join(f"{name} {kind}" for name, kind in types.items())
+
+
+def read_shape(schema: StructType, options: ReadOptions) -> Shape:
+    """The columns to decode, and those to return for Spark's `schema`.
+
+    Raises `SettingsError` if the source lacks a column or has it with another type, or if the format cannot
+    produce the type of the body.
+    """
+    body = options.body
+    special = {body.corrupt_column: "binary", body.reason_column: "string"}
+    for option, name in (("Record", body.corrupt_column), ("Reason", body.reason_column)):
+        if name in SOURCE_COLUMNS or len(special) == 1:
+            taken = "is a column of the source" if name in SOURCE_COLUMNS else "is given twice"
+            raise SettingsError(f"option columnNameOfCorrupt{option}={name!r} {taken}; give another name")
+    fields = []
+    for field in schema.fields:
+        if field.name in special:
+            fields.append(pa.field(field.name, _need(field, special[field.name])))
+        elif field.name == BODY and body.format != "binary":
+            kind = arrow_type(field.dataType)
+            codec(body, kind)
+            fields.append(pa.field(BODY, kind))
+        else:
+            fields.append(source_schema(StructType([field])).field(0))
+    names = {field.name for field in fields}
+    without = [name for name in special if name in names and BODY not in names]
+    if without:
+        raise SettingsError(f"column {without[0]!r} of the schema requires the column body as well")
+    given = pa.schema(fields)
+    return Shape(stored_columns(given, body), given, body)
+
+
+def source_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that a read returns for Spark's `schema` when bodies stay bytes.
+
+    Raises `SettingsError` if the source lacks a column or has it with another type.
+    """
+    fields = []
+    for field in schema.fields:
+        kind = SOURCE_COLUMNS.get(field.name)
+        if kind is None:
+            from difflib import get_close_matches
+
+            near = get_close_matches(field.name, SOURCE_COLUMNS, 1, 0.6)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise SettingsError(
+                f"column {field.name!r} of the schema is unknown to the rocketmq source; {hint}known are "
+                f"{', '.join(f'{name} {kind}' for name, kind in SOURCE_COLUMNS.items())}"
+            )
+        fields.append(pa.field(field.name, _need(field, kind), nullable=field.nullable))
+    return pa.schema(fields)
+
+
+def _need(field: StructField, kind: str) -> pa.DataType:
+    found = field.dataType.simpleString()
+    if found != kind:
+        hint = "; bodyFormat=json, text, avro or protobuf decodes bodies" if field.name == BODY else ""
+        raise SettingsError(f"column {field.name!r} of the schema has type {found}; it must be {kind}{hint}")
+    return arrow_type(field.dataType)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """The columns from which a write takes its values; None if the frame lacks one."""
+
+    body: str
+    topic: str | None = None
+    tags: str | None = None
+    keys: str | None = None
+    properties: str | None = None
+    queue_id: str | None = None
+    broker: str | None = None
+    sharding_key: str | None = None
+    delay_level: str | None = None
+    deliver_at: str | None = None
+    msg_id: str | None = None
+    idempotence_key: str | None = None
+
+    @property
+    def has_delays(self) -> bool:
+        """Whether rows may be delayed or timed."""
+        return self.delay_level is not None or self.deliver_at is not None
+
+    @property
+    def has_key_ids(self) -> bool:
+        """Whether row ids are made of keys, so that a stored row is identified by its key."""
+        return self.idempotence_key is not None and self.msg_id is None
+
+
+def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
+    """Find the columns of a frame to write. Raises `SettingsError` on unknown, wrong or missing ones."""
+    present = set()
+    for field in schema.fields:
+        kinds = SINK_COLUMNS.get(field.name)
+        if kinds is None and field.name == options.idempotence_key:
+            kinds = KEY_KINDS
+        if kinds is None:
+            raise SettingsError(
+                f"column {field.name!r} is unknown to the rocketmq sink; known are {', '.join(SINK_COLUMNS)}"
+            )
+        found = field.dataType.simpleString()
+        if found not in kinds:
+            raise SettingsError(f"column {field.name!r} has type {found}; it must be {' or '.join(kinds)}")
+        present.add(field.name)
+    if options.idempotence_key and options.idempotence_key not in present:
+        raise SettingsError(
+            f"option idempotenceKey={options.idempotence_key!r}: the frame has no such column, it has "
+            f"{', '.join(sorted(present))}"
+        )
+    body, keys = _one_of(present, "body", "value"), _one_of(present, "keys", "key")
+    if body is None:
+        raise SettingsError("the sink needs a column body (or value) of type binary or string")
+    if "topic" not in present and not options.topic:
+        raise SettingsError("the sink needs the option topic or a column topic")
+    if ("queue_id" in present) != ("broker" in present):
+        raise SettingsError("a queue needs both columns queue_id and broker; add the missing one")
+    others = {
+        name: name if name in present else None
+        for name in (
+            "tags",
+            "properties",
+            "queue_id",
+            "broker",
+            "sharding_key",
+            "delay_level",
+            "deliver_at",
+            "msg_id",
+        )
+    }
+    topic = None if options.topic or "topic" not in present else "topic"
+    return SinkColumns(
+        body=body, topic=topic, keys=keys, idempotence_key=options.idempotence_key or None, **others
+    )
+
+
+def _one_of(present: set[str], name: str, other: str) -> str | None:
+    if name in present and other in present:
+        raise SettingsError(f"columns {name!r} and {other!r} mean the same; drop one of them")
+    return name if name in present else other if other in present else None

@@ -1,0 +1,114 @@
+"""Which faults are temporary, and how lost messages are reported (spark:S-30, S-52 to S-54)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from time import monotonic
+from typing import Final
+
+from sparrowmq.core.errors import (
+    BrokerError,
+    InvalidExpressionError,
+    NoRouteError,
+    SettingsError,
+    SparrowError,
+    TooManyRequestsError,
+    TransportError,
+)
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.offsets.resets import OffsetReset
+from sparrowmq.spark.options.table import ReadOptions
+
+log = logging.getLogger("sparrowmq.spark")
+
+_PASSING_CODES: Final = frozenset({1, 2, 14})
+"""Errors of a broker that failed internally, is busy, or is starting or stopping."""
+_ILLEGAL_QUEUE: Final = re.compile(r"queueId\[\d+\] is illegal")
+_TOPIC_NOT_EXIST: Final = 17
+_NO_FILTERS: Final = "does not support consumer to filter"
+_FILTER_NOT_PARSED: Final = 23
+
+
+class Occasionally:
+    """Warns of a lasting fault at intervals, not at each of a hundred polls a second. For one thread."""
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self._seconds = seconds
+        self._next = float("-inf")
+
+    def warn(self, text: str, *values: object) -> None:
+        """Log a warning unless one was logged within the last `seconds`."""
+        now = monotonic()
+        if now >= self._next:
+            self._next = now + self._seconds
+            log.warning(text, *values)
+
+
+class DataLossError(SparrowError):
+    """Messages in the range to read are no longer stored."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same call may succeed later without intervention."""
+    if isinstance(error, BrokerError):
+        return error.code in _PASSING_CODES
+    return isinstance(error, TransportError | TooManyRequestsError | NoRouteError)
+
+
+def is_deleted(error: BaseException) -> bool:
+    """Whether a broker's answer to a pull means that the topic, or this queue of it, no longer exists.
+
+    RocketMQ 4.x answers an illegal queue with the general error code (1), so its remark decides.
+    """
+    return isinstance(error, BrokerError) and (
+        error.code == _TOPIC_NOT_EXIST or bool(_ILLEGAL_QUEUE.search(error.remark))
+    )
+
+
+def messages_lost(options: ReadOptions, queue: MessageQueue, start: int, end: int, why: str) -> None:
+    """Raise `DataLossError` for the offsets from `start` to before `end`, or only warn if the options say
+    so.
+    """
+    _lost(options, f"queue {queue}: offsets {start} to {end - 1} cannot be read, {why}")
+
+
+def offset_reset(options: ReadOptions, reset: OffsetReset) -> None:
+    """Like `messages_lost`, for a queue that was recreated or truncated since it was read."""
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{reset}. Set option failOnDataLoss=false to continue at offset {reset.offset}, or start with "
+            f"a new checkpoint"
+        )
+    log.warning("%s; continuing at offset %d because of failOnDataLoss=false", reset, reset.offset)
+
+
+def topics_lost(options: ReadOptions, topics: list[str]) -> None:
+    """Like `messages_lost`, for deleted topics."""
+    names = ", ".join(topics)
+    _lost(
+        options,
+        f"topics deleted while the query was running: {names}; the brokers answer but no longer have them",
+    )
+
+
+def _lost(options: ReadOptions, text: str) -> None:
+    if options.fail_on_data_loss:
+        raise DataLossError(
+            f"{text}. Set option failOnDataLoss=false to continue without them, or start with a new "
+            f"checkpoint"
+        )
+    log.warning("%s; continuing without them because of failOnDataLoss=false", text)
+
+
+def unusable_filter(options: ReadOptions, error: BaseException) -> SettingsError | None:
+    """What is wrong with the option `sql92` if a pull failed with `error`; None if nothing is."""
+    if not options.sql92 or not isinstance(error, BrokerError | InvalidExpressionError):
+        return None
+    if _NO_FILTERS in str(error):
+        hint = "Set enablePropertyFilter=true at the broker, or remove the option and filter in Spark"
+    elif isinstance(error, InvalidExpressionError) or error.code == _FILTER_NOT_PARSED:
+        hint = "It must be a condition on properties, such as amount > 100 AND TAGS IN ('created', 'paid')"
+    else:
+        return None
+    return SettingsError(f"option sql92={options.sql92!r}: {error}. {hint}")

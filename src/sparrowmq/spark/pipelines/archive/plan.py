@@ -1,0 +1,113 @@
+"""What an archive would do: the offsets that wait or are missing, and the steps of a run. Starts no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sparrowmq.spark.offsets.offsets import Span
+from sparrowmq.spark.options.values import EARLIEST, LATEST
+from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger, rounds
+from sparrowmq.spark.pipelines.archive.settings import ArchiveSettings
+from sparrowmq.spark.pipelines.common import reading
+from sparrowmq.spark.pipelines.common.steps import Plan, Step
+
+NAME: Final = "archive"
+BACKFILL: Final = "backfill"
+
+
+def plan_archive(settings: ArchiveSettings) -> Plan:
+    """What `archive` would do now. Asks the cluster, starts no Spark, writes nothing."""
+    ledger = settings.ledger()
+    spans = waiting(settings, ledger)
+    batches = _count(-(-sum(map(len, spans)) // settings.batch_rows))
+    end = (
+        f"a batch every {settings.every:g} s until stopped" if settings.follow else f"{batches}, then the end"
+    )
+    plan = _plan(NAME, settings, ledger, spans, end)
+    if not settings.hold_hours:
+        return plan
+    hold = Step("hold", f"messages until {settings.group} has them, for {settings.hold_hours} hours")
+    return replace(plan, steps=(*plan.steps, hold))
+
+
+def plan_backfill(settings: ArchiveSettings, *, since: int | None = None, until: int | None = None) -> Plan:
+    """What `backfill` would do now. Asks the cluster, starts no Spark, writes nothing."""
+    ledger = settings.ledger()
+    spans = missing(settings, ledger, since, until)
+    count = sum(len(list(parts(one, settings.batch_rows))) for one in rounds(spans))
+    return _plan(BACKFILL, settings, ledger, spans, f"{_count(count)}, then the end")
+
+
+def _plan(
+    name: str, settings: ArchiveSettings, ledger: ArchiveLedger, spans: Sequence[Span], end: str
+) -> Plan:
+    if not spans and not settings.follow:
+        return Plan(name, (), 0)
+    steps = []
+    for topic in sorted({span.queue.topic for span in spans}):
+        offsets: dict[str, str] = {}
+        for span in (one for one in spans if one.queue.topic == topic):
+            before = offsets.get(str(span.queue), "offsets")
+            comma = "" if before == "offsets" else ","
+            offsets[str(span.queue)] = f"{before}{comma} {span.start} to before {span.end}"
+        steps.append(Step("read", topic, offsets))
+    place = settings.store.place(ledger.next_number)
+    details = {"columns": ", ".join((settings.schema, *settings.select)), "batches": end}
+    steps.append(Step("write", place, details))
+    if settings.bad_rows is not None:
+        steps.append(Step("set aside", f"bodies that cannot be decompressed, to {settings.bad_rows.where}"))
+    if settings.compact_batches:
+        most = f"{settings.compact_bytes:,} bytes"
+        steps.append(Step("merge", f"{settings.compact_batches} small batches into one of at most {most}"))
+    return Plan(name, tuple(steps), sum(map(len, spans)))
+
+
+def _count(batches: int) -> str:
+    return "1 batch" if batches == 1 else f"{batches:,} batches"
+
+
+def waiting(settings: ArchiveSettings, ledger: ArchiveLedger) -> list[Span]:
+    """The stored offsets that a run would archive."""
+    found, ends = reading.queues_of(settings.source_options), ledger.ends()
+    begin = found.firsts if settings.start == EARLIEST or ledger.units else found.ends
+    spans = [
+        Span(queue, max(ends.get(queue, begin[queue]), found.firsts[queue]), end)
+        for queue, end in found.ends.items()
+    ]
+    return sorted(span for span in spans if span.start < span.end)
+
+
+def missing(
+    settings: ArchiveSettings, ledger: ArchiveLedger, since: int | None, until: int | None
+) -> list[Span]:
+    """Offsets before the archive's ends that are stored but not archived."""
+    options = settings.source_options
+    if since is not None:
+        options |= {"startingTimestamp": str(since), "startingOffsetsByTimestampStrategy": LATEST}
+    if until is not None:
+        options |= {"endingTimestamp": str(until)}
+    ends = ledger.ends()
+    found: list[Span] = []
+    for span in reading.spans_of(options):
+        end = min(span.end, ends.get(span.queue, span.start))
+        if end > span.start:
+            found += ledger.missing(Span(span.queue, span.start, end))
+    return found
+
+
+def parts(spans: Sequence[Span], rows: int) -> Iterable[list[Span]]:
+    """Divide spans into pieces of at most `rows` messages, with each queue once per piece."""
+    left = list(spans)
+    while left:  # each piece has at least one message
+        piece, room, rest = list[Span](), rows, list[Span]()
+        for span in left:
+            end = min(span.end, span.start + room)
+            if end > span.start:
+                piece.append(Span(span.queue, span.start, end))
+                room -= end - span.start
+            if end < span.end:
+                rest.append(Span(span.queue, end, span.end))
+        yield piece
+        left = rest

@@ -1,0 +1,94 @@
+"""The rows of an archive: their columns, their day, and writing them as Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.pipelines.archive.directory import ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NEEDED: Final = ("topic", "broker", "queue_id", "queue_offset", "store_timestamp")
+"""Columns without which an archive cannot be read beside the live log."""
+PARTITIONS: Final = ("date", "topic")
+UTC_DATE: Final = "date_add(DATE'1970-01-01', CAST(floor(unix_seconds(store_timestamp) / 86400) AS INT))"
+"""The day on which a message was stored, in UTC, even if the session has another time zone."""
+SORT: Final = ("broker", "queue_id", "queue_offset")
+"""Sort order of the rows of a day and topic in merged files."""
+_OWN: Final = frozenset({"date", "batch"})
+TIMESTAMPS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Spark's default type has no statistics, so readers could not skip files by time."""
+
+
+def shaped(frame: DataFrame, select: Sequence[str]) -> DataFrame:
+    """The source's rows with the expressions of `select` and `date`. Raises `SettingsError`."""
+    from pyspark.sql import functions as F
+
+    chosen = frame.selectExpr("*", *select)
+    doubled = sorted({name for name in chosen.columns if chosen.columns.count(name) > 1 or name in _OWN})
+    if doubled:
+        raise SettingsError(
+            f"column {doubled[0]!r} already exists; give the expression in select another name"
+        )
+    return chosen.withColumn("date", F.expr(UTC_DATE))
+
+
+def columns_of(frame: DataFrame) -> dict[str, str]:
+    """The columns stored in the files."""
+    return {
+        item.name: item.dataType.simpleString() for item in frame.schema.fields if item.name not in PARTITIONS
+    }
+
+
+def write(frame: DataFrame, where: str) -> None:
+    """Write Parquet files below a directory, `date=…/topic=…`."""
+    with setting(frame.sparkSession, TIMESTAMPS):
+        (
+            frame.write.mode("overwrite")
+            .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+            .partitionBy(*PARTITIONS)
+            .parquet(where)
+        )
+
+
+@contextmanager
+def setting(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of the session during the block."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+def read(spark: SparkSession, base: str, paths: Sequence[str], columns: Mapping[str, str]) -> DataFrame:
+    """Read directories that `write` wrote below `base` as a table of `topic`, `date` and `columns`."""
+    if not paths:
+        return empty(spark, columns)
+    kinds = {**columns, "batch": "string", "date": "date", "topic": "string"}
+    names = ("topic", "date", *(f"`{name}`" for name in columns))
+    frame = spark.read.schema(ddl(kinds)).option("basePath", base).parquet(*paths)
+    return frame.select(*names)
+
+
+def empty(spark: SparkSession, columns: Mapping[str, str]) -> DataFrame:
+    """The same table without rows."""
+    return spark.createDataFrame([], ddl({"topic": "string", "date": "date", **columns}))
+
+
+def order(sort: Sequence[str] = ()) -> tuple[str, ...]:
+    """The sort order of a file."""
+    return (*PARTITIONS, *(sort or SORT))
+
+
+def clustered(frame: DataFrame) -> DataFrame:
+    """Write a table to few files, each sorted by queue and offset."""
+    found = [name for name in order() if name in frame.columns]
+    return frame.repartition(*PARTITIONS).sortWithinPartitions(*found)

@@ -1,0 +1,167 @@
+"""Settings of an archive. Values only; `archive` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+from sparrowmq.columnar.schema import DEFAULT_COLUMNS as DEFAULT_COLUMNS
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies.bad_rows import BadRows
+from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
+from sparrowmq.spark.options.values import EARLIEST, LATEST
+from sparrowmq.spark.pipelines.archive.directory import ddl
+from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
+from sparrowmq.spark.pipelines.archive.location import FORMATS, PARQUET, Store, TableOptions, store_of
+from sparrowmq.spark.pipelines.archive.rows import NEEDED
+from sparrowmq.spark.pipelines.common.directories import named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """What to archive, and where. Set exactly one of `topics` and `pattern`."""
+
+    directory: str | Path
+    """A path that the driver and all executors see under this name, or a URI of any file system of Spark's:
+    `s3a://bucket/archive`.
+    """
+    format: str = PARQUET
+    """`parquet`: files that any reader can use; `delta`, `iceberg`: a table with its own commits."""
+    table: str = ""
+    """The table's name in a catalog; without one, a `delta` table is in the archive's directory."""
+    sort: tuple[str, ...] = ()
+    """Sort order of the rows of a day and topic in a table's files; by default broker, queue and offset."""
+    file_bytes: int = 128 * 1024 * 1024
+    """Approximate size of a table's merged files."""
+    keep_days: int = 0
+    """Rows of a table stored more than this many days ago are deleted; 0: never."""
+    history_days: int = 7
+    """Versions older than this may be deleted."""
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    """A regular expression that whole topic names match."""
+    name_server: str = ""
+    """`host:port;…`; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
+    start: str = EARLIEST
+    """`earliest` or `latest`: where queues begin that are not yet in the archive."""
+    follow: bool = False
+    """Continue until stopped; else end with the messages that are stored now."""
+    every: float = 60.0
+    """With `follow`: seconds between the starts of batches."""
+    batch_rows: int = 1_000_000
+    """Maximum number of messages in one batch."""
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    """The source's columns to keep; those in `NEEDED` are always kept."""
+    select: tuple[str, ...] = ()
+    """More columns, as SQL expressions: `get_json_object(cast(body as string), '$.id') as id`."""
+    fail_on_data_loss: bool = True
+    compact_batches: int = 32
+    """Merge this many adjacent small batches into one; 0: never."""
+    compact_bytes: int = 512 * 1024 * 1024
+    """Maximum size of a merged directory."""
+    group: str = ""
+    """A consumer group whose offsets follow the archive: its lag is the archive's lag, and brokers hold
+    messages for it.
+    """
+    hold_hours: int = 0
+    """Make the brokers keep each message until it is archived, for at most this many hours; 0: normal
+    retention.
+    """
+    bad_rows: BadRows | None = None
+    """Where to write the bytes of bodies that cannot be decompressed; the archive has their rows with a null
+    body. Without it such a body ends the run.
+    """
+    options: Mapping[str, str] = field(default_factory=dict)
+    """More options of the source."""
+
+    def __post_init__(self) -> None:
+        if bool(self.topics) == bool(self.pattern):
+            raise SettingsError("an archive needs either topics or a pattern")
+        if self.start not in (EARLIEST, LATEST):
+            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}")
+        for name, value, least in (
+            ("every", self.every, 0),
+            ("batch_rows", self.batch_rows, 1),
+            ("compact_batches", self.compact_batches, 0),
+            ("compact_bytes", self.compact_bytes, 1),
+            ("hold_hours", self.hold_hours, 0),
+            ("file_bytes", self.file_bytes, 1),
+            ("keep_days", self.keep_days, 0),
+            ("history_days", self.history_days, 0),
+        ):
+            if value < least:
+                raise SettingsError(f"{name}={value}: must be {least} or more")
+        if self.hold_hours and not self.group:
+            raise SettingsError(
+                f"hold_hours={self.hold_hours} needs a group, whose offsets show what is archived"
+            )
+        self._check_format()
+        if self.bad_rows is not None and "body" not in self.columns:
+            raise SettingsError("bad_rows concern bodies, but the archive has no column body")
+        unknown = [name for name in self.columns if name not in SOURCE_COLUMNS]
+        if unknown:
+            raise SettingsError(
+                f"column {unknown[0]!r} is unknown to the rocketmq source; known are "
+                f"{', '.join(SOURCE_COLUMNS)}"
+            )
+
+    def _check_format(self) -> None:
+        if self.format not in FORMATS:
+            raise SettingsError(f"format={self.format!r}: must be one of {', '.join(FORMATS)}")
+        if self.format == PARQUET and (self.table or self.sort or self.keep_days):
+            raise SettingsError("table, sort and keep_days need a format with tables: delta or iceberg")
+        if self.format == "iceberg" and self.table.count(".") < 2:
+            raise SettingsError(f"format=iceberg needs table=catalog.namespace.name, not {self.table!r}")
+
+    @property
+    def store(self) -> Store:
+        """Where the archive is stored. Raises `SettingsError` for an invalid location."""
+        options = TableOptions(
+            format=self.format,
+            table=self.table,
+            sort=self.sort,
+            file_bytes=self.file_bytes,
+            keep_days=self.keep_days,
+            history_days=self.history_days,
+        )
+        return store_of(self.directory, options)
+
+    @property
+    def source_options(self) -> dict[str, str]:
+        """Options of every read of the topics."""
+        found = {"failOnDataLoss": str(self.fail_on_data_loss).lower(), **self.options}
+        if self.bad_rows is not None:
+            found["mode"] = "PERMISSIVE"
+        if self.name_server:
+            found["nameServer"] = self.name_server
+        if self.topics:
+            found["subscribe"] = ",".join(self.topics)
+        else:
+            found["subscribePattern"] = self.pattern
+        return found
+
+    def ledger(self) -> ArchiveLedger:
+        """The content of the archive; empty if it does not exist."""
+        store = self.store
+        return store.content().ledger if store.exists else ArchiveLedger()
+
+    @property
+    def schema(self) -> str:
+        """The source's columns as a schema, which prunes them."""
+        names = dict.fromkeys((*NEEDED, *self.columns))
+        return ddl({name: SOURCE_COLUMNS[name] for name in SOURCE_COLUMNS if name in names})
+
+    @property
+    def read_schema(self) -> str:
+        """`schema` and, with `bad_rows`, the columns that mark bad rows."""
+        if self.bad_rows is None:
+            return self.schema
+        special = {self.bad_rows.corrupt_column: "binary", self.bad_rows.reason_column: "string"}
+        return f"{self.schema}, {ddl(special)}"
+
+
+def bad_rows_of(directory: str | Path) -> str:
+    """A stable name for the bad rows of the archive in a directory."""
+    return f"archive-{blake2b(named(directory).encode(), digest_size=8).hexdigest()}"

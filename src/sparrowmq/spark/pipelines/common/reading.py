@@ -1,0 +1,167 @@
+"""Reads of topics by pipelines: options for spans, and the stored offsets of a cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq import Admin, ClientSettings
+from sparrowmq.core.errors import SparrowError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.cluster.clients import client_settings
+from sparrowmq.spark.offsets.offsets import Span, to_tree
+from sparrowmq.spark.options.table import ReadOptions, Use
+from sparrowmq.spark.options.values import EARLIEST
+from sparrowmq.spark.read.driver import Driver
+from sparrowmq.spark.read.lookup import Found, Lookup
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("sparrowmq.spark")
+
+FORMAT: Final = "rocketmq"
+ASK_SECONDS: Final = 60.0
+REPORT_SECONDS: Final = 10.0
+FILTERS: Final = frozenset({"tags", "sql92"})
+"""Options of a read that may return fewer rows than offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadQueues:
+    """The queues that a read would follow: the smallest stored offset of each, and its end."""
+
+    firsts: Mapping[MessageQueue, int]
+    ends: Mapping[MessageQueue, int]
+
+
+def is_filtered(options: Mapping[str, str]) -> bool:
+    """Whether there may be fewer rows than offsets."""
+    return any(name.lower() in FILTERS for name in options)
+
+
+def queues_of(options: Mapping[str, str]) -> UnreadQueues:
+    """The cluster's queues for a read with these options. Raises the cluster's errors."""
+    parsed = ReadOptions.parse(options, None)
+
+    async def ask(lookup: Lookup) -> UnreadQueues:
+        queues = await lookup.queues(fresh=True)
+        return UnreadQueues(await lookup.firsts(queues), await lookup.ends(queues))
+
+    return Driver(parsed)(lambda lookup: lookup.retried(lambda: ask(lookup)), ASK_SECONDS)
+
+
+def store_times(options: Mapping[str, str], places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    """Store time in epoch ms of the first message at or after each offset; no entry where there is none."""
+    driver = Driver(ReadOptions.parse(options, None))
+    return driver(lambda lookup: lookup.retried(lambda: lookup.store_times(dict(places))), ASK_SECONDS)
+
+
+def report(options: Mapping[str, str], group: str, ends: Mapping[MessageQueue, int]) -> None:
+    """Commit everything before `ends` for `group`. Failures are logged, never raised."""
+    parsed = ReadOptions.parse({**options, "groupId": group}, None)
+    try:
+        Driver(parsed)(lambda lookup: lookup.report(dict(ends)), REPORT_SECONDS)
+    except (SparrowError, FutureTimeoutError) as error:
+        log.warning("the offsets of group %s could not be committed: %r", group, error)
+
+
+def prepare(options: Mapping[str, str], group: str) -> None:
+    """Create the reporting group on brokers without it, with the settings of the others. Raises
+    `ClientError`, …
+    """
+    brokers = {queue.broker_name for queue in queues_of(options).ends}
+    with _admin(options) as admin:
+        known = admin.group_config(group)
+        if not known:
+            admin.create_group(group)
+        elif brokers - known.keys():
+            one = known[min(known)]
+            admin.create_group(
+                group,
+                retries=one.retry_max_times,
+                enabled=one.consume_enable,
+                broadcast=one.consume_broadcast_enable,
+            )
+
+
+def hold(options: Mapping[str, str], group: str, hours: int) -> frozenset[tuple[str, str]]:
+    """Have brokers keep messages of all these topics for the group. Returns the topics with their brokers.
+
+    Raises `ClientError`, `TransportError`, …
+    """
+    found = frozenset((queue.topic, queue.broker_name) for queue in queues_of(options).ends)
+    with _admin(options) as admin:
+        for topic in sorted({topic for topic, _ in found}):
+            admin.hold_messages(topic, group, hours=hours)
+    return found
+
+
+def _admin(options: Mapping[str, str]) -> Admin:
+    return Admin(settings=ClientSettings(**client_settings(ReadOptions.parse(options, None))))
+
+
+def spans_of(options: Mapping[str, str], use: Use = "batch") -> list[Span]:
+    """The spans that a batch read with these options would read, sorted by queue."""
+    parsed = ReadOptions.parse(options, use)
+
+    async def ask(lookup: Lookup) -> tuple[Found, Found]:
+        return await lookup.starts(EARLIEST), await lookup.stops()
+
+    starts, stops = Driver(parsed)(lambda lookup: lookup.retried(lambda: ask(lookup)), ASK_SECONDS)
+    return sorted(Span(queue, start, stops[queue]) for queue, start in starts.items() if stops[queue] > start)
+
+
+def assigned(options: Mapping[str, str], spans: Iterable[Span]) -> dict[str, str]:
+    """Options of a batch read of exactly these spans, each queue at most once."""
+    chosen = {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in ("subscribe", "subscribepattern")
+    }
+    wanted = list(spans)
+    starts = {span.queue: span.start for span in wanted}
+    assert len(starts) == len(wanted), "each queue once"
+    queues: dict[str, dict[str, list[int]]] = {}
+    for queue in starts:
+        queues.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
+    return {
+        **chosen,
+        "assign": json.dumps(queues),
+        "startingOffsets": json.dumps(to_tree(starts)),
+        "endingOffsets": json.dumps(to_tree({span.queue: span.end for span in wanted})),
+    }
+
+
+def batch(spark: SparkSession, options: Mapping[str, str], schema: str | None = None) -> DataFrame:
+    """A batch read."""
+    _make_known(spark)
+    reader = spark.read.format(FORMAT).options(**options)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def stream(spark: SparkSession, options: Mapping[str, str], schema: str | None = None) -> DataFrame:
+    """A streaming read."""
+    _make_known(spark)
+    reader = spark.readStream.format(FORMAT).options(**options)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def _make_known(spark: SparkSession) -> None:
+    from sparrowmq.spark.source import ensure_registered
+
+    ensure_registered(spark)
+
+
+def drain(frame: DataFrame) -> int:
+    """Read and decode every column of every row without writing. Returns the number of rows."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    frame.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+    return int(seen.get["rows"])

@@ -1,0 +1,131 @@
+"""The settings of a mirror, and the options of the source and the sink that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.names import check_group
+from sparrowmq.spark.options.table import ReadOptions, WriteOptions
+from sparrowmq.spark.options.values import EARLIEST, LATEST, pattern
+from sparrowmq.spark.pipelines.mirror.clusters import Side
+from sparrowmq.spark.pipelines.mirror.rows import check_name, check_topic
+
+TASKS: Final = 8
+"""Maximum tasks that read a batch, on every machine: a repeated batch is divided in the same way
+elsewhere.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSettings:
+    """What is mirrored from cluster `source` to cluster `target`. Exactly one of `topics` and `pattern`."""
+
+    directory: str | Path
+    """The mirror's directory, with its checkpoint; the driver and all executors must have it
+    under this path.
+    """
+    source: str
+    """The name of the source cluster, the same in all mirrors; messages carry it."""
+    target: str
+    """The name of the target cluster."""
+    target_name_server: str
+    """`host:port;…` of the target."""
+    name_server: str = ""
+    """`host:port;…` of the source; by default from `SPARROW_NAMESRV` or `NAMESRV_ADDR`."""
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    """A regular expression that whole topic names match; new ones are picked up."""
+    start: str = EARLIEST
+    """`earliest` or `latest`: where the first run begins. Topics and queues that appear later are mirrored
+    from their start.
+    """
+    follow: bool = False
+    """Run until stopped; otherwise end with the messages that exist now."""
+    every: float = 1.0
+    """With `follow`: seconds between the starts of batches."""
+    batch_rows: int = 100_000
+    """Maximum messages of one batch."""
+    create_topics: bool = True
+    """Create topics at the target, with as many queues, and extend them when the source's grow."""
+    target_cluster: str = ""
+    """The cluster of the target's name servers in which topics are created; by default all known ones."""
+    groups: tuple[str, ...] = ()
+    """Consumer groups whose offsets are mirrored."""
+    group_pattern: str = ""
+    """A regular expression for further groups; it must match the whole name."""
+    groups_every: float = 10.0
+    """Seconds between two checks of groups, and of topics and queues without messages."""
+    fail_on_data_loss: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    """More options of the source."""
+    target_options: Mapping[str, str] = field(default_factory=dict)
+    """More options of the sink, such as its account."""
+
+    def __post_init__(self) -> None:
+        if bool(self.topics) == bool(self.pattern):
+            raise SettingsError("a mirror needs either topics or a pattern")
+        check_name("source", self.source)
+        check_name("target", self.target)
+        if self.source == self.target:
+            raise SettingsError(
+                f"source and target are both called {self.source!r}; give them different names"
+            )
+        if not self.target_name_server:
+            raise SettingsError("a mirror needs target_name_server, such as 10.0.0.2:9876")
+        if self.start not in (EARLIEST, LATEST):
+            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}")
+        for name, value, least in (
+            ("every", self.every, 0),
+            ("batch_rows", self.batch_rows, 1),
+            ("groups_every", self.groups_every, 0),
+        ):
+            if value < least:
+                raise SettingsError(f"{name}={value}: must be {least} or more")
+        for topic in self.topics:
+            check_topic(topic)
+        if "%" in self.pattern:
+            raise SettingsError(
+                f"pattern={self.pattern!r}: retry topics are not mirrored; name each dead-letter topic"
+            )
+        for group in self.groups:
+            check_group(group)
+        if self.group_pattern:
+            pattern("group_pattern", self.group_pattern)
+
+    @property
+    def source_options(self) -> dict[str, str]:
+        """Options of every read of the topics."""
+        found = {
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            "maxPartitions": str(TASKS),
+            **self.options,
+        }
+        if self.name_server:
+            found["nameServer"] = self.name_server
+        if self.topics:
+            found["subscribe"] = ",".join(self.topics)
+        else:
+            found["subscribePattern"] = self.pattern
+        return found
+
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """Options of every write."""
+        return {**self.target_options, "nameServer": self.target_name_server}
+
+    @property
+    def lost_brokers(self) -> frozenset[str]:
+        """Brokers of the target that are lost for good. Raises `SettingsError` for wrong options."""
+        return WriteOptions.parse(self.sink_options).lost_brokers
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Source and target. Raises `SettingsError` for wrong options."""
+        return (
+            Side.of(self.source, ReadOptions.parse(self.source_options, "stream")),
+            Side.of(self.target, WriteOptions.parse(self.sink_options)),
+        )

@@ -1,0 +1,8 @@
+"""Batch and streaming writes, at least once or exactly once.
+
+May import: bodies, cluster, offsets, options.
+
+Begin with `writer`: what Spark calls. `guarantees` says what a write promises; a task sends by `send`,
+and by `idempotent_send` so that rows that were stored are not stored again. The driver's notes are
+`queue_choice`, `batch_runs` and `finished_jobs`.
+"""

@@ -1,0 +1,291 @@
+"""Batch sends of one task as those of an idempotent producer: a row that was stored is not stored again.
+
+Rows are numbered per queue in the order they come. A further try sends the same numbers; the broker checks
+that they are the same messages and stores the new ones. A chunk of rows, and the line of its queue, change
+their state with each answer of the broker:
+
+    state        answer or finding                           next
+    numbered     taken: new, or stored as they are           done; what was passed over is trusted
+    numbered     90002 stored, the place is forgotten        compared
+    numbered     90003 another message has the number        anew
+    numbered     90004 a further step of this batch          anew, at that step
+    numbered     90004 a later batch                         stop: somebody else goes on
+    numbered     90001, 90005 acknowledged rows are gone     stop: the next try stores them
+    numbered     90006 too many producers                    stop: raise the limit
+    compared     all the same                                done; what was passed over is trusted
+    compared     another message has the number              anew
+    compared     deleted from the queue since                passed over
+    passed over  -                                           done; the rows are kept until they are trusted
+    passed over  more are kept than DOUBTFUL_BYTES_MAX       anew
+    anew         -                                           numbered, from the first row that is not trusted
+
+"Anew" means fresh numbers under a later epoch: then, and only then, rows may be stored twice. It happens when
+the rows are not those of the earlier try (they came in another order, as after a shuffle).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_messages, mark_column
+from sparrowmq.columnar.marks import sent_messages
+from sparrowmq.core.errors import BrokerError, SequenceTooOldError
+from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.loops.event_loop import LoopThread
+from sparrowmq.spark.options.table import WriteOptions
+from sparrowmq.spark.write.identity import STEPS_MAX, RowIdentity
+from sparrowmq.spark.write.queue_choice import QueueChoice, stand_in
+from sparrowmq.spark.write.read_back import Compared, Found, QueueRead, ReaderOf, StoredRun
+from sparrowmq.spark.write.refusals import REUSED, Reaction, WriteRefusedError, final, next_step, reaction
+from sparrowmq.spark.write.routing import Destination
+from sparrowmq.spark.write.send import BatchProducer, TaskSender
+
+log = logging.getLogger("sparrowmq.spark")
+
+DOUBTFUL_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of messages that were stored and deleted since; they are kept in case they must be sent again."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Messages for one queue; the first has number `first` among the task's. `body` is for the first step."""
+
+    messages: MessageColumns
+    first: int
+    body: bytes | None = None
+
+    def slice(self, start: int, stop: int) -> Chunk:
+        """A part of it."""
+        return Chunk(self.messages.slice(start, stop - start), self.first + start)
+
+
+@dataclass(slots=True)
+class QueueNumbers:
+    """One queue's numbers: `rows` were assigned; step `step` began with row `base`."""
+
+    queue: MessageQueue
+    producer: str = ""
+    """The owner of the numbers."""
+    rows: int = 0
+    step: int = 0
+    base: int = 0
+    unplaced: int = 0
+    """Rows below this one are stored, but the broker does not know their positions."""
+    stored: StoredRun | None = None
+    """Reads them back."""
+    doubtful: list[Chunk] = field(default_factory=list)
+    """Certainly stored, but not compared with another attempt's."""
+    doubtful_bytes: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def next_step(self, step: int, first: int) -> None:
+        """Assign new numbers from row `first` on."""
+        self.step, self.base = step, first
+        self.unplaced, self.stored = 0, None
+        self.trust()
+
+    def trust(self) -> None:
+        """Later rows were equal or are new, so the skipped ones must be equal, too."""
+        self.doubtful, self.doubtful_bytes = [], 0
+
+
+class NumberedSender(TaskSender):
+    """Sends rows by number; `exactly_once` until a broker does not check, or a task had to start
+    new numbers.
+    """
+
+    def __init__(
+        self,
+        loop: LoopThread,
+        producer: BatchProducer,
+        options: WriteOptions,
+        identity: RowIdentity,
+        choice: QueueChoice | None,
+        reader: ReaderOf,
+    ) -> None:
+        super().__init__(loop, producer, options)
+        self._reader = reader
+        self._identity = identity
+        self._choice = choice
+        self._lines: dict[MessageQueue, QueueNumbers] = {}
+        self.exactly_once = True
+
+    @property
+    def partition(self) -> int:
+        """The task's partition."""
+        return self._identity.partition
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of this batch: those chosen at its first attempt."""
+        if self._choice is not None and self._choice.topic == topic:
+            return self._choice.queues
+        return super().queues(topic)
+
+    def submit_rows(self, queue: MessageQueue, messages: MessageColumns) -> None:
+        """Send messages to a queue; waits while too many are in flight. Raises the error of an
+        earlier send.
+        """
+        line = self._lines.get(queue) or self._begin(queue)
+        first = line.rows
+        line.rows += len(messages)
+        marked = self._marked(line, messages, first, step=0, base=0)
+        for encoded in encode_batches(marked, bytes_max=self._options.batch_bytes):
+            part = messages.slice(encoded.start, encoded.count)
+            self._start(self._send_chunk(line, Chunk(part, first + encoded.start, encoded.body)))
+
+    def _begin(self, queue: MessageQueue) -> QueueNumbers:
+        """The numbers of a queue. Rows of a lost queue go elsewhere with separate numbers, so other rows keep
+        theirs. That holds in every batch for rows that name a lost queue, for others only in the current one.
+        Rows of a queue that no longer exists do, too; what it had is gone, so they are stored once.
+        """
+        producer = self._identity.producer_id(queue.topic)
+        lost, gone = self._options.lost_brokers, frozenset[MessageQueue]()
+        if self._choice is not None:
+            lost, gone = lost | self._choice.lost, self._choice.gone
+        other = None
+        if queue.broker_name in lost or queue in gone:
+            other = stand_in(queue, self.queues(queue.topic), lost, gone)
+            producer = self._identity.stand_in_id(queue)
+            self.exactly_once = self.exactly_once and queue in gone
+        self._lines[queue] = QueueNumbers(other or queue, producer)
+        return self._lines[queue]
+
+    def submit_delayed(self, destination: Destination, message: Message) -> None:
+        """Like `Sender.submit_delayed`: such a message has no number."""
+        self.exactly_once = False
+        super().submit_delayed(destination, message)
+
+    def _marked(
+        self, line: QueueNumbers, messages: MessageColumns, first: int, *, step: int, base: int
+    ) -> MessageColumns:
+        queue = line.queue
+        head = mark_column(
+            line.producer,
+            self._identity.epoch(step),
+            queue.topic,
+            queue.queue_id,
+            np.arange(first - base, first - base + len(messages)),
+        )
+        return replace(messages, marks=head)
+
+    async def _send_chunk(self, line: QueueNumbers, chunk: Chunk) -> None:
+        async with line.lock:
+            work = deque([chunk])
+            while work:  # ends: at most STEPS_MAX steps, and parts only become smaller
+                one = work.popleft()
+                if one.first < line.unplaced:
+                    await self._compare(line, one, work)
+                    continue
+                try:
+                    result = await self._send_to(
+                        line.queue, self._body(line, one), len(one.messages), numbered=True
+                    )
+                except BrokerError as error:
+                    self._refused(line, one, work, error)
+                    continue
+                line.trust()
+                if not result.idempotent:
+                    self._not_judged(line)
+        self.sent[line.queue.topic] += len(chunk.messages)
+
+    def _refused(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk], error: BrokerError) -> None:
+        """The next state of refused rows. Raises errors that end the task."""
+        what = reaction(error, self._identity, line.step)
+        if what is Reaction.STOP:
+            raise final(error, line.queue, self._identity) from error
+        if what is Reaction.BEGIN_ANEW:
+            step = next_step(error, self._identity, line.step) or STEPS_MAX
+            self._begin_anew(line, chunk, work, step, f"they differ from an earlier attempt ({error})")
+            return
+        assert isinstance(error, SequenceTooOldError)
+        line.unplaced = max(line.base + error.known_from, chunk.first + 1)
+        if line.stored is None:
+            read = QueueRead(self._reader, line.queue, error.begins_at or 0, self._options)
+            line.stored = StoredRun(read, line.producer, self._identity.epoch(line.step))
+        work.appendleft(chunk)
+
+    async def _compare(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk]) -> None:
+        """Compare the rows of a chunk whose position the broker does not know; the others stay in `work`."""
+        assert line.stored is not None
+        count = min(line.unplaced - chunk.first, len(chunk.messages))
+        part = chunk if count == len(chunk.messages) else chunk.slice(0, count)
+        if part is not chunk:
+            work.appendleft(chunk.slice(count, len(chunk.messages)))
+        queue, step = line.queue, line.step
+        sent = sent_messages(
+            self._body(line, part),
+            line.producer,
+            self._identity.epoch(step),
+            queue.topic,
+            queue.queue_id,
+        )
+        found: Compared = await line.stored.compare(sent)
+        if found.same:
+            line.trust()
+        if found.found is Found.OTHER:
+            rest = part.slice(found.same, count)
+            why = "they differ from an earlier attempt, which was read back"
+            self._begin_anew(line, rest, work, step + 1, why)
+        elif found.found is Found.GONE:
+            self._pass_over(line, part, found, work)
+
+    def _pass_over(self, line: QueueNumbers, chunk: Chunk, found: Compared, work: deque[Chunk]) -> None:
+        """Keep rows that were stored and deleted since, until the rows after them prove equal."""
+        stop = found.same + found.gone
+        if stop < len(chunk.messages):
+            work.appendleft(chunk.slice(stop, len(chunk.messages)))
+        gone = chunk.slice(found.same, stop)
+        line.doubtful.append(gone)
+        line.doubtful_bytes += pc.sum(pc.binary_length(gone.messages.body)).as_py()
+        if line.doubtful_bytes > DOUBTFUL_BYTES_MAX:
+            kept = line.doubtful.pop()
+            why = "an earlier attempt stored them and they have been deleted, so they cannot be compared"
+            self._begin_anew(line, kept, work, line.step + 1, why)
+
+    def _not_judged(self, line: QueueNumbers) -> None:
+        if self._options.exactly_once:
+            raise WriteRefusedError(
+                f"option exactlyOnce=true: broker {line.queue.broker_name} stores repeated rows again"
+            )
+        if self.exactly_once:
+            log.warning("broker %s stores repeated rows again: at least once", line.queue.broker_name)
+        self.exactly_once = False
+
+    def _body(self, line: QueueNumbers, chunk: Chunk) -> bytes:
+        if chunk.body is not None and line.step == 0:
+            return chunk.body
+        marked = self._marked(line, chunk.messages, chunk.first, step=line.step, base=line.base)
+        return b"".join(encode_messages(marked).to_pylist())
+
+    def _begin_anew(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk], step: int, why: str) -> None:
+        """Assign new numbers from the first row on that is not known to be stored unchanged."""
+        if self._options.exactly_once:
+            raise WriteRefusedError(
+                f"option exactlyOnce=true: rows for {line.queue}, batch {self._identity.batch}, partition "
+                f"{self._identity.partition}, would be stored twice: {why}. Run it with the same rows and "
+                f"partitions as before, or without the option to store them at least once"
+            )
+        if step >= STEPS_MAX:
+            other = BrokerError(REUSED, why)
+            raise final(other, line.queue, self._identity)
+        if self.exactly_once:
+            log.warning(
+                "batch %d, partition %d: rows for %s are sent again, and some may be stored twice (at "
+                "least once): %s; give option idempotenceKey, or do not shuffle before the write",
+                self._identity.batch,
+                self._identity.partition,
+                line.queue,
+                why,
+            )
+        self.exactly_once = False
+        work.appendleft(chunk)
+        work.extendleft(reversed(line.doubtful))
+        line.next_step(step, work[0].first)

@@ -1,0 +1,139 @@
+"""Measures how long requests take, and logs slow ones with the time of each step.
+
+Chunks are measured where they are handled. Only those that took a millisecond or more are reported here; all
+others cost one comparison. The steps of a chunk: it waits for its turn (`queue`), it is handled (`handled`,
+of which the store takes `store`), and its answers wait for an fsync or for slaves (`durable`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sparrowmq.core.figures.exposition import Exposition, labels
+from sparrowmq.core.figures.histogram import Histogram
+from sparrowmq.transport.occasional import OccasionalLog
+from sparrowmq.transport.stall_names import requests_of, times
+
+if TYPE_CHECKING:
+    from sparrowmq.protocol.frame import RawFrame
+
+logger = logging.getLogger("sparrowmq.slow")
+
+BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+"""Upper bounds of the counted latencies, as in RocketMQ."""
+KINDS_MAX: Final = 200
+"""Pairs of a request and a response code that are counted; both are names of the protocol."""
+LOG_SECONDS: Final = 1.0
+"""Interval between lines of one kind; the next line has the number of those left out."""
+SLOW_MS: Final = 500
+
+
+class Addressed(Protocol):
+    """A connection, reduced to its address."""
+
+    @property
+    def address(self) -> str:
+        """Its `host:port`."""
+
+
+def _no_put() -> tuple[float, float]:
+    return 0.0, 0.0
+
+
+class RequestWatch:
+    """Durations of the requests of one server. Belongs to its loop.
+
+    A request is slow if it takes `slow_ms` or longer; 0 turns this off. With `counts`, latencies are counted
+    for metrics. `last_put` returns when the last long write of the store ended (monotonic seconds) and what
+    it took.
+    """
+
+    def __init__(
+        self,
+        slow_ms: int = 0,
+        *,
+        counts: bool = False,
+        last_put: Callable[[], tuple[float, float]] = _no_put,
+    ) -> None:
+        self.counts = counts
+        self._last_put = last_put
+        self._log = OccasionalLog(logger, period=LOG_SECONDS)
+        self._latencies: dict[tuple[str, str], Histogram] = {}
+        self._slow = inf
+        self.slow_total = 0
+        """Chunks and requests that were slow."""
+        self.limit(slow_ms)
+
+    def __repr__(self) -> str:
+        return f"<RequestWatch limit={self._slow:g}s slow={self.slow_total}>"
+
+    def limit(self, slow_ms: int) -> None:
+        """Set the time from which a request is slow, in milliseconds; 0 turns this off."""
+        self._slow = slow_ms / 1000 if slow_ms else inf
+
+    def chunk(self, client: Addressed, frames: list[RawFrame], handled: float, queued: float) -> None:
+        """Report that a chunk was handled for `handled` seconds, after it had waited for its turn for
+        `queued` seconds.
+        """
+        if handled + queued < self._slow:
+            return
+        ended, put = self._last_put()
+        store = put if ended >= monotonic() - handled else 0.0
+        parts = {"queue": queued, "handled": handled, "store": store}
+        self._tell(requests_of(frames), client.address, handled + queued, parts)
+
+    def durable(self, client: str, count: int, began: float, waited: float) -> None:
+        """Report that the answers to `count` sends, received at `began` (monotonic), waited `waited` seconds
+        for an fsync or for slaves.
+        """
+        took = monotonic() - began
+        if self.counts:
+            self.add("send_message_v2", "success", took, count)
+        if took >= self._slow:
+            self._tell(times("send", count), client, took, {"handled": took - waited, "durable": waited})
+
+    def waited(self, name: str, client: str, took: float) -> None:
+        """Report that a request that waited for something was answered."""
+        if took >= self._slow:
+            self._tell(name, client, took, {"waited": took})
+
+    def add(self, request: str, response: str, took: float, count: int = 1) -> None:
+        """Count requests of one kind that took `took` seconds."""
+        key = request, response
+        found = self._latencies.get(key)
+        if found is None:
+            if len(self._latencies) >= KINDS_MAX:
+                return
+            found = self._latencies[key] = Histogram(BOUNDS_MS)
+        found.add(took * 1000, count)
+
+    def collect(self, into: Exposition, node: str) -> Iterator[None]:
+        """Add the latencies; `node` has the labels of the server."""
+        into.counter("sparrow_slow_requests_total", "Chunks and requests that were slow.").add(
+            node, self.slow_total
+        )
+        family = into.histogram("rocketmq_rpc_latency_milliseconds", "Time until requests were answered.")
+        for (request, response), found in list(self._latencies.items()):
+            label = labels(
+                node,
+                protocol_type="remoting",
+                request_code=request,
+                response_code=response,
+                is_long_polling="false",
+                result="success",
+            )
+            family.add_histogram(label, found.by_bound(), round(found.total, 3))
+            yield
+
+    def _tell(self, what: str, client: str, took: float, parts: dict[str, float]) -> None:
+        self.slow_total += 1
+        told = ", ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in parts.items())
+        fields: dict[str, object] = {"what": what, "client": client, "ms": round(took * 1000, 1)}
+        fields |= {f"{name}_ms": round(seconds * 1000, 1) for name, seconds in parts.items()}
+        kind = max(parts, key=lambda name: parts[name])
+        text = f"slow: {what} from {client} took {took * 1000:.0f} ms (ms: {told})"
+        self._log.write(logging.WARNING, kind, text, fields=fields)

@@ -1,0 +1,72 @@
+"""Describes what ran during a stall: the requests of a chunk, and the calls on a thread's stack."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePath
+from types import FrameType
+from typing import Final
+
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import JSON_HEADER, RawFrame
+
+REQUESTS_MAX: Final = 1000
+"""Maximum number of counted requests of a chunk."""
+KINDS_MAX: Final = 4
+CALLS_MAX: Final = 24
+"""Calls that are kept: the innermost ones, and the outermost one of the turn."""
+_CODE: Final = re.compile(rb'"code"\s*:\s*(\d{1,9})')
+_HEAD_BYTES: Final = 4096
+_NAMES: Final = {code.value: code.name for code in RequestCode}
+_LOOP: Final = ("asyncio/base_events.py", "asyncio/events.py", "asyncio/runners.py", "threading.py")
+"""The frame at which a stack belongs to the loop itself, not to a turn."""
+
+
+def requests_of(frames: Sequence[RawFrame]) -> str:
+    """The names of a chunk's requests, the most frequent first: `SEND_MESSAGE_V2 x12, HEART_BEAT`."""
+    if not frames:
+        return "reading frames"
+    counted = Counter(_name(kind, header) for kind, header, _ in frames[:REQUESTS_MAX]).most_common()
+    named = [times(name, count) for name, count in counted[:KINDS_MAX]]
+    more = len(counted) - KINDS_MAX
+    return ", ".join(named) + (f" and {more} other kinds" if more > 0 else "")
+
+
+def times(name: str, count: int) -> str:
+    """A name and its count: `HEART_BEAT x3`."""
+    return f"{name} x{count}" if count > 1 else name
+
+
+def _name(kind: int, header: bytes) -> str:
+    """The name of a request, from the first bytes of its header."""
+    if kind == JSON_HEADER:
+        found = _CODE.search(header, 0, _HEAD_BYTES)
+        code = int(found[1]) if found else -1
+    else:
+        code = int.from_bytes(header[:2], "big", signed=True)
+    return _NAMES.get(code, "an unknown request")
+
+
+def calls_of(frame: FrameType | None) -> tuple[str, ...]:
+    """The calls of a thread that runs a loop, innermost first; empty when the loop itself runs."""
+    calls: list[str] = []
+    while frame is not None:
+        code = frame.f_code
+        path = PurePath(code.co_filename).as_posix()
+        if path.endswith(_LOOP):
+            break
+        calls.append(f"{_short(path)}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    if calls and calls[0].endswith((" select", " run_forever", " run_until_complete")):
+        return ()
+    if len(calls) > CALLS_MAX:
+        calls[CALLS_MAX - 1 : -1] = ["…"]
+    return tuple(calls)
+
+
+def _short(path: str) -> str:
+    """A short file name: from the package on, or the last three parts."""
+    _, found, rest = path.rpartition("/sparrowmq/")
+    return f"sparrowmq/{rest}" if found else "/".join(path.split("/")[-3:])

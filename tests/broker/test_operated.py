@@ -1,0 +1,326 @@
+"""A broker's state and metrics for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.broker.doubles import FakeConnection
+from tests.broker.pop.bench import GROUP, TOPIC, PopBench
+from tests.broker.rig import Rig, hot_send, pull_ext, send_command
+from tests.support import run
+
+from sparrowmq import Message
+from sparrowmq.aio import Producer, PullConsumer
+from sparrowmq.broker.operated import OperatedBroker
+from sparrowmq.core.errors import StoreError
+from sparrowmq.core.figures.exposition import Exposition
+from sparrowmq.core.settings.servers import BrokerSettings, NameServerSettings
+from sparrowmq.core.stalls import StallBook
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command, FrameReader, encode
+from sparrowmq.protocol.hot import decode_pull
+from sparrowmq.protocol.pop.records import BatchAck, BatchAckBody, bits_of
+from sparrowmq.runtime.servers import LocalServers
+
+RECORDED = Path(__file__).parent.parent / "fixtures" / "metrics" / "apache-5.5.0.txt"
+"""Series that the Prometheus exporter of Apache RocketMQ 5.5.0 gave, one of each metric."""
+OF_THE_EXPORTER = {"otel_scope_name", "le"}
+NODE = ("cluster", "node_type", "node_id")
+Samples = dict[str, dict[str, float]]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.close()
+
+
+def operated(rig: Rig) -> OperatedBroker:
+    book = StallBook()
+    server: Any = SimpleNamespace(
+        watch=SimpleNamespace(book=book),
+        account=SimpleNamespace(total=1, limit=2),
+        connections=[],
+        connections_max=10,
+    )
+    return OperatedBroker(rig.parts, server)
+
+
+def figures(rig: Rig, series_max: int = 1000) -> Samples:
+    """Values by name, and by the labels without those of the broker."""
+    into = Exposition(series_max)
+    for _ in operated(rig).collect(into):
+        pass
+    return samples(b"".join(into.rendering()).decode())
+
+
+def samples(text: str) -> Samples:
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for one in family.samples:
+            own = [f"{name}={value}" for name, value in one.labels.items() if name not in NODE]
+            found.setdefault(one.name, {})[",".join(sorted(own))] = one.value
+    return found
+
+
+def send(rig: Rig, count: int = 1, body: bytes = b"hello", **fields: Any) -> None:
+    connection: Any = FakeConnection()
+    for _ in range(count):
+        assert not rig.sending.store_chunk(connection, [hot_send(send_command(body, **fields))])
+
+
+def pull(rig: Rig, offset: int, count: int, group: str = "g") -> None:
+    """Pull this many messages of queue 0 as a member."""
+    connection: Any = FakeConnection()
+    ext = pull_ext(consumerGroup=group, queueOffset=offset, maxMsgNums=count, sysFlag=4)
+    frame = FrameReader().feed(encode(Command(RequestCode.PULL_MESSAGE, 1, 0, ext)))[0]
+    found = decode_pull(frame[1])
+    assert found is not None
+    rig.pulling.pull(connection, found)
+
+
+LAG = "consumer_group=g,is_retry=false,is_system=false,topic=TopicTest"
+
+
+def test_lag_shows_waiting_and_in_flight_messages_and_the_oldest(rig: Rig) -> None:
+    rig.make_topic("TopicTest", 1)
+    send(rig, 5)
+    rig.clock.ms += 3_000
+    send(rig, 5)
+    rig.clock.ms += 4_000
+    rig.offsets.commit("TopicTest", "g", 0, 2)
+    found = figures(rig)
+    assert found["rocketmq_consumer_lag_messages"] == {LAG: 8}
+    assert found["rocketmq_consumer_lag_latency_milliseconds"] == {LAG: 7000}
+    assert "rocketmq_consumer_inflight_messages" not in found, "nobody pulled since the start: unknown"
+    pull(rig, 2, 4)
+    found = figures(rig)
+    assert found["rocketmq_consumer_inflight_messages"] == {LAG: 4}
+    assert found["rocketmq_consumer_ready_messages"] == {LAG: 4}
+    assert found["rocketmq_consumer_queueing_latency_milliseconds"] == {LAG: 4000}
+    rig.offsets.commit("TopicTest", "g", 0, 10)
+    found = figures(rig)
+    assert found["rocketmq_consumer_lag_messages"] == {LAG: 0}
+    assert found["rocketmq_consumer_lag_latency_milliseconds"] == {LAG: 0}
+    assert found["rocketmq_consumer_inflight_messages"] == {LAG: 0}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[PopBench]:
+    made = PopBench(tmp_path)
+    made.send(*(b"%d" % number for number in range(10)))
+    yield made
+    made.close()
+
+
+def lag_of(bench: PopBench) -> tuple[float, float, float]:
+    """Messages that the group has not consumed, in flight, and ready."""
+    found = figures(bench.rig)
+    names = ("lag", "inflight", "ready")
+    lag, in_flight, ready = (found[f"rocketmq_consumer_{name}_messages"][LAG] for name in names)
+    return lag, in_flight, ready
+
+
+def test_popped_messages_are_in_flight_until_acknowledged_or_visible(bench: PopBench) -> None:
+    popped = bench.pop(maxMsgNums=4, invisibleTime=60_000)
+    assert lag_of(bench) == (10, 4, 6)
+    bench.ack(popped[0])
+    bench.change(popped[1], 120_000)
+    assert lag_of(bench) == (9, 3, 6)
+    bench.ack(popped[0])
+    assert lag_of(bench) == (8, 2, 6), "a receipt that is used twice counts twice, "
+    bench.after(61_000)
+    assert lag_of(bench) == (7, 1, 6), "until its time is over"
+    found = figures(bench.rig)
+    assert found["sparrow_pop_revived_total"] == {"": 2}
+    assert found["sparrow_pop_check_points"] == {"": 0}
+    assert set(found["rocketmq_pop_revive_latency_milliseconds"].values()) == {0}
+    assert set(found["rocketmq_pop_revive_lag_milliseconds"].values()) == {0}
+    retried = next(label for label in found["rocketmq_consumer_lag_messages"] if "is_retry=true" in label)
+    assert found["rocketmq_consumer_lag_messages"][retried] == 2
+
+
+def test_batch_acknowledgements_end_messages_in_flight(bench: PopBench) -> None:
+    first, *_ = popped = bench.pop(maxMsgNums=4)
+    receipt = first.receipt
+    ack = BatchAck(
+        group=GROUP,
+        topic=TOPIC,
+        flag="0",
+        start_offset=receipt.start_offset,
+        queue_id=0,
+        revive_queue=receipt.revive_queue,
+        pop_time=receipt.pop_time,
+        invisible_time=receipt.invisible_time,
+        bits=bits_of([one.receipt.offset for one in popped[:3]], receipt.start_offset),
+    )
+    answer = bench.ask(
+        RequestCode.BATCH_ACK_MESSAGE, body=BatchAckBody(broker_name="broker-a", acks=[ack]).encode()
+    )
+    assert answer is not None and answer.code == 0, answer
+    assert lag_of(bench) == (7, 1, 6)
+
+
+def test_ordered_pop_is_in_flight_and_counts_once_as_lag(bench: PopBench) -> None:
+    first, _ = bench.pop(order="true", maxMsgNums=2)
+    assert lag_of(bench) == (10, 2, 8)
+    bench.ack(first)
+    assert lag_of(bench) == (9, 1, 8)
+    bench.after(60_001)
+    assert lag_of(bench)[0] == 9
+
+
+def test_unknown_lag_is_not_zero(rig: Rig) -> None:
+    rig.make_topic("TopicTest", 2)
+    send(rig, 3)
+    send(rig, 4, queue_id=1)
+    rig.offsets.commit("TopicTest", "g", 1, 1)
+    found = figures(rig)
+    assert found["rocketmq_consumer_lag_messages"] == {LAG: 3}, "of the queue that it committed"
+    assert found["sparrow_consumer_lag_unknown_queues"] == {"": 1}
+
+
+def test_traffic_is_counted_by_topic_and_group(rig: Rig) -> None:
+    rig.make_topic("TopicTest", 1)
+    send(rig, 3, b"x" * 2000)
+    pull(rig, 0, 2)
+    found = figures(rig)
+    topic = "is_system=false,message_type=normal,topic=TopicTest"
+    group = "consumer_group=g,is_system=false,topic=TopicTest"
+    assert found["rocketmq_messages_in_total"] == {topic: 3}
+    assert found["rocketmq_throughput_in_total"][topic] == rig.store.position
+    assert found["rocketmq_messages_out_total"] == {group: 2}
+    assert found["rocketmq_message_size_bucket"]["le=1024.0"] == 0
+    assert found["rocketmq_message_size_bucket"]["le=4096.0"] == 3
+    assert found["rocketmq_message_size_sum"] == {"": rig.store.position}
+    send(rig)
+    assert figures(rig)["rocketmq_messages_in_total"] == {topic: 4}, "at once, and nothing twice"
+
+
+def test_series_are_bounded_with_thousands_of_topics(rig: Rig) -> None:
+    for at in range(300):
+        rig.make_topic(f"topic-{at}", 1)
+        send(rig, topic=f"topic-{at}")
+        rig.offsets.commit(f"topic-{at}", "g", 0, 0)
+    found = figures(rig, series_max=100)
+    left_out = found["sparrow_metrics_series_left_out"]
+    for name in ("rocketmq_messages_in_total", "rocketmq_consumer_lag_messages"):
+        assert len(found[name]) == 100
+        assert left_out[f"metric={name}"] == 200
+    assert found["rocketmq_topic_number"][""] > 300, "what is told of the broker counts all"
+
+
+def test_collection_takes_many_small_steps(rig: Rig) -> None:
+    for at in range(100):
+        rig.make_topic(f"topic-{at}", 1)
+        send(rig, topic=f"topic-{at}")
+        rig.offsets.commit(f"topic-{at}", "g", 0, 0)
+    assert sum(1 for _ in operated(rig).collect(Exposition(1000))) > 300
+
+
+def test_full_or_failed_disk_and_silent_name_servers_are_reported_as_reasons(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = operated(rig)
+    assert (seen.node, seen.faults(), seen.lacks()) == ("broker broker-a", [], [])
+    rig.registration.silent["ns:9876"] = "connection refused"
+    monkeypatch.setattr(rig.store, "full", "the disk is full")
+    assert seen.lacks() == [
+        "sends are refused: the disk is full",
+        "name server ns:9876 did not accept its registration: connection refused",
+    ]
+    assert figures(rig)["sparrow_store_accepts_messages"] == {"": 0}
+    assert figures(rig)["sparrow_registered"] == {"": 0}
+    assert not seen.faults(), "it will be well once there is room"
+    rig.flusher.failed = StoreError("fsync failed")
+    assert seen.faults() == ["the disk failed; nothing is stored until a restart: fsync failed"]
+
+
+def test_operators_see_what_the_last_start_found(tmp_path: Path) -> None:
+    first = Rig(tmp_path)
+    first.make_topic("TopicTest", 1)
+    send(first, 5)
+    first.store.flush()
+    first.kill()
+    rig = Rig(tmp_path)
+    try:
+        found = figures(rig)
+        assert (found["sparrow_recovery_clean"], found["sparrow_recovery_records"]) == ({"": 0}, {"": 5})
+        assert found["sparrow_recovery_damaged_places"] == {"": 0}
+        assert found["sparrow_recovery_seconds"][""] >= 0
+    finally:
+        rig.close()
+
+
+def test_read_only_broker_is_not_ready(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, broker_permission=4, metrics_label="zone:a")
+    try:
+        assert operated(rig).lacks() == ["brokerPermission=4: sends are refused"]
+        assert figures(rig)["rocketmq_broker_permission"] == {"zone=a": 4}
+    finally:
+        rig.close()
+
+
+@pytest.mark.stalls(seconds=2, why="the clients' modules are loaded on the loop of the servers")
+def test_names_and_labels_match_apaches(tmp_path: Path) -> None:
+    """A metric of ours with RocketMQ's prefix has the name, type and labels of its exporter's metric."""
+    text = run(scraped(tmp_path))
+    ours = {family.name: family for family in text_string_to_metric_families(text)}
+    theirs = {family.name: family for family in text_string_to_metric_families(RECORDED.read_text())}
+    known = [name for name in ours if name.startswith("rocketmq_")]
+    assert len(known) > 20
+    for name in known:
+        if name in ONLY_NOW_AND_THEN:
+            continue
+        assert ours[name].type == theirs[name].type
+        expected = set(theirs[name].samples[0].labels) - OF_THE_EXPORTER - FEWER.get(name, set())
+        for sample in ours[name].samples:
+            assert set(sample.labels) - OF_THE_EXPORTER == expected, name
+    lacking = {name for name in theirs if not name.startswith(("rocketmq_pop_", "target"))} - set(ours)
+    assert lacking == NOT_HERE
+    assert 'node_type="nameserver"' in text, "both servers share the port"
+
+
+FEWER = {"rocketmq_message_size": {"topic", "message_type", "is_system"}}
+"""Nine lines for each topic would be most of the text."""
+ONLY_NOW_AND_THEN = {"rocketmq_send_to_dlq_messages"}
+NOT_HERE = {"rocketmq_timer_enqueue_latency_milliseconds"}
+
+
+async def scraped(root: Path) -> str:
+    """The text of a name server and a broker with some traffic."""
+    servers = LocalServers(
+        NameServerSettings(listen_port=0),
+        BrokerSettings(
+            listen_port=0,
+            store_path_root_dir=root,
+            metrics_exporter_type="PROM",
+            metrics_prom_exporter_port=0,
+        ),
+    )
+    where = await servers.start()
+    assert where.metrics and re.fullmatch(r"127\.0\.0\.1:\d+", where.metrics)
+    url = f"http://{where.metrics}"
+    try:
+        async with Producer("p", namesrv=where.nameserver) as producer:
+            for _ in range(4):
+                await producer.send(Message("TopicTest", b"hello"))
+            async with PullConsumer("g", namesrv=where.nameserver) as consumer:
+                consumer.subscribe("TopicTest")
+                while not await consumer.poll(1):
+                    pass
+                await consumer.commit()
+                ready = await asyncio.to_thread(lambda: urlopen(f"{url}/ready").status)
+                assert ready == 200
+                return await asyncio.to_thread(lambda: urlopen(f"{url}/metrics").read().decode())
+    finally:
+        await servers.close()

@@ -1,0 +1,83 @@
+"""The account with which commands sign their requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.cli.base.common import UsageError
+from sparrowmq.cli.base.identity import assume, read_tools
+
+
+def given(
+    access_key: str | None = None,
+    secret_key: str | None = None,
+    tools: Path | None = None,
+    *,
+    tls: bool = False,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+) -> dict[str, str]:
+    environment = {"SPARROW_ACCESS_KEY": "before"}
+    assume(environment, access_key, secret_key, tools, tls, tls_ca, tls_cert, tls_key)
+    return environment
+
+
+def test_options_become_the_environment_of_clients() -> None:
+    assert given() == {"SPARROW_ACCESS_KEY": "before"}
+    assert given("alice", "s") == {"SPARROW_ACCESS_KEY": "alice", "SPARROW_SECRET_KEY": "s"}
+    assert given(tls=True)["SPARROW_CLIENT_TLS"] == "true"
+    assert given(tls_ca=Path("ca.pem")) == {
+        "SPARROW_ACCESS_KEY": "before",
+        "SPARROW_CLIENT_TLS": "true",
+        "SPARROW_CLIENT_TLS_CA": "ca.pem",
+    }
+    assert given(tls_cert=Path("c.pem"), tls_key=Path("c.key")) == {
+        "SPARROW_ACCESS_KEY": "before",
+        "SPARROW_CLIENT_TLS": "true",
+        "SPARROW_CLIENT_TLS_CERT": "c.pem",
+        "SPARROW_CLIENT_TLS_KEY": "c.key",
+    }
+
+
+def test_a_secret_on_the_command_line_is_warned_of_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given("alice", "the-secret")
+    said = capsys.readouterr().err
+    assert said.count("warning") == 1 and "set SPARROW_SECRET_KEY instead" in said
+    assert "the-secret" not in said
+    path = tmp_path / "tools.yml"
+    path.write_text("accessKey: a\nsecretKey: the-secret\n")
+    path.chmod(0o600)
+    given("alice", tools=path)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.proves("client:F-01")
+def test_the_file_of_rocketmqs_tools(tmp_path: Path) -> None:
+    path = tmp_path / "tools.yml"
+    path.write_text("accessKey: rocketmq2\nsecretKey: 0012345678\n")
+    assert read_tools(path) == ("rocketmq2", "0012345678")
+    assert given("alice", tools=path) == {
+        "SPARROW_ACCESS_KEY": "alice",
+        "SPARROW_SECRET_KEY": "0012345678",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "accessKey: a", "accessKey: {b: c}\nsecretKey: d", "accessKey: ''\nsecretKey: d", "["],
+)
+def test_a_file_without_keys(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tools.yml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"tools\.yml.* accessKey and secretKey"):
+        read_tools(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_tools(tmp_path / "none.yml")

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
+from tests.support import run
+
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.base.lifecycle import State
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    InvalidNameError,
+    InvalidStateError,
+    NoNameServerError,
+    NoRouteError,
+    RequestTimeoutError,
+    SettingsError,
+)
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.headers import CreateTopicRequest, from_ext
+
+CREATE = int(RequestCode.UPDATE_AND_CREATE_TOPIC)
+
+
+def flow(test: Callable[[FakeCluster, Admin], Coroutine[Any, Any, None]], brokers: int = 1) -> None:
+    async def main() -> None:
+        async with fake_cluster("T", brokers=brokers, queues=2) as cluster, Admin(cluster.namesrv) as admin:
+            await test(cluster, admin)
+
+    run(main())
+
+
+def test_topics_are_listed_without_system_topics() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        hidden = ["%RETRY%g", "%DLQ%g", "TBW102", "broker-a", "FakeCluster", "FakeCluster_REPLY_TOPIC"]
+        for name in [*hidden, "rmq_sys_x", "RMQ_SYS_TRANS_HALF_TOPIC", "Another"]:
+            cluster.add_topic(name)
+        assert await admin.topic_list() == ["Another", "T"]
+        assert set(hidden) < set(await admin.topic_list(system=True))
+
+    flow(test)
+
+
+@pytest.mark.proves("client:E-54", "client:F-02")
+def test_topic_is_created_on_every_master_and_visible_at_the_name_server() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        route = await admin.create_topic("New", 3, perm=4)
+        assert {(q.broker_name, q.read_queue_nums, q.perm) for q in route.queues} == {
+            ("broker-a", 3, 4),
+            ("broker-b", 3, 4),
+        }
+        for broker in cluster.brokers.values():
+            (asked,) = broker.requests(CREATE)
+            header = from_ext(CreateTopicRequest, asked.ext)
+            assert (header.topic, header.read_queue_nums, header.write_queue_nums) == ("New", 3, 3)
+            assert (header.perm, header.topic_filter_type, header.default_topic) == (
+                4,
+                "SINGLE_TAG",
+                "TBW102",
+            )
+        assert (await admin.create_topic("New", 5, cluster="FakeCluster")).queues[0].read_queue_nums == 5
+
+    flow(test, brokers=2)
+
+
+def test_creating_waits_for_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparrowmq.client.admin.admin._ROUTE_WAIT", 0.05)
+
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.on[CREATE] = lambda conn, c: answer()
+        with pytest.raises(RequestTimeoutError, match="'Late' was created on broker-a"):
+            await admin.create_topic("Late")
+
+    flow(test)
+
+
+def test_invalid_topics_are_refused() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        for name in ("a b", "TBW102", "rmq_sys_x", ""):
+            with pytest.raises(InvalidNameError):
+                await admin.create_topic(name)
+        with pytest.raises(SettingsError, match="queues"):
+            await admin.create_topic("New", 0)
+        with pytest.raises(SettingsError, match="perm"):
+            await admin.create_topic("New", 1, perm=8)
+        with pytest.raises(ClientError, match=r"no cluster 'zzz'.*FakeCluster"):
+            await admin.create_topic("New", cluster="zzz")
+        cluster.broker.on[CREATE] = lambda conn, c: answer(16, remark="not allowed")
+        with pytest.raises(BrokerError, match="not allowed"):
+            await admin.create_topic("New")
+        cluster.brokers.clear()
+        with pytest.raises(ClientError, match="start one first"):
+            await admin.create_topic("New")
+
+    flow(test)
+
+
+def test_status_has_every_queue() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        for broker in cluster.brokers.values():
+            broker.store("T", 1, b"x")
+            broker.queues["T", 0]
+        found = await admin.topic_status("T")
+        assert [(str(s.queue), s.min_offset, s.max_offset, s.messages) for s in found] == [
+            ("T/broker-a/0", 0, 0, 0),
+            ("T/broker-a/1", 0, 1, 1),
+            ("T/broker-b/0", 0, 0, 0),
+            ("T/broker-b/1", 0, 1, 1),
+        ]
+        assert found[0].last_update_ms == NOW_MS
+        with pytest.raises(NoRouteError, match="sparrow topic list"):
+            await admin.topic_status("Nowhere")
+
+    flow(test, brokers=2)
+
+
+def test_topic_is_deleted_at_brokers_then_at_the_name_server() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        await admin.delete_topic("T")
+        assert all(b.requests(RequestCode.DELETE_TOPIC_IN_BROKER) for b in cluster.brokers.values())
+        assert await admin.topic_list() == []
+        with pytest.raises(NoRouteError):
+            await admin.delete_topic("T")
+        with pytest.raises(InvalidNameError):
+            await admin.delete_topic("TBW102")
+
+    flow(test, brokers=2)
+
+
+def test_brokers_are_listed_with_their_runtime_info() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        info = await admin.cluster_info()
+        assert info.clusters == {"FakeCluster": ["broker-a", "broker-b"]}
+        cluster.brokers["broker-b"].on[28] = lambda conn, c: answer(3, remark="not supported")
+        one, two = await admin.broker_list()
+        assert (one.broker_name, one.broker_id, one.runtime["brokerVersionDesc"]) == ("broker-a", 0, "fake")
+        assert (two.broker_name, two.runtime) == ("broker-b", {})
+        assert "not supported" in (two.error or "")
+
+    flow(test, brokers=2)
+
+
+@pytest.mark.proves("client:F-05")
+def test_groups_are_listed_with_progress_and_members() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.members["g"] = {}
+        assert await admin.group_list() == ["g"]
+        assert await admin.group_list(system=True) == ["CID_RMQ_SYS_TRANS", "g"]
+        cluster.broker.store("T", 1, b"x")
+        queue = MessageQueue("T", "broker-a", 1)
+        assert await admin.committed("g", queue) is None
+        await admin.commit("g", queue, 0)
+        assert await admin.committed("g", queue) == 0
+        (progress,) = await admin.group_progress("g")
+        assert (progress.queue, progress.broker_offset, progress.consumer_offset) == (queue, 1, 0)
+        assert (progress.lag, progress.last_timestamp_ms) == (1, NOW_MS)
+        assert await admin.topic_groups("T") == ["g"]
+        assert await admin.group_connections("g") is None
+        cluster.broker.members["g"] = {"me@1": None}
+        cluster.add_topic("%RETRY%g")
+        found = await admin.group_connections("g")
+        assert found is not None
+        assert [(m.client_id, m.language, m.version) for m in found.members] == [("me@1", "PYTHON", 475)]
+        assert (found.consume_type, found.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+        cluster.broker.on[203] = lambda conn, c: answer(1, remark="broken")
+        with pytest.raises(BrokerError, match="broken"):
+            await admin.group_connections("g")
+
+    flow(test)
+
+
+def test_admin_client_starts_and_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARROW_NAMESRV", raising=False)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+    async def main() -> None:
+        admin = Admin()
+        assert "created" in repr(admin)
+        with pytest.raises(InvalidStateError, match="start it first"):
+            await admin.topic_list()
+        with pytest.raises(NoNameServerError):
+            await admin.start()
+        await admin.close()
+        assert admin.state is State.CLOSED
+        monkeypatch.setenv("SPARROW_NAMESRV", "127.0.0.1:1")
+        async with Admin() as other:
+            assert "127.0.0.1:1" in repr(other)
+        await other.close()
+
+    run(main())

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.support import run
+
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.types import DeadLetterStatus
+from sparrowmq.core.errors import ClientError, InvalidNameError, SettingsError
+from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.frame import Command
+from sparrowmq.transport.connection import Connection
+
+DLQ = "%DLQ%g"
+
+
+def flow(test: Callable[[FakeCluster, Admin], Coroutine[Any, Any, None]], brokers: int = 1) -> None:
+    async def main() -> None:
+        async with (
+            fake_cluster(DLQ, "%RETRY%g", brokers=brokers, queues=1) as cluster,
+            Admin(cluster.namesrv) as admin,
+        ):
+            await test(cluster, admin)
+
+    run(main())
+
+
+def bury(cluster: FakeCluster, count: int, broker: str = "broker-a", **own: str) -> None:
+    """Store dead letters with the ids 0, 1, …"""
+    for number in range(count):
+        text = properties.encode({"UNIQ_KEY": str(number), "RETRY_TOPIC": "T"} | own)
+        cluster.brokers[broker].store(DLQ, 0, b"body %d" % number, text, flag=7, reconsume_times=17)
+
+
+def take_sends(cluster: FakeCluster) -> list[Command]:
+    """Make the brokers accept plain sends; returns the sends."""
+    sent: list[Command] = []
+
+    def take(conn: Connection, command: Command) -> Command:
+        sent.append(command)
+        return answer(ext={"msgId": f"M{len(sent)}", "queueId": "0", "queueOffset": "0"})
+
+    for broker in cluster.brokers.values():
+        broker.learn(RequestCode.SEND_MESSAGE, take)
+    return sent
+
+
+def ids(letters: list[ReceivedMessage]) -> list[tuple[str, str]]:
+    return [(letter.queue.broker_name, letter.message_id) for letter in letters]
+
+
+def test_groups_are_counted_across_their_brokers() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 5)
+        bury(cluster, 2, "broker-b")
+        cluster.add_topic("%DLQ%emptied", 1)
+        wanted = [DeadLetterStatus("emptied", 0), DeadLetterStatus("g", 7)]
+        assert await admin.dead_letter_groups() == wanted
+
+    flow(test, brokers=2)
+
+
+def test_missing_brokers_are_an_error_for_dead_letters() -> None:
+    """An empty list would mean that there are none."""
+
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        gone = dict(cluster.brokers)
+        cluster.brokers.clear()
+        with pytest.raises(ClientError, match="no broker with a master is registered"):
+            await admin.dead_letter_groups()
+        cluster.brokers.update(gone)
+        assert [status.group for status in await admin.dead_letter_groups()] == ["g"]
+
+    flow(test)
+
+
+def test_dead_letters_are_read_page_by_page_across_brokers() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 40)
+        bury(cluster, 3, "broker-b")
+        first = await admin.dead_letters("g", count=38)
+        second = await admin.dead_letters("g", count=4, after=first[-1])
+        third = await admin.dead_letters("g", after=second[-1])
+        assert await admin.dead_letters("g", after=third[-1]) == []
+        wanted = [("broker-a", str(n)) for n in range(40)] + [("broker-b", str(n)) for n in range(3)]
+        assert ids(first + second + third) == wanted
+        assert (first[3].body, first[3].reconsume_times) == (b"body 3", 17)
+        for command in cluster.broker.requests(RequestCode.PULL_MESSAGE):
+            assert int(command.ext["sysFlag"]) & 1 == 0  # nothing is committed
+
+    flow(test, brokers=2)
+
+
+def test_dead_letters_stored_after_the_call_are_not_awaited() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        """A group that fails on resent messages must not keep `resend_dead_letters` running for ever."""
+        bury(cluster, 3)
+
+        def take(conn: Connection, command: Command) -> Command:
+            bury(cluster, 1)
+            return answer(ext={"msgId": "M", "queueId": "0", "queueOffset": "0"})
+
+        cluster.broker.learn(RequestCode.SEND_MESSAGE, take)
+        assert await admin.resend_dead_letters("g") == ["0", "1", "2"]
+
+    flow(test)
+
+
+def test_dead_letters_deleted_during_reading_are_skipped() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 5)
+
+        def deleted(conn: Connection, command: Command) -> Any:
+            cluster.broker.first[DLQ, 0] = 3
+            cluster.broker.queues[DLQ, 0][:3] = []
+            del cluster.broker.on[RequestCode.PULL_MESSAGE]
+            return cluster.broker.pull(conn, command)
+
+        cluster.broker.on[RequestCode.PULL_MESSAGE] = deleted
+        assert ids(await admin.dead_letters("g")) == [("broker-a", "3"), ("broker-a", "4")]
+
+    flow(test)
+
+
+def test_dead_letter_is_resent_only_to_its_group_without_its_history() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        past = {"DELAY": "3", "REAL_TOPIC": "T", "TIMER_DELIVER_MS": "9", "TRAN_MSG": "true", "CLUSTER": "c"}
+        bury(cluster, 1, "broker-b", TAGS="t", mine="1", **past)
+        sent = take_sends(cluster)
+        (letter,) = await admin.dead_letters("g")
+        assert await admin.resend_dead_letter("g", letter) == "M1"
+        (command,) = sent
+        assert (command.ext["topic"], command.ext["flag"], command.body) == ("%RETRY%g", "7", b"body 0")
+        assert command.ext["reconsumeTimes"] == "0"
+        kept = properties.decode(command.ext["properties"].encode())
+        assert kept == {"UNIQ_KEY": "0", "RETRY_TOPIC": "T", "TAGS": "t", "mine": "1"}
+
+    flow(test, brokers=2)
+
+
+def test_selected_dead_letters_are_sent_once_each() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 3)
+        bury(cluster, 3)
+        sent = take_sends(cluster)
+        assert await admin.resend_dead_letters("g", ["2", "1", "gone"]) == ["1", "2"]
+        assert [command.body for command in sent] == [b"body 1", b"body 2"]
+        assert await admin.resend_dead_letters("g", []) == []
+        assert await admin.resend_dead_letters("g") == ["0", "1", "2"]
+
+    flow(test)
+
+
+def test_unknown_ids_are_named() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.members["alive"] = {}
+        assert await admin.dead_letters("alive") == []
+        assert await admin.resend_dead_letters("alive") == []
+        for call in (admin.dead_letters, admin.resend_dead_letters):
+            with pytest.raises(ClientError, match="no broker knows the group 'nobody'"):
+                await call("nobody")
+            with pytest.raises(InvalidNameError):
+                await call("a b")
+        with pytest.raises(SettingsError, match="count"):
+            await admin.dead_letters("g", count=0)
+        bury(cluster, 1)
+        del cluster.topics["%RETRY%g"]
+        with pytest.raises(ClientError, match=r"the topic %RETRY%g .*start a consumer"):
+            await admin.resend_dead_letters("g")
+
+    flow(test)

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+from tests.client.fake import NOW_MS, answer, fake_cluster
+from tests.support import run
+
+import sparrowmq as mq
+from sparrowmq import aio
+from sparrowmq.client.admin import admin as admin_module
+from sparrowmq.client.admin import tables as tables_module
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.types import QueueProgress
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    InvalidNameError,
+    SettingsError,
+    TransportError,
+)
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.testing import LocalCluster
+
+
+def test_tables_of_a_broker_are_read_changed_and_cleared() -> None:
+    async def main() -> None:
+        with LocalCluster() as local:
+            async with aio.Admin(namesrv=local.namesrv) as admin:
+                (broker,) = (await admin.cluster_info()).brokers
+                await admin.put_topic_config(broker, TopicConfig(topic_name="T", read_queue_nums=2, perm=4))
+                await admin.put_group_config(
+                    broker, SubscriptionGroupConfig(group_name="g", retry_max_times=3)
+                )
+                found = await admin.broker_topics(broker)
+                assert (found.configs["T"].read_queue_nums, found.configs["T"].perm) == (2, 4)
+                assert (found.configs["T"].write_queue_nums, found.static) == (16, frozenset())
+                assert (await admin.broker_groups(broker))["g"].retry_max_times == 3
+                async with aio.Producer("p", namesrv=local.namesrv) as producer:
+                    await producer.send(mq.Message("U", b"x"))
+                queue = MessageQueue("U", broker, 0)
+                await admin.commit("g", queue, 0)
+                assert (await admin.stored_offsets(broker))["g"] == {queue: 0}
+                assert await admin.offset_at(queue, 0) == 0
+                (listed,) = (await admin.listed_topics()).values()
+                assert {"T", "U"} <= listed
+                await admin.clear_topic(broker, "U")
+                assert "U" not in (await admin.broker_topics(broker)).configs
+                assert (await admin.stored_offsets(broker)).get("g", {}) == {}
+                await admin.clear_topic(broker, "U")
+                await admin.unlist_topic("U")
+                (listed,) = (await admin.listed_topics()).values()
+                assert "U" not in listed
+
+    run(main())
+
+
+def test_attributes_of_a_topic_are_set_read_changed_and_removed() -> None:
+    async def main() -> None:
+        with LocalCluster() as local:
+            async with aio.Admin(namesrv=local.namesrv) as admin:
+                (broker,) = (await admin.cluster_info()).brokers
+
+                async def attributes() -> dict[str, str] | None:
+                    config = await admin.topic_config(broker, "T")
+                    return None if config is None else config.attributes
+
+                assert await attributes() is None
+                made = {"message.type": "FIFO", "queue.type": "SimpleCQ"}
+                await admin.create_topic("T", 2, attributes=made)
+                assert await attributes() == made
+                await admin.create_topic("T", 3)
+                assert await attributes() == made
+                await admin.create_topic("T", 3, attributes={"message.type": None})
+                assert await attributes() == {"queue.type": "SimpleCQ"}
+                await admin.put_topic_config(broker, TopicConfig(topic_name="T", attributes=made))
+                assert await attributes() == made, "only what differs is asked for"
+                await admin.put_topic_config(broker, TopicConfig(topic_name="T", attributes=made))
+                await admin.put_topic_config(broker, TopicConfig(topic_name="T", read_queue_nums=5))
+                assert await attributes() == made
+                with pytest.raises(BrokerError, match="BatchCQ is not supported by this broker"):
+                    await admin.create_topic("Other", attributes={"queue.type": "BatchCQ"})
+                assert "Other" not in await admin.topic_list()
+                for wrong in ({"a,b": "c"}, {"a": "b,+c=d"}, {"": "x"}, {"a": ""}, {"+a": "b"}):
+                    with pytest.raises(SettingsError, match="attribute"):
+                        await admin.create_topic("Other", attributes=wrong)
+
+    run(main())
+
+
+def test_silent_name_server_is_skipped() -> None:
+    async def main() -> None:
+        async with (
+            fake_cluster("T") as one,
+            fake_cluster("T") as two,
+            Admin(f"{one.namesrv};{two.namesrv}") as admin,
+        ):
+            code = int(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            one.on[code] = two.on[code] = lambda conn, c: answer(body=b'{"topicList":["T"]}')
+            assert set(await admin.listed_topics()) == {one.namesrv, two.namesrv}
+            two.on[code] = lambda conn, c: answer(1, remark="broken")
+            assert await admin.listed_topics() == {one.namesrv: {"T"}}
+            one.on[code] = two.on[code]
+            with pytest.raises(BrokerError, match="broken"):
+                await admin.listed_topics()
+
+    run(main())
+
+
+def test_static_topics_and_offsets_of_missing_topics_are_reported() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster, Admin(cluster.namesrv) as admin:
+            (broker,) = cluster.brokers.values()
+            table = {
+                "topicConfigTable": {"S": {"topicName": "S"}},
+                "topicQueueMappingDetailMap": {"S": {"bname": broker.name, "totalQueues": 4}},
+            }
+            broker.learn(21, lambda conn, c: answer(body=json.dumps(table).encode()))
+            broker.learn(43, lambda conn, c: answer(body=b'{"offsetTable":{"gone@g":{0:5,1:7}}}'))
+            found = await admin.broker_topics(broker.name)
+            assert (set(found.configs), found.static) == ({"S"}, {"S"})
+            queues = {MessageQueue("gone", broker.name, 0): 5, MessageQueue("gone", broker.name, 1): 7}
+            assert await admin.stored_offsets(broker.name) == {"g": queues}
+            assert await admin.offset_at(MessageQueue("T", broker.name, 0), NOW_MS) == 0
+
+    run(main())
+
+
+def test_system_topics_are_refused() -> None:
+    async def main() -> None:
+        async with fake_cluster("T") as cluster, Admin(cluster.namesrv) as admin:
+            with pytest.raises(ClientError, match="RocketMQ's own and cannot be changed"):
+                await admin.put_topic_config("broker-a", TopicConfig(topic_name="TBW102"))
+            with pytest.raises(ClientError, match="cannot be deleted"):
+                await admin.clear_topic("broker-a", "TBW102")
+            with pytest.raises(InvalidNameError):
+                await admin.put_group_config("broker-a", SubscriptionGroupConfig(group_name="no group"))
+            with pytest.raises(ClientError, match="there is no broker 'other'"):
+                await admin.broker_topics("other")
+            with pytest.raises(TransportError):
+                await admin.broker_groups("127.0.0.1:1")
+
+    run(main())
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_very_many_group_offsets_are_parsed_in_a_thread(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of rows would block the loop."""
+    threads: list[int] = []
+    read = admin_module._progress_by_group
+
+    def noted(body: bytes) -> dict[str, list[QueueProgress]]:
+        threads.append(threading.get_ident())
+        return read(body)
+
+    stored = tables_module._offsets_by_group
+
+    def watched(broker: str, body: bytes) -> dict[str, dict[MessageQueue, int]]:
+        threads.append(threading.get_ident())
+        return stored(broker, body)
+
+    async def main(namesrv: str) -> dict[str, list[QueueProgress]]:
+        async with Admin(namesrv) as client:
+            (broker,) = (one.broker_name for one in await client.broker_list())
+            assert list((await client.stored_offsets(broker))["g"].values()) == [0]
+            return await client.broker_progress(broker)
+
+    monkeypatch.setattr(tables_module, "INLINE_BYTES_MAX", limit)
+    monkeypatch.setattr(tables_module, "OFFSETS_INLINE_BYTES", limit)
+    monkeypatch.setattr(tables_module, "_offsets_by_group", watched)
+    monkeypatch.setattr(admin_module, "_progress_by_group", noted)
+    with LocalCluster() as cluster, mq.Admin(namesrv=cluster.namesrv) as made:
+        made.create_topic("T", queues=2)
+        made.create_group("g")
+        first = made.topic_status("T")[0]
+        made.commit("g", first.queue, 0)
+        found = asyncio.run(main(cluster.namesrv))
+    assert [one.queue.queue_id for one in found["g"]] == [0, 1]
+    assert (threads == [threading.get_ident()] * 2) == (limit > 0)

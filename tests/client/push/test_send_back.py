@@ -1,0 +1,119 @@
+"""Failed messages on their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from tests.client.consuming import SEND_BACK
+from tests.client.fake import FakeCluster, answer, fake_cluster
+from tests.support import run
+
+from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings
+from sparrowmq.client.cluster.broker_api import no_generation
+from sparrowmq.client.cluster.instance import ClientInstance
+from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
+from sparrowmq.client.consumer.outcomes import ConsumeResult, Retry, why_of
+from sparrowmq.client.push.send_back import SendBack, retry_properties
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
+from sparrowmq.protocol import headers, properties
+from sparrowmq.protocol.codes import RequestCode
+
+
+def message(**props: str) -> ReceivedMessage:
+    queue = MessageQueue("T", "broker-a", 0)
+    return ReceivedMessage(queue, 5, 77, "T", b"body", props, 9, 0, 0, "", 0, "", 2, 0, 0, "OFFSETID")
+
+
+@pytest.mark.proves("client:D-58")
+def test_copy_names_its_original() -> None:
+    copy = retry_properties(
+        message(
+            UNIQ_KEY="U", KEYS="k", MIN_OFFSET="1", MAX_OFFSET="2", TRAN_MSG="true", CONSUME_START_TIME="3"
+        ),
+        3,
+        16,
+    )
+    assert copy == {
+        "UNIQ_KEY": "U",
+        "KEYS": "k",
+        "ORIGIN_MESSAGE_ID": "U",
+        "RETRY_TOPIC": "T",
+        "RECONSUME_TIME": "3",
+        "MAX_RECONSUME_TIMES": "16",
+        "DELAY": "5",
+    }
+    assert retry_properties(message(ORIGIN_MESSAGE_ID="O"), 1, 16)["ORIGIN_MESSAGE_ID"] == "O"
+
+
+def test_copy_contains_the_handlers_error_if_there_is_room() -> None:
+    assert retry_properties(message(), 1, 16, "ValueError: x")["SPARROW_ERROR"] == "ValueError: x"
+    assert "SPARROW_ERROR" not in retry_properties(message(SPARROW_ERROR="before"), 1, 16)
+    assert "SPARROW_ERROR" not in retry_properties(message(own="x" * 9000), 1, 16, "ValueError: x")
+
+
+def test_handler_error_is_described() -> None:
+    assert why_of(ValueError("a\nb")) == "ValueError: a b"
+    assert why_of(Retry("busy")) == "Retry: busy"
+    assert why_of(ConsumeResult.LATER) == "the handler returned ConsumeResult.LATER"
+
+
+def flow(test: Callable[[FakeCluster, ClientInstance], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        async with fake_cluster("T", "%RETRY%g", queues=1) as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            await instance.update_route("T")
+            try:
+                await test(cluster, instance)
+            finally:
+                await instance.close()
+
+    run(main())
+
+
+def back_of(instance: ClientInstance, limit: int) -> SendBack:
+    dynamic = DynamicSettings(ConsumerSettings(max_reconsume_times=limit), lambda: 0)
+    return SendBack(instance, "g", dynamic, 5, generation_of=no_generation, copies=True)
+
+
+@pytest.mark.proves("client:D-56", "client:D-57", "MUST-66")
+@pytest.mark.parametrize(("limit", "told"), [(-1, "16"), (3, "3"), (0, "0")])
+def test_broker_gets_level_and_limit(limit: int, told: str) -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        assert await back_of(instance, limit).send(message(UNIQ_KEY="U"), 7)
+        (request,) = cluster.broker.requests(SEND_BACK)
+        assert (request.ext["offset"], request.ext["delayLevel"], request.ext["originMsgId"]) == (
+            "77",
+            "7",
+            "U",
+        )
+        assert request.ext["maxReconsumeTimes"] == told
+
+    flow(test)
+
+
+@pytest.mark.proves("client:D-58", "client:D-54")
+def test_message_that_is_not_accepted_is_copied_if_possible() -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        back = back_of(instance, -1)
+        assert not await back.send(message(), 0), "neither is taken"
+        cluster.broker.takes_retries = True
+        assert await back.send(message(), 0)
+        (sent,) = [headers.send_from_v2(c.ext) for c in cluster.broker.requests(RequestCode.SEND_MESSAGE_V2)][
+            -1:
+        ]
+        assert (sent.topic, sent.flag, sent.reconsume_times, sent.max_reconsume_times) == (
+            "%RETRY%g",
+            9,
+            3,
+            16,
+        )
+        assert properties.find((sent.properties or "").encode(), b"RETRY_TOPIC") == b"T"
+        assert await back.send_copy(message())
+        cluster.topics.pop("%RETRY%g")
+        instance.routes.forget("%RETRY%g")
+        assert not await back.send_copy(message()), "there is no retry topic"
+
+    flow(test)

@@ -1,0 +1,242 @@
+"""Lingering: which messages share a batch, order, results, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster, answer
+from tests.client.producing import flow, sends
+from tests.support import until
+
+from sparrowmq.client.producer.producer import Producer
+from sparrowmq.client.send.batching import part_of
+from sparrowmq.core.errors import BrokerError, InvalidMessageError, TooManyRequestsError
+from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.results import SendResult, SendStatus
+from sparrowmq.protocol.batch import decode_batch
+from sparrowmq.protocol.frame import Command
+
+QUEUE = MessageQueue("T", "broker-a", 1)
+
+
+def batches(cluster: FakeCluster) -> list[list[bytes]]:
+    return [
+        [body for _, body, _ in decode_batch(c.body)] if c.ext.get("m") == "true" else [c.body]
+        for c in cluster.broker.seen
+        if c.code in (310, 320)
+    ]
+
+
+def several_ids(cluster: FakeCluster) -> None:
+    """Answer batches as brokers do: with an id for each message."""
+    plain = cluster.broker.send
+
+    def handle(conn: Any, command: Command) -> Command:
+        done = plain(conn, command)
+        count = sum(1 for _ in decode_batch(command.body))
+        done.ext["msgId"] = ",".join(f"{done.ext['msgId']}{n}" for n in range(count))
+        return done
+
+    cluster.broker.on[320] = handle
+
+
+@pytest.mark.proves("client:B-77", "client:B-79")
+def test_simultaneous_sends_share_a_batch_and_get_their_own_results() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        several_ids(cluster)
+        results = await asyncio.gather(*(producer.send(Message("T", b"%d" % n)) for n in range(10)))
+        assert batches(cluster) == [[b"%d" % n for n in range(10)]]
+        assert [r.queue_offset for r in results] == list(range(10))
+        assert len({r.message_id for r in results}) == len({r.offset_message_id for r in results}) == 10
+        assert {r.queue for r in results} == {results[0].queue}
+        assert producer.in_flight == 0
+
+    flow(test, linger=0.05)
+
+
+@pytest.mark.proves("client:B-77")
+def test_topic_queue_tag_and_waiting_separate_messages() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.add_topic("U")
+        messages = [
+            Message("T", b"1"),
+            Message("U", b"2"),
+            Message("T", b"3", tags="A"),
+            Message("T", b"4", wait_store_ok=False),
+            Message("T", b"5"),
+        ]
+        done = [producer.send(m) for m in messages] + [producer.send(Message("T", b"6"), queue=QUEUE)]
+        await asyncio.gather(*done)
+        assert sorted(batches(cluster)) == [[b"1", b"5"], [b"2"], [b"3"], [b"4"], [b"6"]]
+
+    flow(test, linger=0.05)
+
+
+@pytest.mark.proves("client:B-77", "client:B-78")
+def test_delayed_and_timed_messages_are_sent_alone_at_once() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        async with asyncio.timeout(25):  # less than they would linger
+            await producer.send(Message("T", b"1", delay_level=1))
+            await producer.send(Message("T", b"2", delay=5))
+            await producer.send(Message("T", b"3"), timeout=20)
+            await producer.send(Message("T", b"4"), timeout=20, queue=QUEUE)
+        assert batches(cluster) == [[b"1"], [b"2"], [b"3"], [b"4"]]
+
+    flow(test, linger=30.0)
+
+
+@pytest.mark.proves("client:B-77")
+def test_full_batch_is_sent_before_its_time() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await asyncio.gather(*(producer.send(Message("T", b"x" * 100)) for _ in range(20)))
+        assert len(batches(cluster)) > 1 and sum(map(len, batches(cluster))) == 20
+
+    flow(test, linger=0.2, linger_bytes=900)
+
+
+def test_batch_stays_below_the_message_limit() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        bodies = [b"%02d" % n + b"x" * 400 for n in range(6)]
+        await asyncio.gather(*(producer.send(Message("T", body)) for body in bodies))
+        await asyncio.gather(*(producer.send(Message("T", body), queue=QUEUE) for body in bodies))
+        found = batches(cluster)
+        assert all(len(batch) <= 2 for batch in found)
+        assert sorted(body for batch in found for body in batch) == sorted(bodies * 2)
+        queued = [r for r in sends(cluster) if r.queue_id == 1]
+        assert queued
+
+    flow(test, linger=0.01, linger_bytes=1 << 20, message_bytes_max=1200)
+
+
+@pytest.mark.proves("client:B-77")
+def test_messages_to_a_selected_queue_keep_their_order_over_retried_batches() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        gate = asyncio.Event()
+
+        async def first_waits(conn: Any, command: Command) -> Command:
+            if len(batches(cluster)) == 1:
+                await gate.wait()
+            done: Command = stored(conn, command)
+            return done
+
+        several_ids(cluster)
+        stored: Any = cluster.broker.on[320]
+        cluster.broker.on[320] = first_waits
+        tasks = [
+            asyncio.create_task(producer.send(Message("T", b"%02d" % n + b"x" * 60), queue=QUEUE))
+            for n in range(30)
+        ]
+        await until(lambda: batches(cluster))
+        assert producer._sender is not None and producer._sender.linger is not None
+        (bucket,) = producer._sender.linger._buckets.values()
+        await until(lambda: 0 < len(bucket.held) == bucket.due)
+        assert len(batches(cluster)) == 1, "the next batch waits for the first"
+        gate.set()
+        results = await asyncio.gather(*tasks)
+        assert [r.queue_offset for r in results] == list(range(30))
+        assert [body[:2] for batch in batches(cluster) for body in batch] == [b"%02d" % n for n in range(30)]
+
+    flow(test, linger=0.01, linger_bytes=500)
+
+
+@pytest.mark.proves("client:B-77")
+def test_messages_to_a_selected_queue_keep_their_order_whatever_their_tags() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        several_ids(cluster)
+        tags = ["A", "A", "B", "A", None, "B", "B"]
+        messages = [Message("T", b"%d" % n, tags=tag) for n, tag in enumerate(tags)]
+        messages.append(Message("T", b"7", tags="B", wait_store_ok=False))
+        tasks = [asyncio.create_task(producer.send(m, queue=QUEUE)) for m in messages]
+        await until(lambda: batches(cluster))
+        tasks.append(asyncio.create_task(producer.send(Message("T", b"8", tags="A"), queue=QUEUE)))
+        results = await asyncio.gather(*tasks)
+        assert [r.queue_offset for r in results] == list(range(9))
+        assert batches(cluster) == [[b"0", b"1"], [b"2"], [b"3"], [b"4"], [b"5", b"6"], [b"7"], [b"8"]]
+
+    flow(test, linger=0.05)
+
+
+@pytest.mark.proves("client:B-31")
+@pytest.mark.parametrize("queue", [None, QUEUE])
+def test_exception_of_one_callback_does_not_affect_the_other_results(queue: MessageQueue | None) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, what: told.append(what))
+
+        def fails(result: SendResult | None, error: BaseException | None) -> None:
+            raise ValueError("a callback's fault")
+
+        for number in range(3):
+            producer.submit(Message("T", b"%d" % number), fails, queue=queue)
+        assert (await producer.send(Message("T", b"3"), queue=queue)).status is SendStatus.SEND_OK
+        assert batches(cluster) == [[b"0", b"1", b"2", b"3"]]
+        assert (await producer.send(Message("T", b"4"), queue=queue)).status is SendStatus.SEND_OK
+        assert [str(one["exception"]) for one in told] == ["a callback's fault"] * 3
+
+    flow(test, linger=0.02)
+
+
+def test_selectors_and_keys_select_the_queue_before_lingering() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await asyncio.gather(*(producer.send(Message("T", b"x"), hash_key="order-1") for _ in range(5)))
+        assert [len(batch) for batch in batches(cluster)] == [5]
+        assert sends(cluster)[0].queue_id == 2
+
+    flow(test, linger=0.02)
+
+
+def test_error_reaches_every_message_of_the_batch_and_invalid_ones_are_refused_at_once() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        cluster.broker.on[320] = lambda conn, c: answer(13, remark="illegal")
+        outcomes = await asyncio.gather(
+            *(producer.send(Message("T", b"x")) for _ in range(3)), return_exceptions=True
+        )
+        assert all(isinstance(outcome, BrokerError) for outcome in outcomes)
+        with pytest.raises(InvalidMessageError, match="is empty"):
+            await producer.send(Message("T", b""))
+        with pytest.raises(InvalidMessageError, match="the limit is"):
+            await producer.send(Message("T", b"x" * (5 << 20)))
+
+    flow(test, linger=0.01)
+
+
+@pytest.mark.proves("client:B-77")
+def test_messages_beyond_the_total_are_sent_alone_or_refused_if_ordered() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        held = asyncio.create_task(producer.send(Message("T", b"x" * 200), queue=QUEUE))
+        await asyncio.sleep(0)
+        alone = await producer.send(Message("T", b"alone"))
+        assert alone.status is SendStatus.SEND_OK and not held.done()
+        with pytest.raises(TooManyRequestsError, match="bytes wait for their batch, the limit is 100"):
+            await producer.send(Message("T", b"x"), queue=QUEUE)
+        await producer.close()
+        assert (await held).queue == QUEUE, "closing lets what waits leave"
+
+    flow(test, linger=30.0, linger_total_bytes=100)
+
+
+def test_submitted_messages_linger_too_and_cancelling_recalls_none() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        done: list[Any] = []
+        for number in range(3):
+            producer.submit(Message("T", b"%d" % number), lambda *outcome: done.append(outcome))
+        task = asyncio.create_task(producer.send(Message("T", b"3")))
+        await asyncio.sleep(0)
+        task.cancel()
+        await until(lambda: len(done) == 3)
+        assert batches(cluster) == [[b"0", b"1", b"2", b"3"]]
+        assert all(error is None for _, error in done)
+        assert "buckets=0" in repr(producer._sender and producer._sender.linger)
+
+    flow(test, linger=0.02)
+
+
+@pytest.mark.proves("client:B-79")
+def test_answer_with_one_id_is_the_result_of_every_message() -> None:
+    result = SendResult(SendStatus.SEND_OK, "a,b", "X,Y", QUEUE, 5)
+    second = part_of(result, 1, "b", 2)
+    assert (second.message_id, second.offset_message_id, second.queue_offset) == ("b", "Y", 6)
+    inner = SendResult(SendStatus.SEND_OK, "batch", "X", QUEUE, 5)
+    assert part_of(inner, 1, "b", 2) is inner

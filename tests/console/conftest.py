@@ -1,0 +1,69 @@
+"""One console for all page tests, on a cluster with at least one of everything."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.console.furnished import ODD, furnish
+from tests.console.site import Reader, Site, site
+
+from sparrowmq.console.pages import PAGES
+from sparrowmq.coordinator.cluster import explorer
+from sparrowmq.coordinator.database import migrate
+from sparrowmq.coordinator.database.connect import Database, sqlite_url
+from sparrowmq.testing import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("console") / "template.db"
+    database = Database(sqlite_url(path))
+    migrate.upgrade(database)
+    database.close()
+    return path
+
+
+@pytest.fixture(scope="package", autouse=True)
+def patience() -> Iterator[None]:
+    """Parts of pages wait longer than for people: a busy machine is not what these tests are about."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explorer, "WAIT_SECONDS", 15.0)
+        parts = [part for page in PAGES for part in page.parts]
+        usual = [part.seconds for part in parts]
+        for part in parts:
+            object.__setattr__(part, "seconds", max(part.seconds, 30.0))
+        yield
+        for part, seconds in zip(parts, usual, strict=True):
+            object.__setattr__(part, "seconds", seconds)
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def console(
+    empty_database: Path, cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    path = tmp_path_factory.mktemp("console") / "coordinator.db"
+    shutil.copy(empty_database, path)
+    with (
+        site(database_url=sqlite_url(path), namesrv_addr=cluster.namesrv) as found,
+        furnish(found, cluster),
+    ):
+        yield found
+
+
+@pytest.fixture
+def admin(console: Site) -> Reader:
+    return console.admin
+
+
+@pytest.fixture(scope="package")
+def viewer(console: Site) -> Reader:
+    return console.reader("viewer", ODD.password)

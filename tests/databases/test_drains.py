@@ -1,5 +1,0 @@
-"""The tests of `services.drains`, on PostgreSQL and MariaDB."""
-
-from __future__ import annotations
-
-from tests.coordinator.services.test_drains import *  # noqa: F403

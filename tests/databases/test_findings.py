@@ -1,5 +1,0 @@
-"""The tests of findings, on PostgreSQL and MariaDB."""
-
-from __future__ import annotations
-
-from tests.coordinator.test_findings import *  # noqa: F403

@@ -1,5 +1,0 @@
-"""The tests of governance, on PostgreSQL and MariaDB."""
-
-from __future__ import annotations
-
-from tests.coordinator.services.test_governance import *  # noqa: F403

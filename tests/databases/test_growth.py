@@ -1,5 +1,0 @@
-"""The tests of `services.growth`, on PostgreSQL and MariaDB."""
-
-from __future__ import annotations
-
-from tests.coordinator.services.test_growth import *  # noqa: F403

@@ -1,5 +1,0 @@
-"""The tests of history, on PostgreSQL and MariaDB."""
-
-from __future__ import annotations
-
-from tests.coordinator.test_history import *  # noqa: F403

@@ -1,5 +1,0 @@
-"""The tests of managed groups, on PostgreSQL and MariaDB."""
-
-from __future__ import annotations
-
-from tests.coordinator.groups.test_table import *  # noqa: F403

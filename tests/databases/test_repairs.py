@@ -1,5 +1,0 @@
-"""The tests of repairs, on PostgreSQL and MariaDB."""
-
-from __future__ import annotations
-
-from tests.coordinator.test_repairs import *  # noqa: F403

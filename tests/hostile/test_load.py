@@ -1,0 +1,86 @@
+"""No request keeps others waiting: each code gets the most hostile thing it accepts while others ping.
+
+Stalls of servers in child processes fail a test by the guard of all tests; here the code is named as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.hostile.entries import entries
+from tests.hostile.load import measure
+from tests.hostile.size import SMALL
+from tests.hostile.world import ACCOUNTS, NAMES, PLAIN, USERS, World, servers
+from tests.pages import ROOT
+from tests.stall_guard import BOUND_SECONDS
+
+from sparrowmq.testing import LocalCluster
+
+USER = '{"username":"administrator","password":"12345678"}'
+SETTINGS: dict[str, dict[str, Any]] = {
+    PLAIN: {},
+    ACCOUNTS: {"acl_enable": True},
+    USERS: {"authentication_enabled": True, "init_authentication_user": USER},
+}
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, World]]:
+    with servers(SMALL, tmp_path_factory.mktemp("hostile")) as found:
+        yield found
+
+
+def registered(kind: str, root: Path) -> set[int]:
+    """The request codes a server has handlers for."""
+    settings = SETTINGS.get(kind, {})
+    if kind == ACCOUNTS:
+        (root / "plain_acl.yml").write_text(
+            "accounts:\n- {accessKey: administrator, secretKey: '12345678', admin: true}\n"
+        )
+        settings = {**settings, "acl_path": root}
+    with LocalCluster(**settings) as cluster:
+        running = cluster._servers
+        assert running is not None and running._nameserver is not None and running._broker is not None
+        if kind == NAMES:
+            return set(running._nameserver._handler._dispatcher._handlers)
+        parts = running._broker._parts
+        assert parts is not None
+        return set(parts.handlers)
+
+
+def codes(kind: str) -> list[int]:
+    return [int(entry.code) for entry in entries() if entry.kind == kind]
+
+
+@pytest.mark.parametrize("kind", [PLAIN, NAMES, ACCOUNTS, USERS])
+def test_each_code_that_is_registered_has_an_entry(kind: str, tmp_path: Path) -> None:
+    wanted = registered(kind, tmp_path)
+    if kind in (ACCOUNTS, USERS):
+        wanted -= set(codes(PLAIN))
+    assert sorted(codes(kind)) == sorted(wanted), "write an entry in tests/hostile/entries.py"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.stalls(seconds=60, why="the test itself judges stalls, so that it can tell the codes of all")
+def test_a_caller_does_not_wait_for_another_callers_query(worlds: dict[str, World]) -> None:
+    held = {}
+    for found in measure(worlds, entries()):
+        if found.worst is not None and found.worst.sure_ms > 1000 * BOUND_SECONDS:
+            held[f"{found.entry.kind} {int(found.entry.code)}"] = found.worst.sentence()
+    assert held == {}
+
+
+def test_the_page_has_a_row_for_each_code() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    block = re.search(r"<!-- table: stalls -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    assert block is not None
+    rows = {
+        (cells[0], int(cells[1]))
+        for line in block[1].splitlines()[2:]
+        if (cells := [cell.strip() for cell in line.strip("|").split("|")])
+    }
+    assert rows == {(entry.kind, int(entry.code)) for entry in entries()}, "run scripts/generate_stalls.py"

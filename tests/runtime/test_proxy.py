@@ -1,0 +1,103 @@
+"""A gRPC proxy as a process: alone, and as a child."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.proxy.rig import connected, message
+from tests.support import run, until
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.settings.servers import Layer, ProxySettings, load
+from sparrowmq.proxy.definition.messages import Code
+from sparrowmq.runtime import proxy
+from sparrowmq.runtime.configure import Sources, proxy_settings
+from sparrowmq.testing import LocalCluster
+
+
+def test_a_child_serves_until_it_is_no_longer_kept() -> None:
+    async def main(namesrv: str) -> None:
+        said: list[str] = []
+        troubles: list[str] = []
+        texts = {"namesrvAddr": namesrv, "listenPort": "0"}
+        keeping = asyncio.create_task(proxy.keep_child(texts, said.append, troubles.append))
+        (line,) = await until(lambda: said)
+        assert line.startswith("gRPC proxy   127.0.0.1:")
+        async with connected(line.split()[-1]) as client:
+            assert (await client.send(message("made"))).status.code == Code.OK
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        assert troubles == []
+
+    with LocalCluster() as cluster:
+        cluster.create_topic("made")
+        run(main(cluster.namesrv))
+
+
+def test_a_child_that_cannot_start_says_why() -> None:
+    async def main() -> None:
+        said: list[Any] = []
+        troubles: list[str] = []
+        await proxy.keep_child({"bindAddress": "256.0.0.1", "listenPort": "0"}, said.append, troubles.append)
+        assert said == []
+        assert troubles[0].startswith("the gRPC proxy did not start: 256.0.0.1:0 is not an address")
+
+    run(main())
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert proxy.missing() == []
+    monkeypatch.setattr(proxy, "PACKAGES", {"no_such": "first", "no_such.inner": "second"})
+    with pytest.raises(SettingsError, match=r"needs first, second; type: \S*pip install 'sparrowmq\[pro"):
+        proxy.need_packages()
+
+
+def test_settings_and_their_warning() -> None:
+    settings, warnings = proxy_settings(Sources(environment={"SPARROW_PROXY_LISTEN_PORT": "0"}))
+    assert (settings, warnings) == (ProxySettings(listen_port=0), [])
+    _, (warning,) = proxy_settings(Sources(options={"bindAddress": "0.0.0.0"}))
+    assert "with the rights of the proxy's account" in warning
+    with pytest.raises(SettingsError, match="listenPort=65536"):
+        proxy_settings(Sources(options={"listenPort": "65536"}))
+
+
+def test_processes_share_the_port() -> None:
+    """New connections reach both; when one process dies, its clients come back to a running one."""
+
+    async def main(namesrv: str) -> None:
+        said: list[str] = []
+        troubles: list[str] = []
+        settings = ProxySettings(namesrv_addr=namesrv, listen_port=0, processes=2)
+        keeping = asyncio.create_task(proxy.keep_children(settings, said.append, troubles.append))
+        (address,) = await until(lambda: said)
+        port = int(address.rpartition(":")[2])
+        await until(lambda: len(listening_on(port)) == 2)
+        answered = 0
+        for number in range(20):
+            async with connected(address, f"c{number}") as client:
+                answered += (await client.send(message("made"))).status.code == Code.OK
+        assert answered == 20
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        assert troubles == []
+        assert listening_on(port) == []
+
+    with LocalCluster() as cluster:
+        cluster.create_topic("made")
+        run(main(cluster.namesrv))
+
+
+def listening_on(port: int) -> list[str]:
+    """The sockets of this machine that listen on a port of the loopback address."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return [line for line in lines if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"]
+
+
+def test_settings_as_texts() -> None:
+    settings = ProxySettings(listen_port=1, authentication_enabled=True, tls_config_file=Path("/t"))
+    texts = {"listenPort": "1", "authenticationEnabled": "true", "tls.config.file": "/t"}
+    assert settings.texts() == texts
+    assert load(ProxySettings, [Layer("test", texts)]) == (settings, [])

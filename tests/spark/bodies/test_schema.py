@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sparrowmq.columnar.schema import DEFAULT_COLUMNS, TYPES
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS, SinkColumns, sink_columns, source_ddl, source_schema
+from sparrowmq.spark.options.table import ReadOptions, WriteOptions
+
+SPARK_TYPES = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "binary": BinaryType(),
+    "timestamp": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
+READ = {"nameServer": "a:1", "subscribe": "t"}
+
+
+def _struct(ddl: str) -> StructType:
+    """Spark's own parser needs a JVM."""
+    fields = [part.split(" ") for part in ddl.split(", ")]
+    return StructType([StructField(name, SPARK_TYPES[kind]) for name, kind in fields])
+
+
+def test_every_column_has_exactly_sparks_arrow_type() -> None:
+    schema = _struct(", ".join(f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items()))
+    assert source_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
+    assert source_schema(schema).names == list(TYPES)
+
+
+def test_the_default_schema_can_do_without_properties_and_body() -> None:
+    everything = source_ddl(ReadOptions.parse(READ, None, {}))
+    assert [field.name for field in _struct(everything)] == list(DEFAULT_COLUMNS)
+    less = source_ddl(
+        ReadOptions.parse(READ | {"includeProperties": "false", "includeBody": "false"}, None, {})
+    )
+    assert [field.name for field in _struct(less)] == list(DEFAULT_COLUMNS[:-2])
+
+
+def test_a_users_schema_chooses_columns_in_its_order() -> None:
+    schema = StructType([StructField("topic", StringType(), False), StructField("queue_id", IntegerType())])
+    expected = pa.schema([pa.field("topic", pa.string(), nullable=False), pa.field("queue_id", pa.int32())])
+    assert source_schema(schema).equals(expected)
+
+
+def test_unknown_and_wrong_columns_are_told() -> None:
+    with pytest.raises(
+        SettingsError, match=r"column 'offset' of the schema is unknown .* known are topic string"
+    ):
+        source_schema(_struct("offset bigint"))
+    with pytest.raises(
+        SettingsError, match="column 'queue_id' of the schema has type bigint; it must be int"
+    ):
+        source_schema(_struct("queue_id bigint"))
+    with pytest.raises(SettingsError, match="'born_timestamp' of the schema has type timestamp_ntz"):
+        source_schema(_struct("born_timestamp timestamp_ntz"))
+
+
+def _sink(ddl: str, topic: str = "t") -> SinkColumns:
+    return sink_columns(_struct(ddl), WriteOptions(name_server="a:1", topic=topic))
+
+
+def test_sink_columns_and_their_other_names() -> None:
+    assert _sink("body binary") == SinkColumns(body="body")
+    assert _sink("value string, key string") == SinkColumns(body="value", keys="key")
+    everything = "body binary, topic string, tags string, keys string, properties map<string,string>, "
+    everything += "queue_id int, broker string, sharding_key string, msg_id string"
+    names = ("body", "topic", "tags", "keys", "properties", "queue_id", "broker", "sharding_key")
+    assert _sink(everything, topic="") == SinkColumns(*names, msg_id="msg_id")
+
+
+def test_the_topic_option_wins_over_the_column() -> None:
+    assert _sink("body binary, topic string", topic="t").topic is None
+    assert _sink("body binary, topic string", topic="").topic == "topic"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "text"),
+    [
+        ("tags string", "needs a column body"),
+        ("body int", "column 'body' has type int; it must be binary or string"),
+        ("body binary, tags int", "column 'tags' has type int; it must be string"),
+        (
+            "body binary, delay int",
+            "column 'delay' is unknown to the rocketmq sink; known are body, value, topic",
+        ),
+        ("body binary, value string", "columns 'body' and 'value' mean the same"),
+        ("body binary, keys string, key string", "columns 'keys' and 'key' mean the same"),
+        ("body binary, queue_id int", "a queue needs both columns queue_id and broker"),
+        ("body binary, broker string", "a queue needs both columns queue_id and broker"),
+        (
+            "body binary, properties map<string,int>",
+            "has type map<string,int>; it must be map<string,string>",
+        ),
+    ],
+)
+def test_frames_that_cannot_be_sent(ddl: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        _sink(ddl)
+
+
+def test_a_topic_is_needed() -> None:
+    with pytest.raises(SettingsError, match="needs the option topic or a column topic"):
+        _sink("body binary", topic="")

@@ -1,0 +1,89 @@
+"""Topics as tables: live, archived and both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from tests.spark.support import Topics
+
+from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.pipelines.archive.archive import ArchiveSettings, archive
+from sparrowmq.spark.pipelines.query.sql import (
+    SqlSettings,
+    dry_run_sql,
+    mentioned,
+    names_in,
+    plan_sql,
+    sql,
+    tables_of,
+)
+
+
+def test_names_in_a_query() -> None:
+    query = """select o.tags, 'from Lost' from Orders o -- from Nowhere
+        join `%DLQ%a-b` on "x Quoted" = 'it''s \\'Hidden' and `a``b` > 1"""
+    found = names_in(query)
+    assert {"Orders", "%DLQ%a-b", "a`b", "tags"} <= found
+    assert not found & {"Lost", "Nowhere", "Quoted", "Hidden"}
+
+
+def test_tables_that_are_named() -> None:
+    assert mentioned("select * from orders join `a-b`", ["Orders", "a-b", "Other"]) == ["a-b", "Orders"]
+    assert mentioned("select 'Orders'", ["Orders"]) == []
+    with pytest.raises(SettingsError, match="topics 'Orders' and 'orders' differ only in case"):
+        mentioned("select * from orders, p", ["Orders", "P", "orders"])
+
+
+def test_an_archive_or_a_cluster_is_needed() -> None:
+    with pytest.raises(SettingsError, match="needs an archive: give its directory"):
+        SqlSettings(live=False)
+
+
+def test_live_archived_and_both(spark: SparkSession, topics: Topics, topic: str, tmp_path: Path) -> None:
+    where, server = tmp_path / "archive", topics.cluster.namesrv
+    topics.send(topic, 6)
+    archive(spark, ArchiveSettings(directory=where, topics=(topic,), name_server=server))
+    topics.send(topic, 4, first=6, tags="TagB")
+    query = f"select tags, count(*) as n, min(text) as first from {topic.lower()} group by tags order by tags"
+
+    def rows(settings: SqlSettings) -> list[tuple[object, ...]]:
+        assert topic in tables_of(settings)
+        return [tuple(row) for row in sql(spark, query, settings).collect()]
+
+    live = [("TagA", 6, "m0"), ("TagB", 4, "m6")]
+    assert rows(SqlSettings(name_server=server)) == live
+    assert rows(SqlSettings(name_server=server, directory=where)) == live
+    assert rows(SqlSettings(directory=where, live=False)) == [("TagA", 6, "m0")]
+
+    def planned(settings: SqlSettings) -> tuple[int | None, list[tuple[str, object]]]:
+        plan = plan_sql(query, settings)
+        assert str(plan).startswith(f"sql: 1 step, {plan.rows} messages at most\n  1. read {topic}\n")
+        return plan.rows, [item for step in plan.steps for item in step.details.items()]
+
+    assert planned(SqlSettings(name_server=server)) == (10, [("live", "10 messages")])
+    assert planned(SqlSettings(name_server=server, directory=where)) == (
+        10,
+        [("archive and live", "10 messages at most")],
+    )
+    assert planned(SqlSettings(directory=where, live=False)) == (6, [("archive", "6 messages at most")])
+
+
+def test_a_query_is_looked_over_without_reading(spark: SparkSession, topics: Topics, topic: str) -> None:
+    settings = SqlSettings(name_server=topics.cluster.namesrv)
+    query = f"select tags, count(*) as n, count(*) as n from {topic} group by tags"
+    expected = [("tags", "string"), ("n", "bigint"), ("n", "bigint")]
+    tag = "looked-over"
+    spark.sparkContext.addJobTag(tag)
+    try:
+        assert dry_run_sql(spark, query, settings) == expected
+        context: Any = spark.sparkContext
+        assert list(context._jsc.sc().statusTracker().getJobIdsForTag(tag)) == []
+    finally:
+        spark.sparkContext.removeJobTag(tag)
+    with pytest.raises(AnalysisException, match="nothing"):
+        dry_run_sql(spark, f"select nothing from {topic}", settings)
+    assert plan_sql("select 1", settings).rows == 0

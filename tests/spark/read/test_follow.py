@@ -1,0 +1,709 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+from tests.columnar.records import record
+from tests.spark.stubs import StubBroker, StubQueue, many_queues
+
+from sparrowmq.core.errors import BrokerError, ConnectionLostError, SettingsError, TransportError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.cluster.faults import DataLossError
+from sparrowmq.spark.offsets.offsets import Span, StreamOffset, spans
+from sparrowmq.spark.options.table import DISCOVERY_SECONDS, ReadOptions
+from sparrowmq.spark.read import follow, marks
+from sparrowmq.spark.read.follow import Follower
+from sparrowmq.spark.read.lookup import Lookup
+
+T = TypeVar("T")
+
+STORED_MS = 1_700_000_000_001
+"""When the first message of a stub's queue was stored."""
+OPTIONS = ReadOptions(name_server="stub:1", subscribe=("t",), retries=1, retry_interval=0.001)
+
+
+class World:
+    """A stub cluster, a clock by hand, and a follower."""
+
+    def __init__(self, **options: Any) -> None:
+        self.broker = StubBroker()
+        self.time = 100.0
+        self.options = replace(OPTIONS, **options)
+        self.clock = STORED_MS / 1000 + 600.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Another driver's follower, which knows nothing yet."""
+        self.lookup = Lookup(self.broker, self.broker, self.options, lambda: self.time)
+        self.follower = Follower(self.ask, self.options, lambda: self.time, lambda: self.clock)
+
+    def ask(self, question: Callable[[Lookup], Awaitable[T]], timeout: float) -> T:
+        async def work() -> T:
+            async with asyncio.timeout(timeout):
+                return await question(self.lookup)
+
+        return asyncio.run(work())
+
+    def latest(self, start: StreamOffset, *, limited: bool = True, after: float = 1.0) -> StreamOffset:
+        self.time += after
+        return self.follower.latest(start, limited=limited)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_LOSS_PAUSE", 0.0)
+
+
+def test_the_start_is_settled_once() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    first = world.follower.initial()
+    assert first == StreamOffset({queue: 5}, initial=True)
+    world.broker.append(queue, 3)
+    assert world.follower.initial() is first
+    end = world.latest(first)
+    assert spans(StreamOffset({queue: 7}, initial=True), end) == [Span(queue, 5, 8)]
+
+
+def test_nothing_new_gives_the_very_start() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    start = StreamOffset({queue: 5})
+    assert world.latest(start) is start
+    world.broker.append(queue, 1)
+    assert world.latest(start).queues == {queue: 6}
+
+
+def test_polls_are_remembered_for_the_poll_interval() -> None:
+    world = World(poll_interval=0.1)
+    queue = world.broker.add(0, 5)
+    start = StreamOffset({queue: 5})
+    world.latest(start)
+    calls = world.broker.calls
+    for _ in range(9):
+        world.latest(start, after=0.01)
+    assert world.broker.calls == calls
+    world.latest(start, after=0.02)
+    assert world.broker.calls > calls
+
+
+def test_the_limit_is_shared_in_proportion() -> None:
+    world = World(max_offsets=100)
+    small, large = world.broker.add(0, 100), world.broker.add(1, 300)
+    start = StreamOffset({small: 0, large: 0})
+    assert world.latest(start).queues == {small: 25, large: 75}
+    assert world.latest(start, limited=False).queues == {small: 100, large: 300}
+
+
+def test_the_byte_limit_uses_the_size_of_records() -> None:
+    world = World(max_bytes=10_000)
+    queue = world.broker.add(0, 500)
+    size = len(world.broker.queues_[queue].records[0])
+    assert world.latest(StreamOffset({queue: 0})).queues == {queue: 10_000 // size}
+    both = World(max_bytes=10_000, max_offsets=7)
+    other = both.broker.add(0, 500)
+    assert both.latest(StreamOffset({other: 0})).queues == {other: 7}
+
+
+def test_the_byte_limit_survives_a_fault_of_its_sample() -> None:
+    world = World(max_bytes=10_240)
+    queue = world.broker.add(0, 500)
+    world.broker.fault = lambda queue, offset: ConnectionLostError("gone") if offset == 0 else None
+    assert world.latest(StreamOffset({queue: 0})).queues == {queue: 10}
+
+
+def test_a_minimum_is_awaited_for_a_limited_time() -> None:
+    world = World(min_offsets=10, max_trigger_delay=60.0)
+    queue = world.broker.add(0, 3)
+    first = world.latest(StreamOffset({queue: 0}))
+    assert first.queues == {queue: 3}
+    world.broker.append(queue, 5)
+    assert world.latest(first, after=30.0) is first
+    assert world.latest(first, limited=False, after=1.0).queues == {queue: 8}
+    world.broker.append(queue, 1)
+    second = StreamOffset({queue: 8})
+    assert world.latest(second, after=50.0) is second
+    assert world.latest(second, after=11.0).queues == {queue: 9}
+    world.broker.append(queue, 10)
+    assert world.latest(StreamOffset({queue: 9}), after=1.0).queues == {queue: 19}
+
+
+def test_a_target_is_final_and_knows_no_minimum() -> None:
+    world = World(min_offsets=100, max_offsets=4)
+    queue = world.broker.add(0, 10)
+    world.follower.fix_target()
+    world.broker.append(queue, 90)
+    offset, ends = StreamOffset({queue: 0}), []
+    for _ in range(10):
+        following = world.latest(offset)
+        if following is offset:
+            break
+        ends.append(following.queues[queue])
+        offset = following
+    assert ends == [4, 8, 10]
+    assert world.follower.known_ends() == StreamOffset({queue: 10})
+
+
+def test_a_new_queue_starts_at_its_minimum() -> None:
+    world = World()
+    old = world.broker.add(0, 5)
+    start = StreamOffset({old: 5})
+    world.latest(start)
+    new = world.broker.add(1, 4, first=7)
+    end = world.latest(start, after=DISCOVERY_SECONDS)
+    assert end == StreamOffset({old: 5, new: 11}, {new: 7})
+    assert spans(start, end) == [Span(new, 7, 11)]
+
+
+def test_a_new_queue_that_cannot_be_asked_is_read_later() -> None:
+    world = World()
+    old, new = world.broker.add(0, 5), world.broker.add(1, 4)
+    start = StreamOffset({old: 0})
+    asked: list[int] = []
+
+    def fault(queue: MessageQueue, offset: int) -> ConnectionLostError | None:
+        if queue == new:
+            asked.append(offset)
+        return ConnectionLostError("gone") if queue == new and len(asked) == 2 else None
+
+    world.broker.fault = fault
+    assert world.latest(start).queues == {old: 5}
+    assert world.latest(start).queues == {old: 5, new: 4}
+
+
+def test_a_cluster_out_of_reach_means_nothing_new(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    start = StreamOffset({queue: 0})
+    world.broker.fault = lambda queue, offset: ConnectionLostError("the cluster is away")
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        for _ in range(5):
+            assert world.latest(start) is start
+    assert caplog.text.count("cannot be asked for new messages now") == 1
+    assert world.follower.known_ends() is None
+    world.broker.fault = lambda queue, offset: None
+    assert world.latest(start).queues == {queue: 5}
+    assert world.follower.known_ends() == StreamOffset({queue: 5})
+
+
+def test_a_lasting_fault_is_raised() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    world.broker.fault = lambda queue, offset: BrokerError(16, "no permission") if offset == -1 else None
+    with pytest.raises(BrokerError, match="no permission"):
+        world.latest(StreamOffset({queue: 0}))
+
+
+def _gone(world: World, queue: MessageQueue) -> StreamOffset:
+    """A start after the other topic's broker answered, and then the topic was deleted."""
+    start = StreamOffset(dict.fromkeys(world.broker.queues_, 0))
+    world.latest(start)
+    del world.broker.queues_[queue]
+    return start
+
+
+def test_a_deleted_topic_ends_the_query() -> None:
+    for options in ({"subscribe": ("t", "u")}, {"subscribe": (), "subscribe_pattern": "[tu]"}):
+        world = World(**options)
+        world.broker.add(0, 5)
+        start = _gone(world, world.broker.add(0, 5, topic="u"))
+        with pytest.raises(
+            DataLossError, match="topics deleted while the query was running: u; the brokers answer"
+        ):
+            world.latest(start, after=2 * DISCOVERY_SECONDS)
+
+
+def test_a_deleted_topic_is_passed_over_when_asked_to(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(subscribe=("t", "u"), fail_on_data_loss=False)
+    kept, gone = world.broker.add(0, 5), world.broker.add(0, 5, topic="u")
+    start = _gone(world, gone)
+    world.broker.append(kept, 5)
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        for _ in range(3):
+            assert world.latest(start, after=2 * DISCOVERY_SECONDS).queues == {kept: 10, gone: 5}
+    assert caplog.text.count("topics deleted while the query was running: u") == 1
+
+
+def test_a_batch_that_runs_again_reads_nothing_of_a_deleted_topic() -> None:
+    world = World(subscribe=("t", "u"), fail_on_data_loss=False)
+    world.broker.add(0, 5)
+    gone = world.broker.add(0, 5, topic="u")
+    start = _gone(world, gone)
+    world.restart()
+    assert world.follower.replaced(start) == {gone}
+    careful = World(subscribe=("t", "u"))
+    careful.broker.add(0, 5)
+    start = _gone(careful, careful.broker.add(0, 5, topic="u"))
+    careful.restart()
+    with pytest.raises(DataLossError, match="topics deleted while the query was running: u"):
+        careful.follower.replaced(start)
+
+
+def test_a_topic_whose_broker_is_away_is_waited_for() -> None:
+    world = World(subscribe=("t", "u"))
+    kept, gone = world.broker.add(0, 5), world.broker.add(0, 5, topic="u", broker="broker-b")
+    start = _gone(world, gone)
+    world.broker.brokers_away = frozenset({"broker-b"})
+    world.broker.append(kept, 5)
+    assert world.latest(start, after=2 * DISCOVERY_SECONDS).queues == {kept: 10, gone: 0}
+    world.broker.brokers_away = frozenset()
+    world.broker.add(0, 7, topic="u", broker="broker-b")
+    assert world.latest(start, after=2 * DISCOVERY_SECONDS).queues == {kept: 10, gone: 7}
+
+
+def test_a_checkpoint_of_another_topic_is_refused() -> None:
+    world = World(subscribe=("t", "u"))
+    world.broker.add(0, 5)
+    world.broker.add(0, 5, topic="u")
+    foreign = MessageQueue("former", "broker-a", 0)
+    with pytest.raises(
+        SettingsError, match=r"the checkpoint is of former, .* give the query another checkpoint"
+    ):
+        world.latest(StreamOffset({foreign: 3}))
+    assert world.latest(StreamOffset({})).queues
+
+
+def test_a_topic_that_is_no_longer_subscribed_keeps_its_offsets(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    queue, foreign = world.broker.add(0, 5), MessageQueue("former", "broker-a", 0)
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        for _ in range(3):
+            assert world.latest(StreamOffset({queue: 0, foreign: 3})).queues == {queue: 5, foreign: 3}
+    assert caplog.text.count("no longer subscribed, and kept at their offsets: former") == 1
+
+
+def test_slow_polls_take_at_most_half_of_the_time() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    start = StreamOffset({queue: 0})
+
+    def slow(queue: MessageQueue, offset: int) -> None:
+        world.time += 3.0
+
+    world.broker.fault = slow
+    end = world.latest(start)
+    calls = world.broker.calls
+    world.latest(end, after=1.0)
+    assert world.broker.calls == calls
+    world.latest(end, after=6.0)
+    assert world.broker.calls > calls
+
+
+def test_ten_thousand_queues_make_one_batch() -> None:
+    world = World(max_offsets=15_000, group_id="g", commit_to_group="always")
+    broker, queues = many_queues()
+    world.broker.queues_ = broker.queues_
+    start = StreamOffset(dict.fromkeys(queues, 0), initial=True)
+    end = world.latest(start)
+    assert sum(end.queues.values()) == 15_000
+    assert min(end.queues.values()) == 1
+    assert StreamOffset.from_json(end.to_json()) == end
+    assert len(spans(start, end)) == 10_000
+    world.follower.report(StreamOffset(end.queues))
+    assert world.broker.commits == end.queues
+    moved = dict(end.queues) | {queues[0]: 2, queues[1]: 2}
+    calls = world.broker.calls
+    world.follower.report(StreamOffset(moved))
+    assert world.broker.calls - calls <= 2
+
+
+def test_a_queue_that_lost_its_tail_is_an_error() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    with pytest.raises(
+        DataLossError, match="offsets 5 to 7 cannot be read, the queue ends at 5: its broker lost"
+    ):
+        world.latest(StreamOffset({queue: 8}))
+
+
+def test_a_queue_that_seems_to_have_lost_its_tail_is_looked_at_again() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    looks: list[int] = []
+
+    def grow(_: MessageQueue, offset: int) -> None:
+        looks.append(offset)
+        if len(looks) == 3:
+            world.broker.append(queue, 5)
+
+    world.broker.fault = grow
+    assert world.latest(StreamOffset({queue: 8})).queues == {queue: 10}
+
+
+def read(world: World, count: int) -> tuple[MessageQueue, StreamOffset]:
+    """A queue that was read to its end, and the offset that says so, from a checkpoint."""
+    queue = world.broker.add(0, count)
+    end = world.latest(StreamOffset({queue: 0}))
+    assert end.queues == {queue: count} and end.seen_ms == int(1000 * world.clock)
+    return queue, StreamOffset.from_json(end.to_json())
+
+
+def made_again(world: World, queue: MessageQueue, count: int) -> None:
+    """An hour later the topic is deleted and made again, with `count` messages."""
+    world.clock += 3600.0
+    world.broker.queues_[queue] = StubQueue(
+        [record(index, store_timestamp=STORED_MS + 3_600_000) for index in range(count)]
+    )
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [found.message for found in caplog.records if found.levelno == logging.WARNING]
+
+
+def test_a_topic_made_again_is_read_from_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(fail_on_data_loss=False, max_offsets=3)
+    queue, start = read(world, 3)
+    made_again(world, queue, 2)
+    end = world.latest(start)
+    assert spans(start, end) == [Span(queue, 0, 2)]
+    assert warnings_of(caplog) == [
+        f"queue {queue} was read up to offset 3 and has offsets 0 to 1 now: its topic was deleted and "
+        f"recreated, and begins at offset 0; continuing at offset 0 because of failOnDataLoss=false"
+    ]
+    world.broker.append(queue, 4)
+    following = world.latest(end)
+    assert spans(end, following) == [Span(queue, 2, 5)] and following.since == {}
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_a_topic_made_again_and_still_empty_is_read_from_its_first_message() -> None:
+    world = World(fail_on_data_loss=False)
+    queue, start = read(world, 3)
+    made_again(world, queue, 0)
+    end = world.latest(start)
+    assert end.queues == {queue: 0} and not any(map(len, spans(start, end)))
+    world.broker.append(queue, 50)
+    assert spans(end, world.latest(end)) == [Span(queue, 0, 50)]
+
+
+def test_a_topic_made_again_waits_for_a_minimum_of_messages(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(fail_on_data_loss=False, min_offsets=5, max_trigger_delay=1e9)
+    queue, start = read(world, 5)
+    made_again(world, queue, 2)
+    for _ in range(3):
+        assert world.latest(start) is start
+    world.broker.append(queue, 3)
+    assert spans(start, world.latest(start)) == [Span(queue, 0, 5)]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_topic_made_again_that_passed_the_place_meanwhile_is_found_at_the_next_start(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(fail_on_data_loss=False, max_offsets=100)
+    queue, start = read(world, 3)
+    made_again(world, queue, count)
+    world.restart()
+    end = world.latest(start)
+    assert spans(start, end) == [Span(queue, 0, count)]
+    world.restart()
+    assert world.latest(StreamOffset.from_json(end.to_json())).queues == end.queues
+    assert len(warnings_of(caplog)) == 1
+    careful = World()
+    careful.broker, careful.clock = world.broker, world.clock
+    careful.lookup = Lookup(careful.broker, careful.broker, careful.options, lambda: careful.time)
+    with pytest.raises(DataLossError, match=r"recreated.* failOnDataLoss=false to continue at offset 0"):
+        careful.latest(start)
+
+
+def test_the_last_message_of_a_batch_is_compared_before_the_next() -> None:
+    world = World()
+    queue, idle = world.broker.add(0, 5), world.broker.add(1, 2)
+    end = world.latest(StreamOffset({queue: 0, idle: 2}, initial=True))
+    assert world.broker.pulls == [(queue, 4, 1)]
+    world.broker.append(queue, 5)
+    assert world.latest(end).queues == {queue: 10, idle: 2}
+    assert world.broker.pulls[1:] == [(queue, 9, 1), (queue, 4, 1)]
+    assert set(world.broker.asked) == {"master"}
+
+
+@pytest.mark.parametrize("count", [0, 2, 40])
+def test_a_batch_that_runs_again_reads_nothing_of_a_topic_made_again(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(fail_on_data_loss=False)
+    queue, end = read(world, 3)
+    other = world.broker.add(1, 3)
+    end = world.latest(end, after=DISCOVERY_SECONDS)
+    assert world.follower.replaced(end) == frozenset()
+    made_again(world, queue, count)
+    world.restart()
+    assert world.follower.replaced(end) == {queue}, "the other one is read as planned"
+    following = [span for span in spans(end, world.latest(end)) if len(span)]
+    assert following == ([Span(queue, 0, count)] if count else []) and other in end.queues
+    careful = World()
+    careful.broker, careful.clock = world.broker, world.clock
+    careful.lookup = Lookup(careful.broker, careful.broker, careful.options, lambda: careful.time)
+    with pytest.raises(DataLossError, match="failOnDataLoss=false"):
+        careful.follower.replaced(end)
+
+
+def test_a_queue_that_only_grew_is_the_same_at_the_next_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(fail_on_data_loss=False)
+    queue, start = read(world, 3)
+    world.broker.append(queue, 2)
+    world.clock += 3600.0
+    world.restart()
+    assert spans(start, world.latest(start)) == [Span(queue, 3, 5)]
+    assert not warnings_of(caplog)
+
+
+def test_a_lost_tail_is_passed_over_and_nothing_comes_twice(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(fail_on_data_loss=False)
+    queue, start = read(world, 8)
+    world.clock += 3600.0
+    world.broker.truncate(queue, 5)
+    end = world.latest(start)
+    assert end.queues == {queue: 5} and not any(map(len, spans(start, end)))
+    (warning,) = warnings_of(caplog)
+    assert "was read up to offset 8 and has offsets 0 to 4 now: its broker lost the end" in warning
+    assert "continuing at offset 5" in warning
+    world.broker.append(queue, 5)
+    assert spans(end, world.latest(end)) == [Span(queue, 5, 10)]
+
+
+def test_a_lost_queue_whose_broker_is_away_is_looked_at_later() -> None:
+    world = World(fail_on_data_loss=False)
+    queue, start = read(world, 8)
+    made_again(world, queue, 2)
+    away = [True]
+    world.broker.fault = lambda queue, offset: ConnectionLostError("gone") if away and offset == 0 else None
+    assert world.latest(start) is start
+    away.clear()
+    assert spans(start, world.latest(start)) == [Span(queue, 0, 2)]
+
+
+def test_a_time_with_a_broker_away_is_not_one_when_all_was_seen() -> None:
+    world = World()
+    queue, start = read(world, 3)
+    other = world.broker.add(1, 3)
+    both = world.latest(start, after=DISCOVERY_SECONDS)
+    assert both.queues == {queue: 3, other: 3} and both.seen_ms == int(1000 * world.clock)
+    seen = both.seen_ms
+    world.clock += 60.0
+    world.broker.fault = lambda asked, offset: ConnectionLostError("gone") if asked == other else None
+    world.broker.append(queue, 1)
+    assert world.latest(both).seen_ms == seen
+
+
+def regrown(world: World, queue: MessageQueue, lost_at: int, count: int, seconds: int = 10) -> None:
+    """The broker loses the messages from `lost_at` on, and stores `count` others some seconds later."""
+    world.broker.truncate(queue, lost_at)
+    later = STORED_MS + 1000 * seconds
+    world.broker.queues_[queue].records += [
+        record(lost_at + index, store_timestamp=later + index) for index in range(count)
+    ]
+
+
+def careless(world: World) -> World:
+    """The same cluster, read with failOnDataLoss=false."""
+    other = World(fail_on_data_loss=False)
+    other.broker, other.clock = world.broker, world.clock
+    other.restart()
+    return other
+
+
+@pytest.mark.parametrize("is_restart", [False, True])
+def test_a_queue_that_lost_its_end_and_has_grown_past_it_is_an_error(
+    is_restart: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    queue, start = read(world, 8)
+    other = world.broker.add(1, 3)
+    start = world.latest(start, after=DISCOVERY_SECONDS)
+    regrown(world, queue, 5, 9)
+    if is_restart:
+        world.restart()
+        start = StreamOffset.from_json(start.to_json())
+    with pytest.raises(
+        DataLossError,
+        match=(
+            f"queue {queue} was read up to offset 8 and has offsets 0 to 13 now: its broker lost the end of "
+            f"the queue and stored other messages at the same offsets; .*failOnDataLoss=false to continue at "
+            f"offset 8"
+        ),
+    ):
+        world.latest(start)
+    passing = careless(world)
+    end = passing.latest(start)
+    assert spans(start, end) == [Span(queue, 8, 14)] and end.queues[other] == 3
+    (warning,) = warnings_of(caplog)
+    assert warning.endswith("continuing at offset 8 because of failOnDataLoss=false")
+    passing.broker.append(queue, 2)
+    assert spans(end, passing.latest(end)) == [Span(queue, 14, 16)]
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_one_message_of_each_topic_and_broker_is_compared() -> None:
+    world = World()
+    queues = [world.broker.add(number, 5 + number) for number in range(4)]
+    other = world.broker.add(0, 3, topic="t", broker="broker-b")
+    end = world.latest(StreamOffset(dict.fromkeys([*queues, other], 0)))
+    for queue in [*queues[:3], other]:
+        world.broker.append(queue, 1)
+    world.broker.pulls.clear()
+    world.latest(end)
+    ends, starts = world.broker.pulls[:4], world.broker.pulls[4:]
+    assert [queue for queue, _, _ in ends] == [*queues[:3], other]
+    assert sorted(starts) == [(queues[2], 6, 1), (other, 2, 1)], "the last one in the broker's log"
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_if_the_newest_message_is_another_one_all_queues_are_compared(is_expired: bool) -> None:
+    world = World(fail_on_data_loss=False)
+    older, newer = world.broker.add(0, 5), world.broker.add(1, 9)
+    start = world.latest(StreamOffset({older: 0, newer: 0}))
+    regrown(world, older, 3, 5)
+    if is_expired:
+        world.broker.append(newer, 2)
+        world.broker.delete_before(newer, 10)
+    else:
+        regrown(world, newer, 6, 8)
+    world.broker.pulls.clear()
+    end = world.latest(start)
+    compared = [(queue, offset) for queue, offset, _ in world.broker.pulls]
+    assert {(newer, 8), (older, 4)} <= set(compared)
+    assert Span(older, 5, 8) in spans(start, end) and end.since.keys() >= {older}
+
+
+def test_nothing_is_compared_where_nothing_is_known() -> None:
+    world = World()
+    queue, start = read(world, 8)
+    regrown(world, queue, 5, 9)
+    assert world.latest(replace(start, marks={})).queues == {queue: 14}, "an offset of an earlier release"
+    queue, start = read(World(), 8)
+    world = World()
+    world.broker.add(0, 12)
+    world.broker.delete_before(queue, 8)
+    assert world.latest(start).queues == {queue: 12}, "the message has expired"
+
+
+def test_a_loss_between_the_looks_at_end_and_start_is_found() -> None:
+    world = World()
+    queue, start = read(world, 8)
+    world.broker.append(queue, 4)
+
+    def fault(_: MessageQueue, offset: int) -> None:
+        if offset == 11:
+            world.broker.fault = lambda queue, offset: None
+            regrown(world, queue, 5, 20)
+
+    world.broker.fault = fault
+    with pytest.raises(DataLossError, match="stored other messages at the same offsets"):
+        world.latest(start)
+
+
+def test_a_loss_after_the_look_at_the_start_is_found_at_the_next_batch() -> None:
+    world = World()
+    queue, start = read(world, 8)
+    world.broker.append(queue, 4)
+    end = world.latest(start)
+    regrown(world, queue, 10, 20)
+    with pytest.raises(DataLossError, match=r"was read up to offset 12 .* stored other messages"):
+        world.latest(end)
+
+
+def test_a_new_query_compares_where_it_begins() -> None:
+    world = World()
+    queue = world.broker.add(0, 8)
+    start = world.follower.initial()
+    assert start.queues == {queue: 8}
+    regrown(world, queue, 5, 9)
+    with pytest.raises(DataLossError, match="stored other messages at the same offsets"):
+        world.latest(start)
+
+
+def test_a_topic_made_again_is_found_while_the_query_runs(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(fail_on_data_loss=False)
+    queue, start = read(world, 3)
+    made_again(world, queue, 40)
+    end = world.latest(start)
+    assert spans(start, end) == [Span(queue, 0, 40)]
+    assert "its topic was deleted and recreated" in warnings_of(caplog)[0]
+
+
+def test_a_batch_that_runs_again_is_refused_in_a_queue_with_other_messages() -> None:
+    world = World()
+    queue, end = read(world, 8)
+    regrown(world, queue, 5, 9)
+    world.restart()
+    with pytest.raises(DataLossError, match="stored other messages at the same offsets"):
+        world.follower.replaced(end)
+    assert careless(world).follower.replaced(end) == frozenset(), "what is there now is read"
+
+
+@pytest.mark.parametrize("offset", [7, 11])
+def test_a_queue_whose_last_message_cannot_be_read_now_waits(offset: int) -> None:
+    world = World()
+    queue, start = read(world, 8)
+    other = world.broker.add(1, 3)
+    world.broker.append(queue, 4)
+    world.broker.fault = lambda _, asked: ConnectionLostError("gone") if asked == offset else None
+    end = world.latest(start, after=DISCOVERY_SECONDS)
+    assert end.queues == {queue: 8, other: 3}
+    assert world.latest(end) is end
+    world.broker.fault = lambda queue, offset: None
+    assert world.latest(end).queues == {queue: 12, other: 3}
+
+
+def test_a_fault_that_does_not_pass_is_raised() -> None:
+    world = World()
+    queue = world.broker.add(0, 5)
+    world.broker.fault = lambda _, offset: BrokerError(16, "no permission") if offset == 4 else None
+    with pytest.raises(BrokerError, match="no permission"):
+        world.latest(StreamOffset({queue: 0}))
+
+
+def test_a_target_is_waited_for_as_long_as_a_broker_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_HELD_PAUSE", 0.0)
+    world = World(broker_timeout=60.0)
+    queue = world.broker.add(0, 5)
+    asked: list[int] = []
+
+    def fault(_: MessageQueue, offset: int) -> ConnectionLostError | None:
+        if offset != 4:
+            return None
+        world.time += 10.0
+        asked.append(offset)
+        return ConnectionLostError("gone") if len(asked) < 9 else None
+
+    world.follower.fix_target()
+    world.broker.fault = fault
+    with pytest.raises(TransportError, match="last messages of t/broker-a/0 could not be read for 60000 ms"):
+        world.latest(StreamOffset({queue: 0}))
+    assert len(asked) == 6
+    assert world.latest(StreamOffset({queue: 0})).queues == {queue: 5}
+
+
+def test_a_target_becomes_shorter_with_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_HELD_PAUSE", 0.0)
+    world = World()
+    queue, start = read(world, 3)
+    world.broker.append(queue, 6)
+    world.follower.fix_target()
+    world.broker.truncate(queue, 5)
+    end = world.latest(start)
+    assert end.queues == {queue: 5}
+    world.broker.append(queue, 1)
+    assert world.latest(end) is end
+
+
+def test_of_very_many_queues_a_sample_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "MARKED_MAX", 3)
+    world = World()
+    queues = [world.broker.add(number, 2) for number in range(8)]
+    start = StreamOffset(dict.fromkeys(queues, 0))
+    end = world.latest(start)
+    assert set(end.marks) == {queues[0], queues[3], queues[6]}
+    assert len(world.broker.pulls) == 3
+    world.broker.pulls.clear()
+    assert len(world.follower.initial().marks) == 3
+    world.restart()
+    world.follower.replaced(end)
+    assert len(world.broker.pulls) == 6 + 1, "and the oldest one of the topic"

@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.spark.stubs import StubBroker, many_queues
+from tests.support import run
+
+from sparrowmq.core.errors import (
+    BrokerError,
+    ConnectionLostError,
+    InvalidExpressionError,
+    NoRouteError,
+    SettingsError,
+    SparrowError,
+)
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.subscription import Sql
+from sparrowmq.spark.cluster.faults import DataLossError
+from sparrowmq.spark.offsets.offsets import Span
+from sparrowmq.spark.offsets.pushdown import TIME_MARGIN_MS, Wanted
+from sparrowmq.spark.options.table import DISCOVERY_SECONDS, ReadOptions
+from sparrowmq.spark.read.lookup import Lookup
+
+OPTIONS = ReadOptions(name_server="stub:1", subscribe=("t",), retries=3, retry_interval=0.001)
+
+
+def _lookup(broker: StubBroker, **options: Any) -> Lookup:
+    return Lookup(broker, broker, replace(OPTIONS, **options))
+
+
+def _broker() -> tuple[StubBroker, MessageQueue, MessageQueue]:
+    """Queue 0 holds offsets 10 to 29, queue 1 holds 0 to 4; offset n is stored at 1_700_000_000_001 + n."""
+    broker = StubBroker()
+    return broker, broker.add(0, 20, first=10), broker.add(1, 5)
+
+
+def test_queues_of_topics_assignments_and_patterns() -> None:
+    broker, first, second = _broker()
+    other = broker.add(0, 1, topic="other")
+    retry = broker.add(0, 1, topic="%RETRY%g")
+    assert run(_lookup(broker, subscribe=("t", "other")).queues()) == [other, first, second]
+    assert run(_lookup(broker, subscribe=(), assign=(second,)).queues()) == [second]
+    assert run(_lookup(broker, subscribe=(), subscribe_pattern="t|o.*").queues()) == [other, first, second]
+    assert run(_lookup(broker, subscribe=(), subscribe_pattern="%RETRY%.*").queues()) == [retry]
+
+
+def test_what_is_not_there_is_an_error() -> None:
+    broker, *_ = _broker()
+    missing = MessageQueue("t", "broker-a", 9)
+    for options, text in (
+        ({"subscribe": ("nope",)}, "^option subscribe: no broker serves topic 'nope'"),
+        (
+            {"subscribe": (), "assign": (MessageQueue("nope", "broker-a", 0),)},
+            "^option assign: no broker serves topic 'nope'",
+        ),
+        ({"subscribe": (), "subscribe_pattern": "x.*"}, r"no topic matches option subscribePattern='x\.\*'"),
+        ({"subscribe": (), "assign": (missing,)}, "names queues that do not exist: t/broker-a/9"),
+    ):
+        with pytest.raises(NoRouteError, match=text):
+            run(_lookup(broker, **options).queues())
+
+
+def test_a_misspelt_topic_leads_to_the_right_one() -> None:
+    broker = StubBroker()
+    broker.add(0, 1, topic="orders-eu")
+    with pytest.raises(NoRouteError, match="no broker serves topic 'order-eu'; there is a topic 'orders-eu'"):
+        run(_lookup(broker, subscribe=("order-eu",)).queues())
+    broker.fault = lambda queue, offset: None
+    with pytest.raises(NoRouteError, match=r"no broker serves topic 'xyz'$"):
+        run(_lookup(broker, subscribe=("xyz",)).queues())
+
+
+def test_a_topic_that_is_gone_does_not_hide_the_others() -> None:
+    broker, first, second = _broker()
+    other = broker.add(0, 1, topic="other")
+    for options in (
+        {"subscribe": ("t", "other")},
+        {"subscribe": (), "subscribe_pattern": "t|other"},
+        {"subscribe": (), "assign": (other, first, second)},
+    ):
+        lookup = _lookup(broker, **options)
+        everything = [first, second, other]
+        assert run(lookup.queues()) == sorted(everything)
+        assert run(lookup.deleted(everything)) == []
+        stored = broker.queues_.pop(other)
+        assert run(lookup.queues(fresh=True, all_there=False)) == [first, second]
+        assert run(lookup.deleted(everything)) == ["other"]
+        broker.brokers_away = frozenset({"broker-a"})
+        assert run(lookup.deleted(everything)) == []
+        broker.brokers_away = frozenset()
+        broker.queues_[other] = stored
+        run(lookup.queues(fresh=True))
+        assert run(lookup.deleted(everything)) == []
+
+
+def test_without_any_topic_there_is_no_route_and_all_are_deleted() -> None:
+    broker, first, _ = _broker()
+    for options in ({}, {"subscribe": (), "subscribe_pattern": "t"}):
+        lookup = _lookup(broker, **options)
+        run(lookup.queues())
+        kept, broker.queues_ = broker.queues_, {}
+        with pytest.raises(NoRouteError):
+            run(lookup.queues(fresh=True, all_there=False))
+        assert run(lookup.deleted([first])) == ["t"]
+        broker.queues_ = kept
+
+
+def test_topics_that_are_not_asked_for_are_not_missed() -> None:
+    broker, first, _ = _broker()
+    lookup = _lookup(broker)
+    run(lookup.queues())
+    assert run(lookup.deleted([first, MessageQueue("former", "broker-a", 0)])) == []
+
+
+def test_ten_thousand_queues_are_asked_a_part_at_a_time() -> None:
+    broker, queues = many_queues()
+    peak = now = 0
+    plain = broker.max_offset
+
+    async def counted(queue: MessageQueue) -> int:
+        nonlocal now, peak
+        now += 1
+        peak = max(peak, now)
+        await asyncio.sleep(0)
+        now -= 1
+        return await plain(queue)
+
+    broker.max_offset = counted  # type: ignore[method-assign]
+    lookup = _lookup(broker)
+    assert run(lookup.reachable_ends(run(lookup.queues()))) == dict.fromkeys(queues, 2)
+    assert 1 < peak <= 512
+    assert run(lookup.record_bytes(dict.fromkeys(queues, 0)))
+    assert len(broker.pulls) <= 32
+
+
+def test_queues_are_remembered_for_a_while() -> None:
+    now = 1000.0
+    broker, first, second = _broker()
+    lookup = Lookup(broker, broker, OPTIONS, lambda: now)
+    assert run(lookup.queues()) == [first, second]
+    third = broker.add(2, 1)
+    assert run(lookup.queues()) == [first, second]
+    assert run(lookup.queues(fresh=True)) == [first, second, third]
+    fourth = broker.add(3, 1)
+    now += DISCOVERY_SECONDS
+    assert fourth in run(lookup.queues())
+
+
+def test_words_say_where_to_start() -> None:
+    broker, first, second = _broker()
+    assert run(_lookup(broker).starts("latest")) == {first: 30, second: 5}
+    assert run(_lookup(broker).starts("earliest")) == {first: 10, second: 0}
+    assert run(_lookup(broker, starting_offsets="earliest").starts("latest")) == {first: 10, second: 0}
+
+
+def test_offsets_say_where_to_start() -> None:
+    broker, first, second = _broker()
+    assert run(_lookup(broker, starting_offsets={first: 15, second: -2}).starts("latest")) == {
+        first: 15,
+        second: 0,
+    }
+    assert run(_lookup(broker, starting_offsets={first: -1, second: 5}).starts("latest")) == {
+        first: 30,
+        second: 5,
+    }
+
+
+def test_offsets_that_do_not_fit_are_errors() -> None:
+    broker, first, second = _broker()
+    strange = MessageQueue("t", "broker-z", 0)
+    with pytest.raises(SettingsError, match="has no offset for t/broker-a/1: give one for every queue"):
+        run(_lookup(broker, starting_offsets={first: 15}).starts("latest"))
+    with pytest.raises(SettingsError, match="names t/broker-z/0, not read here"):
+        run(_lookup(broker, starting_offsets={first: 15, second: 0, strange: 0}).starts("latest"))
+    with pytest.raises(
+        SettingsError, match="gives offset 31 for t/broker-a/0, which ends at 30; it must be 10 to 30"
+    ):
+        run(_lookup(broker, starting_offsets={first: 31, second: 0}).starts("latest"))
+    with pytest.raises(DataLossError, match="offsets 5 to 9 cannot be read, the oldest stored offset is 10"):
+        run(_lookup(broker, starting_offsets={first: 5, second: 0}).starts("latest"))
+
+
+def test_deleted_offsets_are_passed_over_when_asked_to(caplog: pytest.LogCaptureFixture) -> None:
+    broker, first, second = _broker()
+    lookup = _lookup(broker, starting_offsets={first: 5, second: 0}, fail_on_data_loss=False)
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        assert run(lookup.starts("latest")) == {first: 10, second: 0}
+    assert "offsets 5 to 9" in caplog.text
+
+
+def test_a_time_says_where_to_start_and_end() -> None:
+    broker, first, second = _broker()
+    time = 1_700_000_000_001
+    assert run(_lookup(broker, starting_timestamp=time + 3).starts("latest")) == {first: 10, second: 3}
+    with pytest.raises(
+        SettingsError, match=r"no message was stored at or after 1700000000013 in t/broker-a/1; .*=latest"
+    ):
+        run(_lookup(broker, starting_timestamp=time + 12).starts("latest"))
+    lookup = _lookup(broker, starting_timestamp=time + 12, starting_strategy="latest")
+    assert run(lookup.starts("latest")) == {first: 12, second: 5}
+    empty = broker.add(2, 0)
+    assert run(_lookup(broker, starting_timestamp=time + 3).starts("latest"))[empty] == 0
+    assert run(_lookup(broker, ending_timestamp=time + 12).stops())[first] == 12
+
+
+def test_times_per_queue_say_where_to_start_and_end() -> None:
+    broker, first, second = _broker()
+    time = 1_700_000_000_001
+    times = {first: time + 12, second: time + 3}
+    assert run(_lookup(broker, starting_times=times).starts("latest")) == {first: 12, second: 3}
+    assert run(_lookup(broker, ending_times=times).stops()) == {first: 12, second: 3}
+    with pytest.raises(SettingsError, match="option startingOffsetsByTimestamp has no time for t/broker-a/1"):
+        run(_lookup(broker, starting_times={first: time}).starts("latest"))
+    with pytest.raises(SettingsError, match="option endingOffsetsByTimestamp names t/broker-a/9"):
+        run(_lookup(broker, ending_times=times | {MessageQueue("t", "broker-a", 9): 1}).stops())
+    late = {first: time, second: time + 5}
+    with pytest.raises(SettingsError, match="option startingOffsetsByTimestamp: no message was stored at"):
+        run(_lookup(broker, starting_times=late).starts("latest"))
+
+
+def test_what_is_wanted_cuts_spans_by_offset_and_time() -> None:
+    broker, first, second = _broker()
+    time = 1_700_000_000_001
+    found = [Span(first, 10, 30), Span(second, 0, 5)]
+    lookup = _lookup(broker)
+    assert run(lookup.cut(found, Wanted())) == found
+    assert run(lookup.cut(found, Wanted(queue_ids=frozenset({1}), first_offset=2))) == [Span(second, 2, 5)]
+    margin = TIME_MARGIN_MS
+    between = Wanted(stored_from=time + 12 + margin, stored_to=time + 14 - margin)
+    assert run(lookup.cut(found, between)) == [Span(first, 12, 15)]
+    calls = broker.calls
+    assert run(lookup.cut([], between)) == []
+    assert broker.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            BrokerError(1, "The broker does not support consumer to filter message by SQL92"),
+            r"option sql92='a > ': .*Set enablePropertyFilter=true at the broker",
+        ),
+        (BrokerError(23, "parse failed"), "option sql92='a > ': .*It must be a condition on properties"),
+        (InvalidExpressionError("wrong at column 5"), "option sql92='a > ': wrong at column 5. It must be"),
+        (BrokerError(16, "no permission"), "no permission"),
+    ],
+)
+def test_a_filter_is_tried_before_anything_runs(error: SparrowError, text: str) -> None:
+    broker, *_ = _broker()
+    lookup = _lookup(broker, sql92="a > ", retries=50)
+    assert run(lookup.starts("earliest"))
+    assert [offset for _, offset, _ in broker.pulls] == [5]
+    broker.filters = lambda expression: error if isinstance(expression, Sql) else None
+    broker.pulls.clear()
+    with pytest.raises((SettingsError, BrokerError), match=text):
+        run(lookup.retried(lambda: lookup.starts("earliest")))
+    assert len(broker.pulls) == 1
+
+
+def test_ends_of_batch_reads() -> None:
+    broker, first, second = _broker()
+    assert run(_lookup(broker).stops()) == {first: 30, second: 5}
+    assert run(_lookup(broker, ending_offsets={first: 20, second: -1}).stops()) == {first: 20, second: 5}
+    with pytest.raises(SettingsError, match="option endingOffsets gives offset 99"):
+        run(_lookup(broker, ending_offsets={first: 99, second: -1}).stops())
+
+
+def test_a_group_says_where_to_start() -> None:
+    broker, first, second = _broker()
+    third = broker.add(2, 3)
+    broker.commits = {first: 12, third: 99}
+    lookup = _lookup(broker, starting_offsets="group", group_id="g")
+    assert run(lookup.starts("latest")) == {first: 12, second: 0, third: 3}
+    broker.commits = {first: 2}
+    assert run(lookup.starts("latest"))[first] == 10
+
+
+def test_a_group_that_was_never_there_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    broker, first, second = _broker()
+    lookup = _lookup(broker, starting_offsets="group", group_id="biling")
+    assert run(lookup.starts("latest")) == {first: 10, second: 0}
+    (record,) = caplog.records
+    assert "option groupId='biling': the group has no offsets" in record.getMessage()
+    broker.commits = {second: 0}
+    run(_lookup(broker, starting_offsets="group", group_id="billing").starts("latest"))
+    assert len(caplog.records) == 1, "one that began somewhere is known"
+
+
+def _flaky(broker: StubBroker, faults: int, error: Exception) -> None:
+    left = faults
+
+    def fault(queue: MessageQueue, offset: int) -> Any:
+        nonlocal left
+        left -= 1
+        return error if left >= 0 else None
+
+    broker.fault = fault
+
+
+def test_passing_faults_are_waited_out() -> None:
+    broker, first, _ = _broker()
+    _flaky(broker, 3, ConnectionLostError("gone"))
+    lookup = _lookup(broker)
+
+    def ends() -> Awaitable[dict[MessageQueue, int]]:
+        return lookup.ends([first])
+
+    assert run(lookup.retried(ends)) == {first: 30}
+    _flaky(broker, 4, ConnectionLostError("gone"))
+    with pytest.raises(ConnectionLostError):
+        run(lookup.retried(ends))
+
+
+@pytest.mark.parametrize("error", [NoRouteError("no such topic"), BrokerError(16, "no permission")])
+def test_lasting_faults_are_not_waited_out(error: Exception) -> None:
+    broker, first, _ = _broker()
+    _flaky(broker, 1, error)
+    lookup = _lookup(broker)
+    with pytest.raises(type(error)):
+        run(lookup.retried(lambda: lookup.ends([first])))
+
+
+def test_reachable_queues_are_told_without_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    broker, first, second = _broker()
+    broker.fault = lambda queue, offset: ConnectionLostError("gone") if queue == second else None
+    lookup = _lookup(broker)
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        for _ in range(5):
+            assert run(lookup.reachable_ends([first, second])) == {first: 30}
+    assert caplog.text.count("cannot read the end of t/broker-a/1 now: gone") == 1
+
+
+def test_other_errors_of_a_poll_are_raised() -> None:
+    broker, first, _ = _broker()
+    broker.fault = lambda queue, offset: ZeroDivisionError("a bug")
+    with pytest.raises(ZeroDivisionError):
+        run(_lookup(broker).reachable_ends([first]))
+
+
+def test_record_sizes_are_sampled() -> None:
+    broker, first, second = _broker()
+    size = len(broker.queues_[first].records[0])
+    assert run(_lookup(broker).record_bytes({first: 10, second: 0})) == size
+    assert run(_lookup(broker).record_bytes({second: 5})) is None
+    assert run(_lookup(broker).record_bytes({})) is None
+
+
+def test_progress_is_reported_as_far_as_possible(caplog: pytest.LogCaptureFixture) -> None:
+    broker, first, second = _broker()
+    broker.fault = lambda queue, offset: ConnectionLostError("gone") if queue == first else None
+    with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        run(_lookup(broker, group_id="g").report({first: 11, second: 3}))
+    assert broker.commits == {second: 3}
+    assert "the offsets of group g could not be committed" in caplog.text
