@@ -201,7 +201,7 @@ def test_a_damaged_list_of_an_earlier_backup_does_not_prevent_the_next(tmp_path:
 
 @settings(max_examples=200 if LONG else 12, deadline=None)
 @given(seconds=st.integers(0, 45))
-@example(17)  # a blank follows the last message, up to the end of its file
+@example(seconds=17)  # a blank follows the last message, up to the end of its file
 def test_store_is_restored_to_a_time(seconds: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     place = tmp_path_factory.mktemp("until")
     back_up(filled(), place / "backups")
