@@ -14,38 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from scripts.reports import Count, Report, read_report
+from scripts.second_look import failed_tests
+
 POLL_SECONDS: Final = 0.05
+TESTS_FAILED: Final = 1
+NO_TESTS: Final = 5
+"""Exit statuses of pytest: some tests failed, and no test was collected. Others mean that the run broke."""
 END_SECONDS_MAX: Final = 30.0
 """How long a check that was interrupted may take to undo what it did; then its processes are killed."""
-
-
-@dataclass(slots=True)
-class Count:
-    """Results so far. Unsteady tests failed first and passed when they ran again; they have passed, too."""
-
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    unsteady: int = 0
-
-    def add(self, other: Count) -> None:
-        """Add the results of one check."""
-        self.passed += other.passed
-        self.failed += other.failed
-        self.skipped += other.skipped
-        self.unsteady += other.unsteady
-
-    def repeated(self, again: Count) -> Count:
-        """What counts when the tests that failed had these results in a second run."""
-        if not again.passed:
-            return self
-        return Count(self.passed + again.passed, again.failed, self.skipped, self.unsteady + again.passed)
-
-    def __str__(self) -> str:
-        text = f"{self.passed} passed, {self.failed} failed"
-        if self.skipped:
-            text += f", {self.skipped} skipped"
-        return f"{text}, {self.unsteady} unsteady" if self.unsteady else text
 
 
 class Run(Protocol):
@@ -70,12 +47,28 @@ class Run(Protocol):
     def count(self) -> Count:
         """Its results; once it has ended."""
 
+    def report(self) -> Report:
+        """What it says of each test, once it has ended; empty if it has no tests."""
+
+    def failed(self) -> set[str]:
+        """The tests that failed, once it has ended; none if the run itself broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A check that has ended, its results and how long it took."""
+
+    run: Run
+    count: Count
+    seconds: float
+
 
 class Process:
     """One check as a process, which leads a process group so that it can be ended whole.
 
     `arguments` are those of `python -m`. With `counts` they are pytest's, and each test counts; otherwise the
-    check counts as one. Output and report are kept below `directory`.
+    check counts as one. Output, report and what pytest notes of failures are kept below `directory`. With
+    `may_be_empty` a run without tests is no failure.
     """
 
     def __init__(
@@ -87,15 +80,21 @@ class Process:
         *,
         environment: Mapping[str, str],
         counts: bool,
+        cache: Path | None = None,
+        may_be_empty: bool = False,
     ) -> None:
         self.name = name
-        self._output, self._report = directory / f"{name}.out", directory / f"{name}.xml"
-        self._counts = counts
+        self.report_file = directory / f"{name}.xml"
+        self._output = directory / f"{name}.out"
+        # Where pytest notes what failed. In the directory of the sources, checks side by side would share it.
+        self._cache = cache or directory / f"{name}.cache"
+        self._counts, self._may_be_empty = counts, may_be_empty
         command = [sys.executable, "-m", *arguments]
         if counts:
             # A directory of its own: pytest processes that share one clean up what others still use.
             files = directory / name.replace(" ", "-")
-            command += ["-q", f"--junit-xml={self._report}", f"--basetemp={files}"]
+            command += ["-q", f"--junit-xml={self.report_file}", f"--basetemp={files}"]
+            command += ["-o", f"cache_dir={self._cache}"]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
@@ -133,33 +132,29 @@ class Process:
         status = self._process.wait()
         if not self._counts:
             return Count(passed=1) if status == 0 else Count(failed=1)
-        found = read_report(self._report)
-        if status != 0 and found.failed == 0:
+        found = self.report().count
+        if status != 0 and found.failed == 0 and not (status == NO_TESTS and self._may_be_empty):
             found.failed = 1  # nothing was collected, or pytest itself failed
         return found
 
+    def report(self) -> Report:
+        """What pytest reported; empty without `counts`."""
+        return read_report(self.report_file) if self._counts else Report()
 
-def read_report(path: Path) -> Count:
-    """The counts of a JUnit report; all zero when there is none."""
-    import xml.etree.ElementTree as ElementTree
-
-    if not path.is_file():
-        return Count()
-    count = Count()
-    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
-        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped = int(suite.get("skipped", 0))
-        count.add(Count(int(suite.get("tests", 0)) - failed - skipped, failed, skipped))
-    return count
+    def failed(self) -> set[str]:
+        """The tests that failed, once it has ended; none if the run itself broke."""
+        if not self._counts or self._process.wait() != TESTS_FAILED:
+            return set()
+        return failed_tests(self._cache) or set()
 
 
-def run_all(starts: Sequence[Callable[[], Run]], jobs: int, say: Callable[[str], None]) -> dict[str, Count]:
-    """Run checks in this order, at most `jobs` at a time; the results of each by its name.
+def run_all(starts: Sequence[Callable[[], Run]], jobs: int, say: Callable[[str], None]) -> list[Finished]:
+    """Run checks in this order, at most `jobs` at a time; those that have ended, in the order of their ends.
 
     `say` gets a line when a check begins, its output and its count when it has ended. After Ctrl-C or SIGTERM
     those that run are ended, and what they printed is said, before `KeyboardInterrupt` goes on.
     """
-    waiting, running, results = deque(starts), list[tuple[Run, float]](), dict[str, Count]()
+    waiting, running, results = deque(starts), list[tuple[Run, float]](), list[Finished]()
     with _stops_as_interrupts():
         try:
             while waiting or running:
@@ -170,8 +165,9 @@ def run_all(starts: Sequence[Callable[[], Run]], jobs: int, say: Callable[[str],
                 ended = [one for one in running if one[0].has_ended()]
                 for run, started in ended:
                     running.remove((run, started))
-                    count = results[run.name] = run.count()
-                    say(_shown(run, f"{count} in {time.monotonic() - started:.0f} s"))
+                    result = Finished(run, run.count(), time.monotonic() - started)
+                    results.append(result)
+                    say(_shown(run, f"{result.count} in {result.seconds:.0f} s"))
                 if not ended:
                     time.sleep(POLL_SECONDS)
         finally:

@@ -1,11 +1,13 @@
 """`./sparrow test`: every check of a clone of the repository, and one count at the end.
 
-    python -m scripts.checks [fast|full|long] [--jobs N]
+    python -m scripts.checks [fast|gate|full|long] [--jobs N]
 
 The last line is the count. One failure, or no test at all, makes the exit status 1.
 
-Checks run side by side on machines that may be busy. So tests that failed run once more at the end, with
-nothing beside them. Those that pass then do not fail the run; the last line counts them as unsteady.
+Checks run side by side on machines that may be busy. So tests that failed run again at the end, alone, up
+to twice (`scripts/second_look.py`). Those that pass then are shown as flaky and do not fail the run. A check
+that broke as a whole, lint, types, and tests of files that the change touches get no such second look; the
+latter run five times. `build/tests.xml` has all results.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from scripts.check_runs import Count, Process, Run, run_all
+from scripts.check_runs import Finished, Process, run_all
+from scripts.reports import Count, junit_name, merge_reports, slowest
+from scripts.second_look import LEDGER, Flaky, look_again, note_failed, read_ledger, unexplained
+from scripts.touched import touched_test_files
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
@@ -30,6 +35,7 @@ class Tier(StrEnum):
     """How much is run; each holds the ones before it."""
 
     FAST = "fast"
+    GATE = "gate"
     FULL = "full"
     LONG = "long"
 
@@ -38,14 +44,16 @@ class Tier(StrEnum):
 class Check:
     """One command, run from `tier` on; `pytest` ones count each test, the others count as one.
 
-    `minutes` is about how long it takes on two cores: the longest start first, so that none is left over.
+    `minutes` is about how long it takes in the gate on two cores: the longest start first, so that none is
+    left over. `may_be_empty`: in some tier all of its tests may be left out.
     """
 
     name: str
     arguments: Sequence[str]
     tier: Tier = Tier.FAST
     pytest: bool = False
-    minutes: int = 0
+    minutes: float = 0
+    may_be_empty: bool = False
 
     def belongs_to(self, tier: Tier) -> bool:
         """Whether the tier runs it."""
@@ -53,37 +61,36 @@ class Check:
         return order.index(self.tier) <= order.index(tier)
 
 
-SLOW_KINDS: Final = {"crash": 6, "databases": 4, "interop": 13, "spark": 26}
+SLOW_KINDS: Final = {"crash": 2.0, "databases": 2.0, "interop": 3.0}
 """Directories of tests that the fast tier leaves out, with their minutes."""
-UNIT_PARTS: Final = {"clients": (("cli", "client"), 7), "coordinator": (("console", "coordinator"), 12)}
+UNIT_PARTS: Final = {"clients": (("cli", "client"), 4.0), "coordinator": (("console", "coordinator"), 4.0)}
 """Directories of unit tests that run in processes of their own, with their minutes. Servers that tests of one
 of them share run until its process ends, and would run beside all other tests."""
 KINDS: Final = (
-    "contract", *SLOW_KINDS, "versions", *(name for names, _ in UNIT_PARTS.values() for name in names)
+    *("contract", "spark", "versions"), *SLOW_KINDS,
+    *(name for names, _ in UNIT_PARTS.values() for name in names)
 )  # fmt: skip
 LINT_PATHS: Final = ("src", "tests", "benchmarks", "scripts", "examples")
 LONG_SECONDS_MAX: Final = 3600
-JOBS_MAX: Final = 2
-"""Checks side by side: most of the time one of them waits for timers, disks and other processes."""
-REPEATED_MAX: Final = 20
-"""Failures of one check that are worth a second run; more of them are not the machine's."""
+TIMES_TOUCHED: Final = 5
+"""How often tests of files that the change touches run, the first time among all others."""
 
 CHECKS: Final = (
     Check("ruff check", ("ruff", "check", *LINT_PATHS)),
     Check("ruff format", ("ruff", "format", "--check", *LINT_PATHS)),
-    Check("mypy", ("mypy", *LINT_PATHS)),  # one check: two at a time would share a cache and break it
-    Check(
-        "unit", ("pytest", "tests", *(f"--ignore=tests/{kind}" for kind in KINDS)), pytest=True, minutes=15
-    ),
+    Check("mypy", ("mypy", *LINT_PATHS), minutes=3),  # one check: two at a time would share a cache
+    Check("unit", ("pytest", "tests", *(f"--ignore=tests/{kind}" for kind in KINDS)), pytest=True, minutes=9),
     *(
         Check(part, ("pytest", *(f"tests/{name}" for name in names)), pytest=True, minutes=minutes)
         for part, (names, minutes) in UNIT_PARTS.items()
     ),
     Check("contract", ("pytest", "tests/contract"), pytest=True, minutes=1),
+    Check("spark without a session", ("pytest", "tests/spark", "-m", "not spark"), pytest=True, minutes=1.5),
     *(
-        Check(kind, ("pytest", f"tests/{kind}"), Tier.FULL, pytest=True, minutes=minutes)
+        Check(kind, ("pytest", f"tests/{kind}"), Tier.GATE, pytest=True, minutes=minutes)
         for kind, minutes in SLOW_KINDS.items()
     ),
+    Check("spark", ("pytest", "tests/spark", "-m", "spark"), Tier.GATE, pytest=True, minutes=6),
     Check("other versions of Spark", ("pytest", "tests/versions"), Tier.LONG, pytest=True),
     Check("mutation", ("tests.mutation",), Tier.LONG),
 )
@@ -93,14 +100,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks of this repository; the exit status."""
     given = parser().parse_args(arguments)
     tier, jobs = Tier(given.tier), given.jobs or default_jobs(Tier(given.tier), os.cpu_count() or 1)
-    with tempfile.TemporaryDirectory(prefix="sparrow-test-", ignore_cleanup_errors=True) as directory:
-        begin = partial(start, root=ROOT, directory=Path(directory), tier=tier)
+    with tempfile.TemporaryDirectory(prefix="sparrow-test-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        begin = partial(start, root=ROOT, directory=directory, tier=tier)
         found = run_all([partial(begin, check) for check in in_turn(CHECKS, tier)], jobs, _say)
-        failed = [check for check in CHECKS if check.name in found and is_repeated(check, found[check.name])]
-        again = run_all([partial(begin, check, again=True) for check in failed], 1, _say)
-    total = Count()
-    for name, count in found.items():
-        total.add(count.repeated(again.get(repeated_name(name), Count())))
+        touched = touched_test_files(ROOT)
+        failures = first_failures(found)
+        final = [test for test in failures if test.partition("::")[0] in touched]
+        flaky, failed = look_again(failures, final, partial(_look, directory=directory, tier=tier), _say)
+        found += run_all([partial(begin, check) for check in repeated(touched)], 1, _say)
+        merge_reports(sorted(directory.glob("*.xml")), flaky, ROOT / "build" / "tests.xml")
+    total = totals(found, flaky)
+    _tell(found, flaky, failed)
     _say(str(total))
     return 1 if total.failed or not total.passed else 0
 
@@ -114,13 +125,14 @@ def parser() -> argparse.ArgumentParser:
         "tier",
         nargs="?",
         choices=[tier.value for tier in Tier],
-        default=Tier.FULL.value,
-        help="fast: two minutes; full: what CI runs, the default; long: more samples, mutations, no hurry",
+        default=Tier.GATE.value,
+        help="fast: what needs neither Java nor databases; gate: what CI runs, the default; "
+        "full: all tests; long: more samples, mutations, no hurry",
     )
     made.add_argument(
         "--jobs",
         type=_at_least_one,
-        help="checks that run side by side; by default 2, but 1 on one core and in the long tier",
+        help="checks that run side by side; by default as many as there are cores, 1 in the long tier",
     )
     return made
 
@@ -138,7 +150,7 @@ def _say(text: str) -> None:
 
 def default_jobs(tier: Tier, cores: int) -> int:
     """How many checks run side by side: one in the long tier, which nothing hurries."""
-    return 1 if tier is Tier.LONG else min(JOBS_MAX, cores)
+    return 1 if tier is Tier.LONG else cores
 
 
 def in_turn(checks: Sequence[Check], tier: Tier) -> list[Check]:
@@ -147,37 +159,86 @@ def in_turn(checks: Sequence[Check], tier: Tier) -> list[Check]:
     return sorted(found, key=lambda check: (check.tier is Tier.LONG, check.minutes > 0, -check.minutes))
 
 
+def repeated(files: Sequence[str]) -> list[Check]:
+    """Runs of the tests that the change touches, after the first."""
+    if not files:
+        return []
+    return [
+        Check(
+            f"touched tests, {number} of {TIMES_TOUCHED}", ("pytest", *files), pytest=True, may_be_empty=True
+        )
+        for number in range(2, TIMES_TOUCHED + 1)
+    ]
+
+
 def arguments_of(check: Check, tier: Tier) -> list[str]:
-    """What follows `python -m`: in the fast tier without slow tests, in the long one with time for each."""
-    more: Sequence[str] = ()
-    if check.pytest and tier is Tier.FAST:
-        more = ("-m", " and ".join(f"not {kind}" for kind in SLOW_KINDS))
-    elif check.pytest and tier is Tier.LONG:
-        more = (f"--timeout={LONG_SECONDS_MAX}",)
+    """What follows `python -m`: in the long tier with time for each test."""
+    more = (f"--timeout={LONG_SECONDS_MAX}",) if check.pytest and tier is Tier.LONG else ()
     return [*check.arguments, *more]
 
 
-def is_repeated(check: Check, count: Count) -> bool:
-    """Whether the tests of the check that failed run again."""
-    return check.pytest and 0 < count.failed <= REPEATED_MAX
+def start(check: Check, *, root: Path, directory: Path, tier: Tier, cache: Path | None = None) -> Process:
+    """Start one check, which keeps its output below `directory`."""
+    return Process(
+        check.name,
+        arguments_of(check, tier),
+        root,
+        directory,
+        environment={**os.environ, "SPARROW_TEST_TIER": tier.value},
+        counts=check.pytest,
+        cache=cache,
+        may_be_empty=check.may_be_empty,
+    )
 
 
-def repeated_name(name: str) -> str:
-    """What the second run of a check is called."""
-    return f"{name} again"
+def _look(name: str, tests: Sequence[str], *, directory: Path, tier: Tier) -> set[str]:
+    """Run these tests in one process with nothing beside it; those that failed again."""
+    files = sorted({test.partition("::")[0] for test in tests})
+    arguments = ("pytest", *files, "--last-failed", "--last-failed-no-failures=none")
+    # Not among the reports of first runs, which are merged.
+    below = directory / name.replace(" ", "-")
+    below.mkdir()
+    note_failed(below / "cache", tests)
+    check = Check(name, arguments, pytest=True)
+    begin = partial(start, check, root=ROOT, directory=below, tier=tier, cache=below / "cache")
+    (looked,) = run_all([begin], 1, _say)
+    return looked.run.failed() if looked.count.passed + looked.count.failed == len(tests) else set(tests)
 
 
-def start(check: Check, *, root: Path, directory: Path, tier: Tier, again: bool = False) -> Run:
-    """Start one check, which keeps its output below `directory`; `again` runs only the tests that failed."""
-    environment = {**os.environ, "SPARROW_TEST_TIER": tier.value}
-    arguments = arguments_of(check, tier)
-    if check.pytest:
-        # Where pytest notes what failed. In the directory of the sources, checks side by side would share it.
-        arguments += ["-o", f"cache_dir={directory / 'failed' / check.name.replace(' ', '-')}"]
-    if again:
-        arguments += ["--last-failed", "--last-failed-no-failures=none"]
-    name = repeated_name(check.name) if again else check.name
-    return Process(name, arguments, root, directory, environment=environment, counts=check.pytest)
+def first_failures(found: Sequence[Finished]) -> dict[str, str]:
+    """The first failure of each test that failed."""
+    failures = {}
+    for one in found:
+        messages = one.run.report().messages
+        for test in one.run.failed():
+            failures[test] = messages.get(junit_name(test), "see above")
+    return failures
+
+
+def totals(found: Sequence[Finished], flaky: Sequence[Flaky]) -> Count:
+    """What counts in the end: a flaky test has passed."""
+    total = Count(len(flaky), -len(flaky))
+    for one in found:
+        total.add(one.count)
+    return total
+
+
+def _tell(found: Sequence[Finished], flaky: Sequence[Flaky], failed: Sequence[str]) -> None:
+    """Minutes of the checks, the slowest tests, those that failed, and flaky ones with what is known."""
+    seconds = {name: taken for one in found for name, taken in one.run.report().seconds.items()}
+    if seconds:
+        _say("the slowest tests:")
+        for line in slowest(seconds):
+            _say(line)
+    _say("minutes: " + ", ".join(f"{one.run.name} {one.seconds / 60:.1f}" for one in found))
+    for line in unexplained(flaky, read_ledger(ROOT / LEDGER)):
+        _say(line)
+    for test in failed:
+        _say(f"failed: {test}")
+    for one in flaky:
+        _say(str(one))
+    if flaky:
+        _say(f"{len(flaky)} flaky")
 
 
 if __name__ == "__main__":

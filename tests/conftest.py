@@ -17,10 +17,12 @@ from hypothesis import HealthCheck, settings
 from tests.pages import ROOT, proven_rows
 from tests.stall_guard import StallsFile, bound_of, judge
 from tests.support import refuse_skip
+from tests.tiers import read_tiers
 
 from sparrowmq.transport.stall_watch import STALLS_FILE
 
-LONG = os.environ.get("SPARROW_TEST_TIER") == "long"
+TIER = os.environ.get("SPARROW_TEST_TIER", "")
+LONG = TIER == "long"
 EXAMPLES = int(os.environ.get("SPARROW_EXAMPLES", 2000 if LONG else 100))
 
 settings.register_profile(
@@ -44,6 +46,20 @@ PROVEN = {
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="sparrow-stalls-")
 STALLS = StallsFile(Path(_DIRECTORY.name) / "stalls")
 os.environ[STALLS_FILE] = str(STALLS.path)
+
+
+@pytest.hookimpl(trylast=True)  # when all marks are there
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the tier does not run."""
+    tiers = read_tiers()
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        marks = (mark.name for mark in item.iter_markers())
+        (left_out if tiers.leaves_out(TIER, item.nodeid, marks) else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)

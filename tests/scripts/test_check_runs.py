@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from scripts.check_runs import Count, Process, Run, read_report, run_all
+from scripts.check_runs import Finished, Process, Run, run_all
+from scripts.reports import Count, Report
 from tests.support import until_sync
 
 
@@ -41,6 +42,16 @@ class Scripted:
 
     def count(self) -> Count:
         return Count(passed=1, failed=len(self.name) - 1)
+
+    def report(self) -> Report:
+        return Report(self.count())
+
+    def failed(self) -> set[str]:
+        return set()
+
+
+def counts(found: list[Finished]) -> dict[str, Count]:
+    return {one.run.name: one.count for one in found}
 
 
 class Script:
@@ -72,7 +83,7 @@ def test_one_after_the_other() -> None:
         "=== bb begins",
         "\nlines of bb\n=== bb: 1 passed, 1 failed in 0 s\n",
     ]
-    assert (found, script.running) == ({"a": Count(1), "bb": Count(1, 1)}, [1, 1])
+    assert (counts(found), script.running) == ({"a": Count(1), "bb": Count(1, 1)}, [1, 1])
 
 
 def test_side_by_side_each_output_is_whole_and_comes_at_its_end() -> None:
@@ -80,14 +91,14 @@ def test_side_by_side_each_output_is_whole_and_comes_at_its_end() -> None:
     checks = [script.check("a", after=3), script.check("b"), script.check("c", after=3), script.check("d")]
     found = run_all(checks, 2, script.said.append)
     assert (script.started, max(script.running)) == (["a", "b", "c", "d"], 2)
-    assert found == {name: Count(1) for name in "abcd"}
+    assert counts(found) == {name: Count(1) for name in "abcd"}
     assert [line.split("===")[1].split(":")[0].strip() for line in script.said] == [
         *("a begins", "b begins", "b", "c begins", "a", "c", "d begins", "d"),
     ]
 
 
 def test_nothing_to_run_is_nothing() -> None:
-    assert run_all([], 2, lambda text: None) == {}
+    assert run_all([], 2, lambda text: None) == []
 
 
 def test_a_check_that_cannot_start_ends_those_that_run() -> None:
@@ -102,24 +113,6 @@ def test_a_check_that_cannot_start_ends_those_that_run() -> None:
     assert script.said == ["=== a begins", "\nlines of a\n=== a: interrupted\n"]
 
 
-@pytest.mark.parametrize(
-    ("again", "count"),
-    [
-        (Count(2, 0, 0), Count(9, 0, 1, 2)),
-        (Count(1, 1, 0), Count(8, 1, 1, 1)),
-        (Count(0, 2, 0), Count(7, 2, 1)),
-        (Count(), Count(7, 2, 1)),  # it did not run
-        (Count(0, 1, 0), Count(7, 2, 1)),  # pytest itself failed
-    ],
-)  # fmt: skip
-def test_tests_that_pass_in_a_second_run_are_unsteady(again: Count, count: Count) -> None:
-    assert Count(7, 2, 1).repeated(again) == count
-
-
-def test_unsteady_tests_are_shown() -> None:
-    assert str(Count(9, 0, 1, 2)) == "9 passed, 0 failed, 1 skipped, 2 unsteady"
-
-
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -131,7 +124,7 @@ def process(root: Path, code: str) -> Process:
 
 def pytest_of(root: Path, test: str) -> Process:
     (root / "test_it.py").write_text(test)
-    arguments = ["pytest", "test_it.py", "-p", "no:cacheprovider"]
+    arguments = ["pytest", "test_it.py"]
     return Process("unit", arguments, root, root, environment=ENVIRONMENT, counts=True)
 
 
@@ -160,6 +153,7 @@ def test_tests_are_counted(tmp_path: Path) -> None:
     )
     assert run.count() == Count(1, 2, 1)
     assert "assert False" in run.output()
+    assert run.failed() == {"test_it.py::test_b", "test_it.py::test_e"}
 
 
 @pytest.mark.parametrize("test", ["", "def test_(:"])
@@ -167,8 +161,13 @@ def test_no_test_at_all_is_a_failure(tmp_path: Path, test: str) -> None:
     assert pytest_of(tmp_path, test).count() == Count(0, 1, 0)
 
 
-def test_no_report_counts_nothing(tmp_path: Path) -> None:
-    assert read_report(tmp_path / "none.xml") == Count()
+def test_an_empty_run_is_no_failure_where_it_may_be(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("")
+    arguments = ["pytest", "test_it.py"]
+    run = Process(
+        "it", arguments, tmp_path, tmp_path, environment=ENVIRONMENT, counts=True, may_be_empty=True
+    )
+    assert run.count() == Count()
 
 
 STUBBORN = """

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from scripts import checks
-from scripts.check_runs import Count
-from scripts.checks import CHECKS, Check, Tier, arguments_of, default_jobs, in_turn, main, start
+from scripts.check_runs import Finished
+from scripts.checks import CHECKS, Check, Tier, arguments_of, default_jobs, in_turn, main, repeated, start
+from scripts.reports import Count, Report
+from scripts.second_look import FLAKY_MAX
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +37,19 @@ class Ended:
     def count(self) -> Count:
         return self._count
 
+    def report(self) -> Report:
+        return Report(self._count)
+
+    def failed(self) -> set[str]:
+        return set()
+
+
+@pytest.fixture(autouse=True)
+def no_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of these tests write no report of their own, and what is touched here is no matter."""
+    monkeypatch.setattr(checks, "merge_reports", lambda *_: None)
+    monkeypatch.setattr(checks, "touched_test_files", lambda root: [])
+
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -51,14 +66,15 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 LINT = ["ruff check", "ruff format", "mypy"]
-FAST = [*LINT, "unit", "coordinator", "clients", "contract"]
-FULL = [*LINT, "spark", "unit", "interop", "coordinator", "clients", "crash", "databases", "contract"]
-LONG = [*FULL, "other versions of Spark", "mutation"]
+FAST = [*LINT[:2], "unit", "clients", "coordinator", "mypy", "spark without a session", "contract"]
+GATE = [check.name for check in in_turn(CHECKS, Tier.GATE)]
+LONG = [*GATE, "other versions of Spark", "mutation"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "names"),
-    [(["fast"], FAST), (["full"], FULL), ([], FULL), (["long"], LONG), (["--jobs", "1"], FULL)],
+    [(["fast"], FAST), (["gate"], GATE), ([], GATE), (["full"], GATE), (["long"], LONG),
+     (["--jobs", "1"], GATE)],
 )  # fmt: skip
 def test_a_tier_runs_its_checks_the_longest_first(
     capsys: pytest.CaptureFixture[str], ran: list[str], arguments: list[str], names: list[str]
@@ -70,6 +86,10 @@ def test_a_tier_runs_its_checks_the_longest_first(
     for name in names:
         assert f"{name} says this" in lines
         assert f"=== {name}: 2 passed, 0 failed in 0 s" in lines
+
+
+def test_the_gate_runs_programs_of_others_too() -> None:
+    assert set(GATE) - set(FAST) == {"crash", "databases", "interop", "spark"}
 
 
 def test_the_long_tier_runs_every_check(ran: list[str]) -> None:
@@ -92,7 +112,7 @@ def test_a_failure_or_nothing_at_all_is_status_1(
 
 
 @pytest.mark.parametrize(
-    ("tier", "cores", "jobs"), [(Tier.FULL, 1, 1), (Tier.FULL, 2, 2), (Tier.FAST, 64, 2), (Tier.LONG, 64, 1)]
+    ("tier", "cores", "jobs"), [(Tier.FULL, 1, 1), (Tier.FULL, 2, 2), (Tier.FAST, 64, 64), (Tier.LONG, 64, 1)]
 )
 def test_checks_run_side_by_side_where_there_is_room(tier: Tier, cores: int, jobs: int) -> None:
     assert default_jobs(tier, cores) == jobs
@@ -101,9 +121,9 @@ def test_checks_run_side_by_side_where_there_is_room(tier: Tier, cores: int, job
 def test_the_number_side_by_side_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
 
-    def fake(starts: Sequence[object], jobs: int, say: object) -> dict[str, Count]:
+    def fake(starts: Sequence[object], jobs: int, say: object) -> list[Finished]:
         given.append(jobs)
-        return {str(number): Count(1) for number in range(len(starts))}
+        return [Finished(Ended("it", Count(1)), Count(1), 0.0) for _ in starts]
 
     monkeypatch.setattr(checks, "run_all", fake)
     assert main(["--jobs", "7"]) == 0
@@ -124,7 +144,10 @@ def test_every_directory_of_tests_is_run_once() -> None:
     unit = next(check for check in CHECKS if check.name == "unit")
     for kind in checks.KINDS:
         assert f"--ignore=tests/{kind}" in unit.arguments
-        assert sum(f"tests/{kind}" in check.arguments for check in CHECKS) == 1
+        runs = [check.arguments for check in CHECKS if f"tests/{kind}" in check.arguments]
+        assert [run[run.index("-m") + 1] if "-m" in run else "" for run in runs] == (
+            ["not spark", "spark"] if kind == "spark" else [""]
+        )
 
 
 def test_those_of_seconds_start_before_the_longest() -> None:
@@ -136,16 +159,10 @@ def test_those_of_seconds_start_before_the_longest() -> None:
 UNIT = Check("unit", ("pytest", "tests"), pytest=True)
 
 
-def test_the_fast_tier_leaves_slow_tests_out_and_the_long_one_lets_them_take_long() -> None:
-    assert arguments_of(UNIT, Tier.FAST) == [
-        "pytest",
-        "tests",
-        "-m",
-        "not crash and not databases and not interop and not spark",
-    ]
+def test_the_long_tier_lets_tests_take_long() -> None:
     assert arguments_of(UNIT, Tier.FULL) == ["pytest", "tests"]
     assert arguments_of(UNIT, Tier.LONG) == ["pytest", "tests", "--timeout=3600"]
-    assert [arguments_of(Check("mypy", ("mypy",)), tier) for tier in Tier] == [["mypy"]] * 3
+    assert [arguments_of(Check("mypy", ("mypy",)), tier) for tier in Tier] == [["mypy"]] * len(Tier)
 
 
 @pytest.mark.parametrize("tier", Tier)
@@ -158,59 +175,112 @@ def test_a_check_knows_its_tier_and_where_it_runs(tmp_path: Path, tier: Tier) ->
     assert list((tmp_path / "kept").iterdir())
 
 
-TESTS = """
+ONCE = """
 from pathlib import Path
 import pytest
 
-def test_steady():
-    Path("steady").touch(exist_ok=False)
-
-def test_unsteady():
-    if not Path("seen").exists():
-        Path("seen").touch()
+@pytest.mark.parametrize("number", range({number}))
+def test_once(number):
+    seen = Path(f"seen-{{number}}")
+    if not seen.exists():
+        seen.touch()
         raise AssertionError("busy")
-
-def test_wrong():
-    assert not Path("wrong").exists()
 """
+TWICE = """
+from pathlib import Path
+
+def test_twice():
+    runs = Path("runs")
+    before = int(runs.read_text()) if runs.exists() else 0
+    runs.write_text(str(before + 1))
+    assert before == 2
+"""
+ALWAYS = "def test_always(): raise ValueError('wrong')\n"
+STEADY = "from pathlib import Path\ndef test_steady(): Path('steady').touch(exist_ok=False)\n"
+CRASH = "import os\ndef test_crash(): os._exit(1)\n"
+BROKEN = "import nothing_of_this_name\n"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "status", "line"),
-    [(False, 0, "3 passed, 0 failed, 1 unsteady"), (True, 1, "2 passed, 1 failed, 1 unsteady")],
-)
-def test_tests_that_failed_run_once_more(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    wrong: bool,
-    status: int,
-    line: str,
-) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
-    if wrong:
-        (tmp_path / "wrong").touch()
+class Suite:
+    """A suite of some files, run as one check."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self._capsys = capsys
+
+    def run(self, status: int, **files: str) -> list[str]:
+        for name, text in files.items():
+            (self.root / f"test_{name}.py").write_text(text)
+        assert main(["--jobs", "1"]) == status
+        return self._capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture
+def suite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Suite:
     monkeypatch.setattr(checks, "ROOT", tmp_path)
-    monkeypatch.setattr(checks, "CHECKS", (Check("few tests", ("pytest", "test_it.py"), pytest=True),))
-    assert main([]) == status
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == line
-    assert [text for text in lines if text.endswith(" begins")] == [
-        "=== few tests begins",
-        "=== few tests again begins",
+    monkeypatch.setattr(checks, "CHECKS", (Check("few tests", ("pytest", "."), pytest=True),))
+    return Suite(tmp_path, capsys)
+
+
+def begun(lines: list[str]) -> list[str]:
+    return [line.split()[1] for line in lines if line.endswith(" begins")]
+
+
+def test_a_test_that_fails_once_is_flaky(suite: Suite) -> None:
+    lines = suite.run(0, steady=STEADY, once=ONCE.format(number=1))
+    assert lines[-3:] == [
+        "flaky: test_once.py::test_once[0] (first failure: AssertionError: busy)",
+        "1 flaky",
+        "2 passed, 0 failed",
     ]
-    assert not (tmp_path / ".pytest_cache").exists()
+    assert "not in tests/flaky.toml yet, add it: test_once.py::test_once[0]" in lines
+    assert begun(lines) == ["few", "second"]
+    assert not (suite.root / ".pytest_cache").exists()
 
 
-@pytest.mark.parametrize(
-    ("check", "count", "repeated"),
-    [
-        (UNIT, Count(5, 1), True),
-        (UNIT, Count(5, checks.REPEATED_MAX), True),
-        (UNIT, Count(5, checks.REPEATED_MAX + 1), False),
-        (UNIT, Count(5), False),
-        (Check("mypy", ("mypy",)), Count(0, 1), False),
-    ],
-)
-def test_few_failures_of_tests_are_repeated(check: Check, count: Count, repeated: bool) -> None:
-    assert checks.is_repeated(check, count) is repeated
+def test_a_test_that_passes_at_last_is_flaky(suite: Suite) -> None:
+    lines = suite.run(0, twice=TWICE)
+    assert (lines[-1], begun(lines)) == ("1 passed, 0 failed", ["few", "second", "third"])
+
+
+def test_a_test_that_fails_three_times_fails(suite: Suite) -> None:
+    lines = suite.run(1, steady=STEADY, always=ALWAYS, once=ONCE.format(number=1))
+    assert lines[-1] == "2 passed, 1 failed"
+    assert "failed: test_always.py::test_always" in lines
+    assert begun(lines) == ["few", "second", "third"]
+
+
+def test_a_run_that_crashes_has_no_second_look(suite: Suite) -> None:
+    lines = suite.run(1, once=ONCE.format(number=1), the=CRASH)
+    assert (lines[-1], begun(lines)) == ("0 passed, 1 failed", ["few"])
+
+
+def test_a_second_look_that_crashes_excuses_nothing(suite: Suite) -> None:
+    text = ONCE.format(number=1) + "        return\n    import os\n    os._exit(0)\n"
+    lines = suite.run(1, steady=STEADY, once=text)
+    assert lines[-1] == "1 passed, 1 failed"
+
+
+def test_files_that_cannot_be_imported_have_no_second_look(suite: Suite) -> None:
+    lines = suite.run(1, broken=BROKEN)
+    assert (lines[-1], begun(lines)) == ("0 passed, 1 failed", ["few"])
+
+
+def test_too_many_flaky_tests_fail(suite: Suite) -> None:
+    lines = suite.run(1, steady=STEADY, once=ONCE.format(number=FLAKY_MAX + 1))
+    assert (lines[-1], begun(lines)) == (f"1 passed, {FLAKY_MAX + 1} failed", ["few"])
+    assert f"{FLAKY_MAX + 1} tests failed, more than {FLAKY_MAX}: they do not run again" in lines
+
+
+def test_tests_that_the_change_touches_run_five_times(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "touched_test_files", lambda root: ["test_once.py"])
+    lines = suite.run(1, once=ONCE.format(number=1))
+    assert (lines[-1], begun(lines)) == ("4 passed, 1 failed", ["few", *["touched"] * 4])
+
+
+def test_touched_tests_may_belong_to_another_tier() -> None:
+    assert [check.name for check in repeated(["tests/test_a.py"])] == [
+        f"touched tests, {number} of 5" for number in (2, 3, 4, 5)
+    ]
+    assert all(check.may_be_empty for check in repeated(["tests/test_a.py"]))
+    assert repeated([]) == []
