@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import socket
 import sys
 import time
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PATIENCE = float(os.environ.get("SPARROW_TEST_PATIENCE", "1"))
+"""By how much all waits are longer, for machines that are very slow."""
 WAIT_SECONDS = 60.0
 """How long a condition may take before a test fails: far above what it needs, so that only faults hit it."""
 POLL_SECONDS = 0.005
@@ -32,7 +35,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 async def until(condition: Callable[[], object | Awaitable[object]], seconds: float = WAIT_SECONDS) -> Any:
     """Wait until `condition()` (plain or async) is true; give its value. AssertionError at the deadline."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while True:
         value = condition()
         if inspect.isawaitable(value):
@@ -40,19 +43,19 @@ async def until(condition: Callable[[], object | Awaitable[object]], seconds: fl
         if value:
             return value
         if time.monotonic() >= deadline:
-            raise AssertionError(f"{_source(condition)} was not true within {seconds} s")
+            raise AssertionError(f"{_source(condition)} was not true within {seconds * PATIENCE:g} s")
         await asyncio.sleep(POLL_SECONDS)
 
 
 def until_sync(condition: Callable[[], T], seconds: float = WAIT_SECONDS) -> T:
     """The same for plain tests."""
-    deadline, pause = time.monotonic() + seconds, POLL_SECONDS
+    deadline, pause = time.monotonic() + seconds * PATIENCE, POLL_SECONDS
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() >= deadline:
-            raise AssertionError(f"{_source(condition)} was not true within {seconds} s")
+            raise AssertionError(f"{_source(condition)} was not true within {seconds * PATIENCE:g} s")
         time.sleep(pause)
         pause = min(pause * 1.2, POLL_SECONDS_MAX)
 

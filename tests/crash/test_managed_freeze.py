@@ -34,24 +34,24 @@ def test_a_frozen_member_s_results_are_refused_and_counted_and_it_starts_nothing
         try:
             async with AsyncExitStack() as stack:
                 server = await stack.enter_async_context(world.coordinator(TIMES))
-                await until(lambda: server.groups.find(GROUP) and server.groups.find(GROUP).members, 60)
+                await until(lambda: server.groups.find(GROUP) and server.groups.find(GROUP).members)
                 for number in (3, 7, 11):  # all of queue 3, one after the other in one thread
                     await world.send(number, 1)
-                await until(lambda: journal.exists() and journal.read_text(), 60)
+                await until(lambda: journal.exists() and journal.read_text())
                 child.send_signal(signal.SIGSTOP)
                 two = await stack.enter_async_context(world.member("two"))
-                await until(lambda: queues(two) == [0, 1, 2, 3], 60)
+                await until(lambda: queues(two) == [0, 1, 2, 3])
                 await until(lambda: len(world.handled) == 3)
                 leader = server.groups.find(GROUP)
                 assert (leader.late, len(leader.members)) == (0, 1)
                 gate.touch()
                 child.send_signal(signal.SIGCONT)
-                await until(lambda: len(leader.members) == 2, 60)
-                await until(lambda: leader.late == 1, 60)
+                await until(lambda: len(leader.members) == 2)
+                await until(lambda: leader.late == 1)
                 assert journal.read_text() == "begin 3\n", "the others were in hand, and stayed there"
-                await until(lambda: len(queues(two)) == 2, 60)
+                await until(lambda: len(queues(two)) == 2)
                 await world.send(100, 8)
-                await until(lambda: len(world.handled) + len(journal.read_text().splitlines()) == 12, 60)
+                await until(lambda: len(world.handled) + len(journal.read_text().splitlines()) == 12)
                 assert set(world.handled.values()) == {1}
         finally:
             child.send_signal(signal.SIGCONT)

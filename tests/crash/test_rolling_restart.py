@@ -65,7 +65,7 @@ class Load:
     async def steady(self) -> None:
         """Wait until the load goes on."""
         wanted = len(self.acknowledged) + STEADY_MESSAGES
-        await until(lambda: len(self.acknowledged) >= wanted, 60)
+        await until(lambda: len(self.acknowledged) >= wanted)
 
     def stop(self) -> None:
         self._stopping = True
@@ -92,12 +92,12 @@ async def rolled(namesrv: str, brokers: list[BrokerProcess], work: Load, *, drai
             name = broker.name
             if drain:
                 await admin.wipe_write_perm(name)
-                await until(partial(is_drained, admin, name, work), 60)
+                await until(partial(is_drained, admin, name, work))
             ends = await stored(admin, name)
             assert await broker.stop(), "it stopped cleanly"
             await work.steady()
             await broker.start()
-            await until(partial(has_more, admin, name, sum(ends.values()) + SENDERS), 60)
+            await until(partial(has_more, admin, name, sum(ends.values()) + SENDERS))
             await work.steady()
 
 
@@ -130,7 +130,7 @@ async def under_load(root: Path, *, drain: bool) -> tuple[Load, int]:
                     await work.steady()
                     await rolled(namesrv, brokers, work, drain=drain)
                     work.stop()
-                await until(lambda: work.consumed.keys() >= set(work.acknowledged), 60)
+                await until(lambda: work.consumed.keys() >= set(work.acknowledged))
             ends = await admin.topic_status(TOPIC)
         return work, sum(row.max_offset for row in ends)
     finally:

@@ -45,7 +45,7 @@ def test_what_java_sent_and_consumed_is_told_and_what_it_missed(
             first = driver.call("Traces.send", group=f"{name}_p1", keys="k1", **call)
             assert driver.call("Traces.poll", group=f"{name}_g", **call) == [first]
             second = driver.call("Traces.send", group=f"{name}_p2", keys="k2", **call)
-            until_sync(lambda: len(admin.trace(first)) >= 3 and admin.trace(second), 30)
+            until_sync(lambda: len(admin.trace(first)) >= 3 and admin.trace(second))
         settings = AuditSettings(
             directory=tmp_path / "audit",
             topics=(stored,),

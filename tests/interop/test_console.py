@@ -34,7 +34,7 @@ def seen(apache: ApacheCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         admin.create_group(GROUP)
         for number in range(4):
             producer.send(mq.Message(TOPIC, f"order {number}".encode(), tags="paid", keys=[f"co-{number}"]))
-        (queue,) = until_sync(lambda: admin.topic_status(TOPIC), 60)
+        (queue,) = until_sync(lambda: admin.topic_status(TOPIC))
         admin.commit(GROUP, queue.queue, 1)
         assert found.admin.login("admin", found.password).status == 303
         assert found.call("POST", "/services/broker-check/run", b"{}").status == 200
@@ -72,7 +72,7 @@ def grey(page: Any, url: str) -> list[str]:
         found = [one.inner_text() for one in page.locator(".parts p.grey:has(.unknown)").all()]
         return None if any("try again" in one for one in found) else [found]
 
-    (found,) = until_sync(parts, 60)
+    (found,) = until_sync(parts)
     return found
 
 
@@ -154,14 +154,14 @@ def test_topics_messages_and_offsets_are_changed_at_apache_s_broker(
         page.fill("[name=topic]", "ConsoleWalked")
         page.fill("[name=queues]", "2")
         confirm(page)
-        until_sync(lambda: len(admin.topic_status("ConsoleWalked")) == 2, 60)
+        until_sync(lambda: len(admin.topic_status("ConsoleWalked")) == 2)
         page.goto(f"{url}/topics/ConsoleWalked/send")
         page.fill("[name=body]", "by hand")
         confirm(page)
         page.locator("[data-part=newest] td", has_text="by hand").first.wait_for()
         page.goto(f"{url}/topics/ConsoleWalked/delete")
         confirm(page, "ConsoleWalked")
-        until_sync(lambda: "ConsoleWalked" not in admin.topic_list(), 60)
+        until_sync(lambda: "ConsoleWalked" not in admin.topic_list())
 
         page.goto(f"{url}/groups/{GROUP}/reset")
         page.select_option("[name=topic]", TOPIC)
@@ -172,4 +172,4 @@ def test_topics_messages_and_offsets_are_changed_at_apache_s_broker(
             in page.locator(".preview").inner_text()
         )
         confirm(page, GROUP)
-        until_sync(lambda: [one.consumer_offset for one in admin.group_progress(GROUP, TOPIC)] == [0], 60)
+        until_sync(lambda: [one.consumer_offset for one in admin.group_progress(GROUP, TOPIC)] == [0])

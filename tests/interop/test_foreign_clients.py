@@ -89,7 +89,7 @@ def read(namesrv: str, topic: str, count: int) -> list[ReceivedMessage]:
         settings = ConsumerSettings(namesrv=namesrv, consume_from="first", threads=1)
         async with aio.PushConsumer(f"{topic}_readers", settings=settings) as consumer:
             consumer.subscribe(topic, handler=got.append)
-            await until(lambda: len(got) >= count, 30)
+            await until(lambda: len(got) >= count)
 
     run(main())
     return got
@@ -154,8 +154,8 @@ def test_they_read_what_we_send_by_tag_and_go_on_where_they_left(
     ]  # each queue ends with one that is wanted, so that its end is committed
     send(namesrv, *messages, *(Message(name, body.encode(), tags="TagA") for body in last))
     client.call("start", **where)
-    until_sync(lambda: len(bodies(client, name)) >= 10, 30)
-    until_sync(lambda: all(done == end for done, end in progress(namesrv, name, name)), 30)
+    until_sync(lambda: len(bodies(client, name)) >= 10)
+    until_sync(lambda: all(done == end for done, end in progress(namesrv, name, name)))
     got = client.call("stop", consumer=name)
     wanted = sorted([*last, *(f"{tag} {n}" for tag in ("TagA", "TagC") for n in range(3))])
     assert sorted(each["body"] for each in got) == wanted
@@ -165,7 +165,7 @@ def test_they_read_what_we_send_by_tag_and_go_on_where_they_left(
     assert (first["tags"], first["keys"], first["color"], first["tries"]) == ("TagA", "k1", "rot", 0)
     send(namesrv, *(Message(name, b"later %d" % n, tags="TagA") for n in range(2)))
     client.call("start", **where)
-    until_sync(lambda: len(bodies(client, name)) >= 2, 30)
+    until_sync(lambda: len(bodies(client, name)) >= 2)
     assert sorted(each["body"] for each in client.call("stop", consumer=name)) == ["later 0", "later 1"]
 
 
@@ -184,7 +184,7 @@ def test_what_fails_comes_again(cluster: LocalCluster, client: ForeignClient, na
     send(cluster.namesrv, Message(name, b"once more"))
     where = {"namesrv": cluster.namesrv, "group": name, "topic": name, "expression": "*"}
     client.call("start", consumer=name, failFirst=True, **where)
-    until_sync(lambda: bodies(client, name), 30)
+    until_sync(lambda: bodies(client, name))
     got = client.call("stop", consumer=name)
     assert [(each["body"], each["tries"]) for each in got] == [("once more", 1)]
 
@@ -201,7 +201,7 @@ def test_order_is_kept_by_key(cluster: LocalCluster, client: ForeignClient, name
     messages = [{"body": str(n), "shard": shard} for n in range(20)]
     client.call("send", messages=messages, **where)
     client.call("start", consumer=name, ordered=True, expression="*", **where)
-    until_sync(lambda: len(bodies(client, name)) >= 20, 30)
+    until_sync(lambda: len(bodies(client, name)) >= 20)
     got = client.call("stop", consumer=name)
     assert [each["body"] for each in got] == [str(n) for n in range(20)]
     assert len({each["queue"] for each in got}) == 1
@@ -231,7 +231,7 @@ def test_one_group_with_ours(cluster: LocalCluster, client: ForeignClient, name:
             for queue in (await producer.queues(name)) * 2:
                 await producer.send(Message(name, body.encode()), queue=queue)
         with suppress(AssertionError):
-            await until(lambda: ours.count(body) + bodies(client, name).count(body) >= 8, 5)
+            await until(lambda: ours.count(body) + bodies(client, name).count(body) >= 8)
         return (ours.count(body), bodies(client, name).count(body)) == (4, 4)
 
     async def main() -> None:
@@ -241,8 +241,8 @@ def test_one_group_with_ours(cluster: LocalCluster, client: ForeignClient, name:
         async with aio.PushConsumer(name, settings=settings) as consumer:
             consumer.subscribe(name, handler=lambda message: ours.append(message.body.decode()))
             await asyncio.to_thread(client.call, "start", consumer=name, **theirs)
-            await until(lambda: len([q for q in consumer.assignment if q.topic == name]) == 2, 30)
-            await until(round_of_messages, 60)
+            await until(lambda: len([q for q in consumer.assignment if q.topic == name]) == 2)
+            await until(round_of_messages)
 
     run(main())
     client.call("stop", consumer=name)
@@ -258,7 +258,7 @@ def test_accounts(guarded: LocalCluster, clients: Clients, name: str, kind: str)
         client.call("send", messages=messages, secretKey="wrong", **where)
     client.call("send", messages=messages, secretKey="toor12345", **where)
     client.call("start", consumer=name, expression="*", secretKey="toor12345", **where)
-    until_sync(lambda: len(bodies(client, name)) >= 1, 30)
+    until_sync(lambda: len(bodies(client, name)) >= 1)
     assert [each["offset"] for each in client.call("stop", consumer=name)] == [0], (
         "the wrong one stored nothing"
     )
@@ -269,5 +269,5 @@ def test_sql92_of_node(cluster: LocalCluster, clients: Clients, name: str) -> No
     create(cluster.namesrv, name)
     send(cluster.namesrv, *(Message(name, b"%d" % n, properties={"n": str(n)}) for n in range(6)))
     client.call("start", consumer=name, namesrv=cluster.namesrv, group=name, topic=name, sql="n > 3")
-    until_sync(lambda: len(bodies(client, name)) >= 2, 30)
+    until_sync(lambda: len(bodies(client, name)) >= 2)
     assert sorted(each["body"] for each in client.call("stop", consumer=name)) == ["4", "5"]

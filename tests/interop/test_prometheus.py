@@ -138,14 +138,14 @@ def test_prometheus_takes_what_our_servers_tell(tmp_path: Path) -> None:
             done = promtool("check", "metrics", stdin=answer.read().decode())
         assert done.returncode in PARSED and "error" not in done.stderr, done.stderr
         with prometheus(tmp_path, f"127.0.0.1:{port}") as url:
-            until_sync(lambda: instant(url, "rate(sparrow_stalls_total[5s])"), 60)
+            until_sync(lambda: instant(url, "rate(sparrow_stalls_total[5s])"))
             (target,) = ask(f"{url}/api/v1/targets")["activeTargets"]
             assert (target["health"], target["lastError"]) == ("up", "")
-            until_sync(lambda: {rule["health"] for rule in rules(url)} == {"ok"}, 60)
+            until_sync(lambda: {rule["health"] for rule in rules(url)} == {"ok"})
             states = {rule["name"]: rule["state"] for rule in rules(url)}
             assert len(states) >= 15 and "firing" not in states.values(), states
             for title, text in panels():
                 if title in WITHOUT_SERIES:
                     instant(url, text)
                 else:
-                    until_sync(partial(instant, url, text), 60)
+                    until_sync(partial(instant, url, text))

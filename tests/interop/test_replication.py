@@ -104,9 +104,9 @@ def test_apaches_slave_on_our_master(
         slave.start()
         slave.ready()
         driver.admin(master.namesrv).create_topic(slave.address, name, 1)
-        until_sync(lambda: max_offset(slave.address, name) == 100, 60)
+        until_sync(lambda: max_offset(slave.address, name) == 100)
         assert send(master.namesrv, name, 100, 600) == {SendStatus.SEND_OK}
-        until_sync(lambda: max_offset(slave.address, name) == 700, 60)
+        until_sync(lambda: max_offset(slave.address, name) == 700)
         end = log_end(master.broker_address)
         assert end > FILE_BYTES, "more than one file was copied"
         with our_clients.consumer(master.namesrv, f"{name}_c", {name: "*"}) as consumer:
@@ -147,20 +147,18 @@ def test_our_slave_on_apaches_master(
                 mapped_file_size_commit_log=FILE_BYTES,
             )
         )
-        until_sync(lambda: knows(slave.broker_address, name), 60)
-        until_sync(lambda: send(names.address, f"{name}_first", 0, 1) == {SendStatus.SEND_OK}, 60)
+        until_sync(lambda: knows(slave.broker_address, name))
+        until_sync(lambda: send(names.address, f"{name}_first", 0, 1) == {SendStatus.SEND_OK})
         assert send(names.address, name, 0, 700) == {SendStatus.SEND_OK}
         assert max_offset(slave.broker_address, name) == 700
         end = log_end(master.address)
         assert end > FILE_BYTES, "more than one file was copied"
         with our_clients.consumer(names.address, f"{name}_c", {name: "*"}) as consumer:
             consumer.wait(700)
-        until_sync(lambda: log_end(slave.broker_address) >= end, 30)
+        until_sync(lambda: log_end(slave.broker_address) >= end)
         master.stop()
         brokers = driver.admin(names.address).call
-        until_sync(
-            lambda: brokers("cluster")["brokerAddrTable"]["broker-a"]["brokerAddrs"].keys() == {"1"}, 60
-        )
+        until_sync(lambda: brokers("cluster")["brokerAddrTable"]["broker-a"]["brokerAddrs"].keys() == {"1"})
         read_all(driver, names.address, f"{name}_java", name, 700)
         read_all(our_clients, names.address, f"{name}_ours", name, 700)
         assert master.store is not None
@@ -179,7 +177,7 @@ def test_javas_clients_go_on_at_a_slave_that_became_master(
                 tmp_path / "b", namesrv_addr=master.namesrv, broker_role="SLAVE", broker_id=1, **common
             )
         )
-        until_sync(lambda: send(master.namesrv, name, 0, 1) == {SendStatus.SEND_OK}, 60)
+        until_sync(lambda: send(master.namesrv, name, 0, 1) == {SendStatus.SEND_OK})
         consumer = stack.enter_context(driver.consumer(master.namesrv, f"{name}_c", {name: "*"}))
         producer = stack.enter_context(driver.producer(master.namesrv, f"{name}_j"))
 
@@ -197,7 +195,7 @@ def test_javas_clients_go_on_at_a_slave_that_became_master(
             plan = admin.promote_broker(slave.broker_address)
         assert (plan.lost_bytes, plan.doubts) == (0, ())
         for number in range(50, 100):
-            until_sync(lambda number=number: sent(number), 60)
+            until_sync(lambda number=number: sent(number))
         assert max_offset(slave.broker_address, name) >= 100
         # Messages consumed in the last seconds come again: offsets are copied every 10 s.
-        until_sync(lambda: {one.body[:5] for one in consumer.received()} == set(wanted(100)), 60)
+        until_sync(lambda: {one.body[:5] for one in consumer.received()} == set(wanted(100)))

@@ -114,7 +114,7 @@ def test_a_broker_sends_its_metrics_to_a_collector(collector: Collector) -> None
                 if {one.key: one.value.string_value for one in point.attributes}["topic"] == "Orders"
             ]
 
-        (point,) = until_sync(stored, 30)
+        (point,) = until_sync(stored)
         assert point.as_int == 7
         told = {one.key: one.value.string_value for one in point.attributes}
         assert (told["node_id"], told["zone"], told["message_type"]) == ("broker-a", "a", "normal")

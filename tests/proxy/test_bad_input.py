@@ -223,7 +223,7 @@ def test_unread_messages_are_returned_to_the_broker(
                 bodies.update(each.system_properties.message_id for each in got)
                 return len(bodies) == 40
 
-            await until(all_of_them, seconds=60)
+            await until(all_of_them)
             await peer.close()
 
     run(main())

@@ -76,7 +76,7 @@ def test_one_that_is_killed_is_reported_and_runs_again_with_its_messages(tmp_pat
                 assert ports["listenPort"] == address.rpartition(":")[2]
                 assert "0" not in ports.values()
                 os.kill(killed.pid, signal.SIGKILL)
-                await until(lambda: len(told) == 2, 60)
+                await until(lambda: len(told) == 2)
                 assert (other.pid, killed.address) == (before[0], address)
                 assert killed.pid not in (0, before[1])
                 assert {name: killed.texts[name] for name in ports} == ports
@@ -86,7 +86,7 @@ def test_one_that_is_killed_is_reported_and_runs_again_with_its_messages(tmp_pat
                         return sum(row.messages for row in await admin.topic_status("made")) == 8
                     return False
 
-                await until(all_there, 60)
+                await until(all_there)
 
     run(main())
     assert told[0].startswith("broker-b was ended by SIGKILL; the other brokers keep running, next start in ")

@@ -58,11 +58,11 @@ def test_a_child_that_is_killed_is_started_again_and_stops_with_its_keeper(
 
     async def main() -> None:
         task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append, sleep=pauses))
-        await until(lambda: len(said) == 2, 60)
+        await until(lambda: len(said) == 2)
         assert said[0].startswith("coordinator  http://127.0.0.1:")
         assert "user admin, password" in said[1]
         os.kill(processes[0].pid, signal.SIGKILL)
-        await until(lambda: len(processes) == 2, 60)
+        await until(lambda: len(processes) == 2)
         assert "the coordinator ended with status -9; the broker keeps running" in complaints[0]
         task.cancel()
         await asyncio.wait([task])
@@ -93,7 +93,7 @@ def test_one_that_served_is_tried_again_when_it_cannot_start(
 
     async def main() -> None:
         task = asyncio.create_task(keep_child(texts(tmp_path), said.append, complaints.append, sleep=pauses))
-        await until(lambda: len(complaints) == 2 and next(given, None) is None, 60)
+        await until(lambda: len(complaints) == 2 and next(given, None) is None)
         task.cancel()
         await asyncio.wait([task])
 

@@ -71,7 +71,7 @@ async def is_whole(g: Group, broker: Broker, master: Broker) -> ReplicaState:
         end = master.parts.store.position
         return (found[-1].state, found[-1].damaged_offset, found[-1].max_offset) == (FOLLOWING, -1, end)
 
-    await until(there, 20)
+    await until(there)
     return found[-1]
 
 

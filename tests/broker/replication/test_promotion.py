@@ -151,7 +151,7 @@ def test_planned_change_loses_and_duplicates_nothing_and_the_producer_continues(
                 assert (done.epoch, done.lost_bytes) == (1, 0)
                 await becomes(g, first, FOLLOWING)
                 before = len(sent)
-                await until(lambda: len(sent) > before + 20, 20)
+                await until(lambda: len(sent) > before + 20)
                 stop.set()
                 await task
                 assert (await tool.promote_broker(second.address)).is_done

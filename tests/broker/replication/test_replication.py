@@ -336,7 +336,7 @@ def test_slave_becomes_master_with_all_messages_and_timers(tmp_path: Path) -> No
             await slave.close()
             promoted = await g.master("s")
             assert (await g.send(promoted, b"after")).code == 0
-            await until(lambda: b"timed" in bodies(promoted), 20)
+            await until(lambda: b"timed" in bodies(promoted))
             found = bodies(promoted)
             assert sorted(found) == sorted([b"0", b"1", b"2", b"3", b"4", b"early", b"timed", b"after"])
 

@@ -91,7 +91,7 @@ async def becomes(g: Group, broker: Broker, *states: str) -> ReplicaState:
             return False
         return found[-1].state in states
 
-    await until(there, 20)
+    await until(there)
     return found[-1]
 
 

@@ -53,7 +53,7 @@ def test_clients_of_a_broker_with_their_groups(sparrow: Sparrow, cluster: LocalC
             rows = sparrow("broker", "clients", "broker-a", "--json").values
             return [row for row in rows if "listed" in row["produces"]]
 
-        (row,) = until_sync(listed, 30)
+        (row,) = until_sync(listed)
         assert row["language"] == "PYTHON" and row["address"].startswith("127.0.0.1:")
         assert "produces for" in sparrow("broker", "clients", cluster.broker_address).lines[0]
         assert "broker-a is a master" in sparrow("broker", "replication", "broker-a").lines[0]

@@ -85,7 +85,7 @@ def test_a_person_manages_brokers_elects_and_releases(
     assert "c is not in sync" in refused
     assert "--unclean" in refused
     assert "b will be the master" in sparrow("elect", "g", "b", "--reason", "kernel of a").out
-    until_sync(lambda: brokers.states["b"].state == "SERVING", 15)
+    until_sync(lambda: brokers.states["b"].state == "SERVING")
     until_sync(lambda: brokers.states["a"].role == "SLAVE")
     entries = server.get("/audit?kind=replica-group")
     told = {(one["action"], one["reason"]) for one in entries}
@@ -115,7 +115,7 @@ def test_losing_messages_takes_a_reason_and_a_yes(
     assert "nothing was changed" in shown
     assert brokers.states["c"].role == "SLAVE"
     sparrow("elect", "g", "c", "--unclean", "--reason", "a burnt down", "--yes")
-    until_sync(lambda: brokers.states["c"].role == "MASTER", 15)
+    until_sync(lambda: brokers.states["c"].role == "MASTER")
     until_sync(lambda: group(sparrow)["in_sync"] == ["c"])
     entries = server.get("/audit?action=replicas.elected-unclean")
     assert [(one["reason"], one["before"]["master"]) for one in entries] == [("a burnt down", "a")]

@@ -149,7 +149,7 @@ def test_a_program_that_takes_too_long_is_ended_and_said_so(sparrow: Sparrow, tm
         [*command, "--program-timeout", "0.1", "--", "sleep", "20"], stdout=subprocess.PIPE, stderr=stderr
     ) as server:  # fmt: skip
         try:
-            until_sync(lambda: "sleep did not finish within 0.1 s" in said.read_text(), 60)
+            until_sync(lambda: "sleep did not finish within 0.1 s" in said.read_text())
         finally:
             server.kill()
 

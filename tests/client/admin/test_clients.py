@@ -41,7 +41,7 @@ def test_consumers_and_producers_of_a_broker_are_listed() -> None:
             groups = {group for one in found for group in (*one.consumes, *one.produces)}
             return {"makers", "readers"} <= groups
 
-        until_sync(both, 30)
+        until_sync(both)
         found = admin.broker_clients(cluster.broker_address)
         assert found.producers_known and found.groups_left == 0
         assert all(one.address.startswith("127.0.0.1:") and one.client_id for one in found.clients)

@@ -340,7 +340,7 @@ def test_large_running_infos_are_parsed_in_a_thread(limit: int, monkeypatch: pyt
     ):
         made.create_topic("Told", queues=1)
         consumer.subscribe("Told", handler=lambda message: None)
-        until_sync(lambda: made.group_connections("told"), 30)
+        until_sync(lambda: made.group_connections("told"))
 
         async def main() -> None:
             async with Admin(cluster.namesrv) as client:

@@ -253,7 +253,7 @@ def test_waiting_handler_does_not_delay_later_jobs() -> None:
 
         for offset in range(3):
             outcomes.submit(workers, offset, handler)
-            await until(lambda offset=offset: len(started) == min(offset + 1, 2), seconds=5)
+            await until(lambda offset=offset: len(started) == min(offset + 1, 2))
         assert started == [0, 1], "two at once, as many as may"
         go.set()
         await until(lambda: len(outcomes.finished) == 3)

@@ -122,14 +122,14 @@ class Pair:
                 return False
             return True
 
-        await until(told, 20)
+        await until(told)
 
     async def becomes(self, number: int, state: str) -> None:
         async def there() -> bool:
             found = await self.state(number)
             return found is not None and found.state == state and found.epoch == self.epoch
 
-        await until(there, 30)
+        await until(there)
 
     async def in_sync(self) -> None:
         """Wait until the set has both."""
@@ -138,7 +138,7 @@ class Pair:
             found = await self.state(self.master)
             return found is not None and len(found.in_sync) == 2 and len(found.slaves) == 1
 
-        await until(both, 30)
+        await until(both)
 
 
 @asynccontextmanager
@@ -196,7 +196,7 @@ class Sending:
     async def more(self, count: int) -> None:
         """Wait until so many more are acknowledged."""
         wanted = len(self.acknowledged) + count
-        await until(lambda: len(self.acknowledged) >= wanted, 30)
+        await until(lambda: len(self.acknowledged) >= wanted)
 
 
 async def stored(namesrv: str) -> list[int]:

@@ -84,7 +84,7 @@ async def settle(child: ChildServers, executed: set[bytes]) -> list[bytes]:
     producer = aio.Producer("bank", namesrv=child.nameserver_address, transaction_listener=bank)
     async with producer:
         await producer.queues(TOPIC)
-        await until(complete, 60.0)
+        await until(complete)
     return shown
 
 

@@ -139,13 +139,13 @@ def test_every_way_of_sending(
     sparrow("send", name, "after", "--delay", "1")
     sparrow("send", name, "at", "--at", "2020-05-01T12:00")
     (sent,) = sparrow.rows("send", name, "found", "--tags", "t", "--keys", f"{name}_a {name}_b")
-    until_sync(lambda: len(driver.dump(cluster.namesrv, name)) == 44, 30)
+    until_sync(lambda: len(driver.dump(cluster.namesrv, name)) == 44)
     found = driver.dump(cluster.namesrv, name)
     ordered = [one for one in found if one.queue_id == 2 and one.tags is None and one.body.isdigit()]
     assert [int(one.body) for one in ordered] == list(range(20))
     assert sorted(int(one.body) for one in found if one.tags == "paced") == list(range(20))
     assert {b"by level", b"after", b"at"} <= {one.body for one in found}
-    until_sync(lambda: sparrow.rows("message", "query", name, f"{name}_b"), 30)
+    until_sync(lambda: sparrow.rows("message", "query", name, f"{name}_b"))
     for command in (
         ("query", name, f"{name}_a"),
         ("get", name, sent["message_id"]),
@@ -182,9 +182,7 @@ def test_the_way_of_a_message(sparrow: Sparrow, cluster: ApacheCluster | LocalCl
     settings = ProducerSettings(namesrv=cluster.namesrv, trace=True)
     with Producer(f"{name}_p", settings=settings) as producer:
         sent = producer.send(Message(name, b"x", tags="B", keys=f"{name}_k")).message_id
-    until_sync(
-        lambda: CliRunner().invoke(app, ["trace", sent, "--namesrv", cluster.namesrv]).exit_code == 0, 30
-    )
+    until_sync(lambda: CliRunner().invoke(app, ["trace", sent, "--namesrv", cluster.namesrv]).exit_code == 0)
     (row,) = sparrow.rows("message", "trace", f"{name}_k")
     assert (row["record"], row["group"], row["topic"], row["tags"]) == ("Pub", f"{name}_p", name, "B")
     assert "no trace of" in sparrow.fails("trace", "0" * 32)

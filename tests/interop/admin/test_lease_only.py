@@ -45,25 +45,25 @@ def test_members_share_and_hand_over_queues_of_apache_s_broker(
                 return consumer
 
             one = await stack.enter_async_context(member())
-            await until(lambda: mine(one) == 4, 60)
+            await until(lambda: mine(one) == 4)
             await send(0)
-            await until(lambda: len(handled) == 20, 60)
+            await until(lambda: len(handled) == 20)
             async with member() as two:
-                await until(lambda: (mine(one), mine(two)) == (2, 2), 60)
+                await until(lambda: (mine(one), mine(two)) == (2, 2))
                 await send(20)
-                await until(lambda: len(handled) == 40, 60)
-            await until(lambda: mine(one) == 4, 60)
+                await until(lambda: len(handled) == 40)
+            await until(lambda: mine(one) == 4)
             leader = server.groups.find(group)
             assert leader is not None and leader.lease_only == {"broker-a"}
             assert await admin.group_policies(group) == {}
             await first.aclose()
             held = one._member
             assert held is not None
-            await until(lambda: not any(queue.may_start() for queue in held.queues.process_queues()), 60)
+            await until(lambda: not any(queue.may_start() for queue in held.queues.process_queues()))
             await send(40)
             assert len(handled) == 40, "nobody starts a handler without a lease"
             await stack.enter_async_context(serve(admin))
-            await until(lambda: len(handled) == 60, 60)
+            await until(lambda: len(handled) == 60)
         assert sorted(handled, key=int) == [b"%d" % number for number in range(60)]
 
     def serve(admin: aio.Admin) -> Any:

@@ -109,7 +109,7 @@ def consume(side: Any, topic: str, group: str, **settings: Any) -> list[tuple[st
         made = ConsumerSettings(consume_from="first", rebalance_interval=0.5, route_interval=1, **settings)
         async with aio.PushConsumer(group, settings=made) as consumer:
             consumer.subscribe(topic, handler=lambda m: got.append((m.topic, m.body.decode())))
-            await until(lambda: len(got) >= len(BODIES), 40)
+            await until(lambda: len(got) >= len(BODIES))
 
     run(main())
     return sorted(got)

@@ -112,8 +112,8 @@ def test_transactions_end_as_their_producer_says(
     before = ends(cluster)
     texts = ["C_1", "R_1", "UC1", "UR1"]
     with transactions(clients, cluster.namesrv, f"{topic}_p", topic, texts):
-        until_sync(lambda: bodies(driver, cluster, topic) == ["C_1", "UC1"], 30)
-        until_sync(lambda: ends(cluster) == before + len(texts), 30)
+        until_sync(lambda: bodies(driver, cluster, topic) == ["C_1", "UC1"])
+        until_sync(lambda: ends(cluster) == before + len(texts))
     assert bodies(driver, cluster, topic) == ["C_1", "UC1"]
     assert {one.sys_flag & 0xC for one in driver.dump(cluster.namesrv, topic)} == {8}
 
@@ -162,7 +162,7 @@ def test_ordered_members_share_queues(
         seen = [stack.enter_context(ordered(clients, cluster.namesrv, f"{topic}_c", topic))]
         until_sync(lambda: len(seen[0]()) == 20)
         seen.append(stack.enter_context(ordered(others, cluster.namesrv, f"{topic}_c", topic)))
-        until_sync(lambda: send() or seen[1](), 60.0)
+        until_sync(lambda: send() or seen[1]())
         sent = next(numbers)
         until_sync(lambda: len({row for one in seen for row in one()}) == sent)
         came = [one() for one in seen]

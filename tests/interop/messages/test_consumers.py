@@ -63,7 +63,7 @@ def test_ordered_members_share_queues(
         seen = [stack.enter_context(ordered(sides[0], cluster.namesrv, f"{topic}_c", topic))]
         until_sync(lambda: len(seen[0]()) == 20)
         seen.append(stack.enter_context(ordered(sides[1], cluster.namesrv, f"{topic}_c", topic)))
-        until_sync(lambda: send() or seen[1](), 60.0)
+        until_sync(lambda: send() or seen[1]())
         sent = next(numbers)
         until_sync(lambda: len({row for one in seen for row in one()}) == sent)
         came = [one() for one in seen]

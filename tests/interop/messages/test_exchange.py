@@ -76,7 +76,7 @@ def test_javas_ordered_consumers_share_queues(driver: JavaDriver, cluster: Local
             send()
             until_sync(lambda: len(seen_by(consumers[0])) == 40)
             consumers.append(driver.call("Exchanges.orderly", **arguments))
-            until_sync(lambda: send() or seen_by(consumers[1]), 60.0)
+            until_sync(lambda: send() or seen_by(consumers[1]))
             sent = next(numbers)
             until_sync(lambda: sum(len(seen_by(one)) for one in consumers) >= sent)
             seen = [seen_by(one) for one in consumers]

@@ -82,7 +82,7 @@ def test_our_transactions_at_apaches_broker(cluster: ApacheCluster, driver: Java
             assert result.state is local
             if local is UNKNOWN:
                 until_sync(lambda asked=listener: asked.checks)
-    until_sync(lambda: len(bodies(driver, cluster.namesrv, name)) == 2, 30)
+    until_sync(lambda: len(bodies(driver, cluster.namesrv, name)) == 2)
     assert sorted(bodies(driver, cluster.namesrv, name)) == [b"COMMIT ROLLBACK", b"UNKNOWN COMMIT"]
 
 
@@ -152,7 +152,7 @@ def test_timed_messages_wait_and_can_be_taken_back(
         kept = producer.send(mq.Message(name, b"recalled", delay=4.0))
         assert kept.recall_handle
         assert producer.recall(name, kept.recall_handle) == kept.message_id
-        until_sync(lambda: len(bodies(driver, cluster.namesrv, name)) == 3, 30)
+        until_sync(lambda: len(bodies(driver, cluster.namesrv, name)) == 3)
         assert time.time() - began >= 1.0
         ours, recalled, handle = driver.call(
             "Producers.sendAndRecall",
@@ -187,7 +187,7 @@ def test_traces_are_read_on_both_sides(
     def written() -> list[str]:
         return [body.decode() for body in bodies(driver, either.namesrv, TRACE) if name in body.decode()]
 
-    until_sync(lambda: len(written()) >= 2, 30)
+    until_sync(lambda: len(written()) >= 2)
     texts = {key: next(t for t in written() if key in t) for key in (ours.message_id, theirs)}
     (read,) = driver.call("Producers.readTrace", text=texts[ours.message_id])
     assert (read["type"], read["group"], read["topic"], read["success"]) == ("Pub", name, name, True)
@@ -244,7 +244,7 @@ def test_the_whole_way_of_a_message_is_told_to_both_sides(
                 (type(one).__name__.removesuffix("Trace"), getattr(one, "group", "")) for one in found
             )
 
-        until_sync(lambda: told(sent.message_id) == sorted(expected), 30)
+        until_sync(lambda: told(sent.message_id) == sorted(expected))
         assert told(f"{name}_k") == sorted(expected)
     arguments = ["queryMsgTraceById", "-i", sent.message_id, "-n", either.namesrv]
     shown = driver.call("Lookups.mqadmin", arguments=arguments)

@@ -217,7 +217,7 @@ def send(namesrv: str, queue: MessageQueue, numbers: range, tag: str | None = No
 
 def take(poller: JavaPoller | OurPoller, count: int) -> list[int]:
     found: list[int] = []
-    until_sync(lambda: len(found.__iadd__([int(body) for body in poller.poll(1)])) >= count, 40)
+    until_sync(lambda: len(found.__iadd__([int(body) for body in poller.poll(1)])) >= count)
     return found
 
 
@@ -272,11 +272,11 @@ def test_pollers_of_both_kinds_share_a_group(request: pytest.FixtureRequest, ser
     java = JavaPoller(driver, cluster.namesrv, name, topic=name, expression="*")
     ours = OurPoller(cluster.namesrv, name, topic=name)
     try:
-        until_sync(lambda: len(java.assignment()) == len(ours.assignment()) == 2, 40)
+        until_sync(lambda: len(java.assignment()) == len(ours.assignment()) == 2)
         assert not {*java.assignment()} & {*ours.assignment()}
         until_sync(lambda: java.told()[-1:] == ours.told()[-1:] == [2])
         java.stop()
-        until_sync(lambda: len(ours.assignment()) == 4, 40)
+        until_sync(lambda: len(ours.assignment()) == 4)
         until_sync(lambda: ours.told()[-1:] == [4])
     finally:
         java.stop()
@@ -290,7 +290,7 @@ def test_a_classic_consumer_pulls_its_share_and_keeps_its_place(way: Way, name: 
     send(way.namesrv, queues[0], range(5), "a")
     send(way.namesrv, queues[0], range(100, 103), "b")
     with way.classic(name, name) as consumer:
-        until_sync(lambda: consumer.share() == queues, 40)
+        until_sync(lambda: consumer.share() == queues)
         assert consumer.pull(queues[0], 1, "a") == ("FOUND", [b"1", b"2", b"3", b"4"], 8)
         assert consumer.pull(queues[0], 5, "a")[::2] == ("NO_MATCHED_MSG", 8)
         assert consumer.pull(queues[0], 8) == ("NO_NEW_MSG", [], 8)
@@ -312,10 +312,10 @@ def test_classic_consumers_of_both_kinds_share_a_group(
     driver.admin(cluster.namesrv).create_topic(cluster.broker_address, name, 3)
     java, ours = JavaClassic(driver, cluster.namesrv, name, name), OurClassic(cluster.namesrv, name, name)
     try:
-        until_sync(lambda: sorted(map(len, (java.share(), ours.share()))) == [1, 2], 40)
+        until_sync(lambda: sorted(map(len, (java.share(), ours.share()))) == [1, 2])
         assert not {*java.share()} & {*ours.share()}
         ours.stop()
-        until_sync(lambda: len(java.share()) == 3, 40)
+        until_sync(lambda: len(java.share()) == 3)
     finally:
         java.stop()
         ours.stop()
@@ -342,7 +342,7 @@ def test_a_schedule_goes_through_its_queues(request: pytest.FixtureRequest, serv
         schedule = mq.PullSchedule(name, namesrv=cluster.namesrv, settings=SETTINGS)
         schedule.register(name, work)
         with schedule:
-            until_sync(lambda: len(found) >= 6, 40)
+            until_sync(lambda: len(found) >= 6)
         assert sorted(found) == [(queue, b"%d" % n) for queue in (0, 1) for n in range(3)]
         until_sync(lambda: [admin.committed(name, queue) for queue in queues] == [3, 3])
 

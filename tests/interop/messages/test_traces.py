@@ -57,7 +57,7 @@ def test_what_pull_consumers_took_is_told_to_both_sides(
                 (type(one).__name__.removesuffix("Trace"), getattr(one, "group", "")) for one in found
             )
 
-        until_sync(lambda: told() == expected, 30)
+        until_sync(lambda: told() == expected)
         ends = [one for one in admin.trace(f"{name}_k") if isinstance(one, SubAfterTrace)]
         assert [(one.success, one.context_code) for one in ends] == [(True, 0)] * 3
     arguments = ["queryMsgTraceById", "-i", sent.message_id, "-n", either.namesrv]
@@ -76,7 +76,7 @@ def test_a_clouds_traces_are_read_on_both_sides(
     with mq.Producer(f"{name}_p", settings=settings) as producer:
         ours = producer.send(mq.Message(name, b"hello", keys=f"{name}_k2"))
     with mq.Admin(either.namesrv) as admin:
-        until_sync(lambda: admin.trace(ours.message_id, topic=CLOUD), 30)  # the topic is there
+        until_sync(lambda: admin.trace(ours.message_id, topic=CLOUD))  # the topic is there
     theirs = driver.call("Traces.send", group=f"{name}_javap", keys=f"{name}_k1", **where)
     pulling = mq.PullSettings(namesrv=either.namesrv, trace=True, access_channel="cloud")
     with mq.PullConsumer(f"{name}_pull", settings=pulling) as consumer:
@@ -90,7 +90,7 @@ def test_a_clouds_traces_are_read_on_both_sides(
             return sorted(type(one).__name__.removesuffix("Trace") for one in found)
 
         for sent in (theirs, ours.message_id):
-            until_sync(lambda sent=sent: {"Pub", "SubAfter", "SubBefore"} <= set(kinds(sent)), 30)
+            until_sync(lambda sent=sent: {"Pub", "SubAfter", "SubBefore"} <= set(kinds(sent)))
         assert not admin.trace(theirs) and not admin.trace(ours.message_id), "nothing elsewhere"
         bodies = [one.body.decode() for one in driver.dump(either.namesrv, CLOUD)]
     # Java's consumer read both messages, ours one.

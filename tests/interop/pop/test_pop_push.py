@@ -51,7 +51,7 @@ def test_javas_push_consumer_at_our_broker(ours: LocalCluster, driver: JavaDrive
         driver.consumer(ours.namesrv, popper.group, {name: "*"}, asks_broker=True) as one,
         driver.consumer(ours.namesrv, popper.group, {name: "*"}, asks_broker=True) as two,
     ):
-        until_sync(lambda: waiting(popper) == 2, 40.0)
+        until_sync(lambda: waiting(popper) == 2)
         for number in range(COUNT):
             popper.send(b"%d" % number, queue_id=number % 4)
         until_sync(lambda: len(one.received()) + len(two.received()) >= COUNT)

@@ -152,7 +152,7 @@ def test_a_query_of_the_users(
             def lag() -> float | None:
                 return _scrape(listener.port).get("sparrow_query_lag_messages", {}).get(("lagging",))
 
-            until_sync(lambda: lag() == 8, 60)
+            until_sync(lambda: lag() == 8)
             found = _scrape(listener.port)
             queues = topics.consumer.queues(topic)
             labels = [(queue.broker_name, "lagging", str(queue.queue_id), topic) for queue in queues]
@@ -163,7 +163,7 @@ def test_a_query_of_the_users(
             go_on.set()
             with pytest.raises(StreamingQueryException):
                 query.awaitTermination(60)
-            until_sync(lambda: _scrape(listener.port)["sparrow_query_active"]["lagging",] == 0, 60)
+            until_sync(lambda: _scrape(listener.port)["sparrow_query_active"]["lagging",] == 0)
             assert sum(_scrape(listener.port)["sparrow_query_faults_total"].values()) == 1
             assert 'sparrow_query_starts_total{query="lagging"} 1.0' in text_file.read_text()
         finally:

@@ -215,7 +215,7 @@ def test_rows_for_later_come_later_and_keep_their_ids(
         counts = Counter(message.body.decode() for message in found)
         return len(counts) == 40 and all(counts[f"m{number}"] > 1 for number in range(20) if number % 4 < 2)
 
-    until_sync(all_there, 60)
+    until_sync(all_there)
     counts = Counter(message.body.decode() for message in found)
     assert [counts[f"m{number}"] for number in range(40) if number % 4 > 1] == [1] * 20, "rows for now"
     assert len({message.message_id for message in found}) == 40, "a row has its id in every try"

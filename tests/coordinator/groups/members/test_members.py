@@ -101,7 +101,7 @@ def test_member_that_does_not_drain_loses_its_queues_and_its_results_are_refused
             await world.send(0, 4)
             await hung.started.wait()
             two = await led.join("two")
-            await until(lambda: len(queues(two)) == 2, 20)
+            await until(lambda: len(queues(two)) == 2)
             taken = set(queues(two))
             await until(lambda: sum("two" in names for names in world.seen_by.values()) == 2)
             hung.opened.set()

@@ -188,8 +188,8 @@ def test_account_that_loses_the_right_is_removed_and_its_queues_move(
                         await admin.update_user("leaving", password="another-password")
                     else:
                         await admin.revoke("leaving")
-                    await until(lambda: reads(other), seconds=60)
-                    await until(lambda: one.assignment == [], seconds=60)
+                    await until(lambda: reads(other))
+                    await until(lambda: one.assignment == [])
         assert "may no longer consume for group billing and is removed" in caplog.text
 
     settings = {"authentication_enabled": True, "authorization_enabled": True}
