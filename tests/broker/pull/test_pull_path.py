@@ -271,6 +271,18 @@ def test_held_pull_is_not_woken_by_other_tags(rig: Rig) -> None:
     assert len(bodies(answer)) == 1 and answer.ext["nextBeginOffset"] == "2"
 
 
+def test_held_pull_whose_room_is_taken_meanwhile_is_answered(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull that other tags woke, and that cannot be held again, does not wait for its client's time-out."""
+    client = connection()
+    rig.pulling.pull(client, frame(sysFlag=4 | HOLD, subscription="TagB"))
+    monkeypatch.setattr(type(client), "charge", lambda self, size: size < 0)
+    rig.pulling.recheck("g")
+    (answer,) = client.answers()
+    assert (answer.code, rig.pulling.held) == (ResponseCode.PULL_NOT_FOUND, 0)
+
+
 def test_pull_with_timeout_0_is_answered_at_the_next_check(rig: Rig) -> None:
     client = connection()
     rig.pulling.pull(client, frame(sysFlag=4 | HOLD, suspendTimeoutMillis=0))

@@ -223,10 +223,10 @@ class PullPath:
             yield
 
     def _rest_or_retry(self, held: HeldPull) -> None:
-        if self._rests(held.frame.fields):
-            self._resting.park(held)
-        else:
+        if not self._rests(held.frame.fields):
             self._retry(held, expired=False)
+        elif not self._resting.park(held):
+            _answer_resting(held)
 
     def _check_fence(self, fields: PullFields) -> None:
         text = self._fence.refusal(fields.consumer_group, fields.topic, fields.queue_id, fields.generation)
@@ -271,7 +271,7 @@ class PullPath:
                 continue
             its_own = held.frame.fields.consumer_group == group
             if not (its_own and self._answer_reset(held.connection, held.frame, queue)):
-                self._holds.park(held)
+                self._hold_again(held)
 
     def _answer_reset(self, connection: Connection, frame: PullFrame, queue: ConsumeQueue) -> bool:
         """Answer a pull with the offset to which its group was reset; False when there was no reset."""
@@ -330,7 +330,12 @@ class PullPath:
         if ready:
             self._answer(held.connection, held.frame, held.queue, held.wanted, may_hold=False)
         else:
-            self._holds.park(held)
+            self._hold_again(held)
+
+    def _hold_again(self, held: HeldPull) -> None:
+        """Hold a pull that was taken from the table; if its room is gone meanwhile, answer it now."""
+        if not self._holds.park(held):
+            self._answer(held.connection, held.frame, held.queue, held.wanted, may_hold=False)
 
     def _wanted(self, held: HeldPull) -> bool:
         """Whether a message that the held pull requests is at or after its offset."""
