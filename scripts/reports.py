@@ -64,7 +64,7 @@ def read_report(path: Path) -> Report:
 
 
 def junit_name(test: str) -> str:
-    """How a report names a test that pytest calls `path/file.py::Class::test[parameters]`."""
+    """How a report names a test, given its name in pytest."""
     path, bracket, parameters = test.partition("[")
     file, *inner = path.split("::")
     return ".".join((file.removesuffix(".py").replace("/", "."), *inner)) + bracket + parameters
