@@ -99,8 +99,8 @@ def test_java_asks_and_java_answers(driver: JavaDriver, cluster: LocalCluster, n
         assert replies == ["re: one", "re: two"]
     finally:
         driver.call("Exchanges.stop", handle=server)
-    # At least once: where the asker is slow to take a reply, its sender gets SYSTEM_ERROR, as from Apache's broker,
-    # and Java's producer sends the reply again.
+    # At least once: where the asker is slow to take a reply, its sender gets SYSTEM_ERROR, as from Apache's
+    # broker, and Java's producer sends the reply again.
     kept = {one.body for one in driver.dump(cluster.namesrv, "DefaultCluster_REPLY_TOPIC")}
     assert kept == {b"re: one", b"re: two"}
 
