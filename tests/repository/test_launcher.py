@@ -143,6 +143,32 @@ def test_packages_are_installed_by_the_constraints(clone: Path) -> None:
     assert lines[said + 3].endswith(f"--editable {root}[coordinator]")
 
 
+def test_packages_are_installed_by_uv_where_it_can_be_had(clone: Path) -> None:
+    (clone.parent / "tools" / "python3").symlink_to(sys.executable)
+    uv = clone / ".venv" / "bin" / "uv"
+    program(uv, f'printf "%s\\n" "$@" >{clone.parent}/uv')
+    program(clone / ".venv" / "bin" / "python", 'case "$*" in *--version | *uv) ;; *) exit 1 ;; esac')
+    sparrow(clone, "up")
+    assert (clone / ".venv" / ".sparrow-base").exists()
+    asked = (clone.parent / "uv").read_text().splitlines()
+    assert asked[:2] == ["pip", "install"] and asked[-1] == f"{clone}[coordinator]"
+    assert [asked[asked.index(name) + 1] for name in ("--constraint", "--build-constraint")] == (
+        ["constraints.txt"] * 2
+    )
+
+
+def test_pip_goes_on_where_uv_fails(clone: Path) -> None:
+    (clone.parent / "tools" / "python3").symlink_to(sys.executable)
+    program(clone / ".venv" / "bin" / "uv", "exit 1")
+    shown = f'printf "%s\\n" "$*" >>{clone.parent}/pip'
+    program(clone / ".venv" / "bin" / "python", shown)
+    sparrow(clone, "up")
+    assert (clone / ".venv" / ".sparrow-base").exists()
+    asked = (clone.parent / "pip").read_text().splitlines()
+    assert asked[-2].endswith("--constraint constraints.txt uv")
+    assert asked[-1].endswith(f"--editable {clone}[coordinator]")
+
+
 def test_a_failed_set_up_leaves_no_stamp(clone: Path) -> None:
     """pip cannot install anything here: there are no sources beside the launcher."""
     (clone.parent / "tools" / "python3").symlink_to(sys.executable)
