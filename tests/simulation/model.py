@@ -11,6 +11,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.server import SimulatedBroker
 from tests.store.rig import read_all
 
+from sparrowmq.broker.members.fence_calls import Fence
 from sparrowmq.core.names import is_system_topic
 from sparrowmq.protocol.record import StoredRecord
 
@@ -87,6 +88,10 @@ class Expected:
     offsets: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
     saved: dict[tuple[str, str, int], int] = field(default_factory=dict)
     holds: dict[str, str] = field(default_factory=dict)
+    fences: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The age of the last acknowledged policy, of groups whose management nobody asked to end."""
+    generations: dict[str, int] = field(default_factory=dict)
+    """The highest generation of a group that was acknowledged: no lower one may be granted ever again."""
     flushed: int = 0
     cleaned: bool = False
     popped: set[str] = field(default_factory=set)
@@ -193,6 +198,16 @@ def _release(found: Expected, kept: bool, topic: str) -> None:
     found.holds.pop(topic, None)
 
 
+def _fence(found: Expected, kept: bool, group: str, age: tuple[int, int], generation: int) -> None:
+    if kept:
+        found.fences[group] = age
+        found.generations[group] = max(generation, found.generations.get(group, 0))
+
+
+def _unfence(found: Expected, kept: bool, group: str) -> None:
+    found.fences.pop(group, None)
+
+
 def _flushed(found: Expected, kept: bool, position: int) -> None:
     found.flushed = max(found.flushed, position)
 
@@ -204,6 +219,7 @@ def _cleaned(found: Expected, kept: bool) -> None:
 _TAKE: dict[str, Callable[..., None]] = {
     "topic": _topic, "group": _group, "deletion": _delete, "message": _message, "recall": _recall,
     "end": _end, "offset": _offset, "saved offsets": _saved, "hold": _hold, "release": _release,
+    "fence": _fence, "end of a fence": _unfence,
     "flush": _flushed, "cleaning": _cleaned, "pop": _pop, "acked": _acked,
     "hidden": _hidden, "reset": _reset,
 }  # fmt: skip
@@ -219,6 +235,8 @@ class Seen:
     ends: dict[Place, tuple[int, int]]
     offsets: dict[tuple[str, str, int], int]
     holds: dict[str, str]
+    fences: dict[str, tuple[int, int]]
+    generations: dict[str, int]
     min_position: int
     now: int
 
@@ -233,6 +251,7 @@ def look(broker: SimulatedBroker) -> Seen:
         queues[place], ends[place] = records, (queue.min_offset, queue.max_offset)
     offsets = {(topic, group, queue_id): offset for topic, group, queue_id, offset in parts.offsets.items()}
     holds = {hold.topic: hold.group for hold in parts.upkeep.holds._holds.values()}
+    fences = {name: one.policy.age for name, one in parts.fence.groups.items()}
     topics = frozenset(parts.topics.configs)
     return Seen(
         topics,
@@ -241,9 +260,19 @@ def look(broker: SimulatedBroker) -> Seen:
         ends,
         offsets,
         holds,
+        fences,
+        _generations(parts.fence),
         store.min_position,
         broker.clock.now_ms(),
     )
+
+
+def _generations(fence: Fence) -> dict[str, int]:
+    """The highest generation that is known of each group, managed now or before."""
+    found = dict(fence._retired)
+    for name, one in fence.groups.items():
+        found[name] = max([found.get(name, 0), *(grant.generation for grant in one.policy.queues)])
+    return found
 
 
 def faults(seen: Seen, wanted: Expected) -> Iterator[str]:
@@ -257,6 +286,12 @@ def faults(seen: Seen, wanted: Expected) -> Iterator[str]:
     for topic, group in wanted.holds.items():
         if seen.holds.get(topic) != group:
             yield f"the hold of {topic} is lost"
+    for group, age in wanted.fences.items():
+        if seen.fences.get(group, (0, 0)) < age:
+            yield f"the policy of {group} is lost: {age} was acknowledged, {seen.fences.get(group)} is there"
+    for group, generation in wanted.generations.items():
+        if seen.generations.get(group, 0) < generation:
+            yield f"the generation {generation} of {group} is forgotten"
 
 
 def _topic_faults(seen: Seen, wanted: Expected) -> Iterator[str]:

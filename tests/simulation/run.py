@@ -21,6 +21,7 @@ from sparrowmq.protocol.batch import encode_batch
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.java_json import dumps
+from sparrowmq.protocol.managed import GroupPolicy, QueueGrant
 from sparrowmq.protocol.pop.receipts import pop_retry_topic, real_topic
 from sparrowmq.protocol.pop.records import BatchAck, BatchAckBody, bits_of
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -419,6 +420,23 @@ class Run:
     async def release(self, topic: str) -> None:
         self.told.tried("release", topic=topic)
         await self._ask(Code.DELETE_RETENTION_HOLD, {"topic": topic})
+
+    async def fence(self, group: str, epoch: int, revision: int, *generations: int) -> None:
+        """Grant a queue for each generation to a member of a managed group."""
+        known = {"group": group, "age": (epoch, revision), "generation": max(generations, default=0)}
+        self.told.tried("fence", **known)
+        grants = [
+            QueueGrant("A", "broker-a", queue, generation, "m")
+            for queue, generation in enumerate(generations)
+        ]
+        policy = GroupPolicy(group, epoch, revision, members=[], queues=grants)
+        if await self._ask(Code.PUT_GROUP_POLICY, body=policy.encode()) is not None:
+            self.told.kept("fence", **known)
+
+    async def unfence(self, group: str) -> None:
+        """End the management of a group."""
+        self.told.tried("end of a fence", group=group)
+        await self._ask(Code.DELETE_GROUP_POLICY, {"group": group})
 
     # What a broker does by itself
 

@@ -240,6 +240,26 @@ async def retention(run: Run) -> None:
     await run.send("B", count=2)
 
 
+async def fences(run: Run) -> None:
+    """Policies of managed groups: set, renewed by later leaders, ended, set again, and out of order."""
+    await run.topic("A", 2)
+    await run.group("g")
+    await run.group("h")
+    await run.fence("g", 1, 1, 1, 2)
+    await run.fence("g", 1, 2, 3, 4)
+    await run.fence("h", 1, 1, 7)
+    await run.restart(kill=True)
+    await run.fence("g", 2, 1, 5, 6)
+    await run.fence("g", 1, 9, 8, 8)
+    await run.unfence("h")
+    await run.fence("h", 2, 1, 3)
+    await run.fence("h", 2, 1, 8)
+    await run.unfence("g")
+    await run.restart()
+    await run.fence("g", 3, 1, 9)
+    await run.stop()
+
+
 SCRIPTS: dict[str, Script] = {
     script.__name__: script
     for script in (
@@ -254,6 +274,7 @@ SCRIPTS: dict[str, Script] = {
         pop_lives,
         pop_order,
         retention,
+        fences,
     )
 }
 

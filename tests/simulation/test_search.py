@@ -55,6 +55,7 @@ def test_a_record_that_says_done_does_not_outlive_what_was_done(name: str, sync:
     [
         ("sends", "datasync", "was acknowledged"),
         ("topics", "sync", "is lost"),
+        ("fences", "sync", "the policy of"),
         ("topics", "sync_directory", "is lost"),
     ],
 )
