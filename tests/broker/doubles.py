@@ -95,12 +95,18 @@ class FakeClock:
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.ms = now_ms
+        self._set_by = 0
+
+    def set_by(self, ms: int) -> None:
+        """Somebody sets the wall clock ahead or back; no time passes."""
+        self.ms += ms
+        self._set_by += ms
 
     def now_ms(self) -> int:
         return self.ms
 
     def monotonic(self) -> float:
-        return self.ms / 1000
+        return (self.ms - self._set_by) / 1000
 
 
 class FakeRegistration:

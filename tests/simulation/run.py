@@ -207,8 +207,7 @@ class Run:
     async def wait_for(self, topic: str, own: str, wait_ms: int) -> tuple[bytes, str]:
         """A message that comes later; its body and the handle to take it back."""
         body, due = self._body(20), self.clock.ms + wait_ms
-        exact = own.startswith("TIMER")
-        self.told.tried("message", body=body, topic=topic, kind="waiting", due=due, exact=exact)
+        self.told.tried("message", body=body, topic=topic, kind="waiting", due=due)
         if self.down:
             return body, ""
         command = send_command(body, topic=topic, properties=f"UNIQ_KEY\x01W{body[:9].decode()}\x02{own}")

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from tests.broker.doubles import FakeClock
@@ -262,7 +261,6 @@ class Search:
         wanted = expected(told, history.at, history.known, power=history.power)
         shown = [moment.clock for moment in run.disk.moments[: history.at + 1]]
         clock, wanted.latest = shown[-1], max(shown)
-        wanted.went_back = any(later < before for before, later in pairwise(shown))
         opened = self._opened.get((state, clock))
         if opened is None:
             opened = self._opened[state, clock] = await self._open(history, clock, told)
@@ -276,7 +274,6 @@ class Search:
         if opened.first is not None and opened.open_halves is not None:
             yield from forgotten(opened.first, opened.open_halves, wanted)
         if opened.on_time is not None:
-            wanted.went_back |= opened.on_time.now < wanted.latest
             yield from early(opened.on_time, wanted, max(wanted.latest, opened.on_time.now))
         if opened.settled is not None:
             yield from undelivered(opened.settled, wanted)

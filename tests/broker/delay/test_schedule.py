@@ -147,12 +147,19 @@ def test_progress_outside_the_queue_is_moved_to_its_ends(delays: Delays, saved: 
 
 
 @pytest.mark.parametrize(
-    ("code", "delay", "due"), [(500, 1000, 500), (1900, 1000, 1900), (2001, 1000, 1000), (9**12, None, 9**12)]
+    ("code", "waited", "due"),
+    [
+        (1500, None, 1500),
+        (5000, None, 5000),
+        (5000, 0, 1000 + 4000),  # stored at 1000
+        (9000, 2000, 1000 + 6000),
+        (9000, 8000, 1000),
+        (1500, 0, 1500),
+        (9**15, None, 1000),
+    ],
 )
-def test_due_time_beyond_the_delay_means_that_the_clock_went_back(
-    code: int, delay: int | None, due: int
-) -> None:
-    assert due_at(code, 1000, delay) == due
+def test_message_waits_for_the_delay_it_was_stored_with(code: int, waited: int | None, due: int) -> None:
+    assert due_at(code, 1000, 1000, waited) == due
 
 
 @pytest.mark.parametrize("part", ["body", "length"])
@@ -169,22 +176,35 @@ def test_damaged_message_is_skipped_and_its_level_continues(
     assert delays.schedule.progress()[1] == (2, 2)
 
 
+YEAR_MS = 365 * 86_400_000
+
+
 @pytest.mark.parametrize("restart", [False, True])
-def test_levels_wait_while_store_times_do_not_advance(tmp_path: Path, restart: bool) -> None:
-    """Store times never go back, so they do not advance for a year after the clock was a year ahead."""
+def test_no_message_of_a_level_is_early_or_waits_long_after_the_clock_was_set_back(
+    tmp_path: Path, restart: bool
+) -> None:
     delays = Delays(tmp_path / "store")
-    delays.rig.clock.ms += 365 * 86_400_000
-    delays.send(b"sent in the wrong year", 4)
-    delays.rig.clock.ms = now = delays.rig.clock.ms - 365 * 86_400_000
-    delays.send(b"in time", 4)
-    assert delays.schedule.deliver(4).delivered == 1 and delays.bodies() == [b"sent in the wrong year"]
+    delays.rig.clock.set_by(YEAR_MS)
+    for body in (b"one of the wrong year", b"another"):
+        delays.send(body, 4)
+    delays.rig.clock.set_by(-YEAR_MS)
     if restart:
+        now = delays.rig.clock.ms
         delays.close()
         delays = Delays(tmp_path / "store")
-    delays.rig.clock.ms = now + 29_999
+        delays.rig.clock.ms = now
+    assert delays.schedule.deliver(4).next_due == delays.rig.clock.ms + 30_000
+    delays.rig.clock.ms += 10_000
+    delays.send(b"in time", 4)
+    delays.rig.clock.ms += 19_999
+    assert delays.schedule.deliver(4) == (0, False, delays.rig.clock.ms + 1)
+    delays.rig.clock.ms += 1
+    assert delays.schedule.deliver(4).delivered == 2
+    delays.rig.clock.ms += 9_999
     assert delays.schedule.deliver(4).delivered == 0
-    delays.rig.clock.ms = now + 30_000
+    delays.rig.clock.ms += 1
     assert delays.schedule.deliver(4).delivered == 1
+    assert delays.bodies() == [b"one of the wrong year", b"another", b"in time"]
     delays.close()
 
 
@@ -216,13 +236,24 @@ def test_messages_of_a_removed_level_are_delivered_at_their_time(tmp_path: Path)
     second.close()
 
 
-def test_shorter_level_delivers_overdue_messages_at_once(tmp_path: Path) -> None:
-    first = Delays(tmp_path / "store")
+def test_shorter_level_leaves_waiting_messages_their_delay(tmp_path: Path) -> None:
+    first = Delays(tmp_path / "store", "30s")
     first.send(b"a", 1)
     first.close()
-    second = Delays(tmp_path / "store", "0s")
+    second = Delays(tmp_path / "store", "8s")
+    second.rig.clock.ms += 29_999
+    assert second.schedule.deliver(1).delivered == 0
+    second.rig.clock.ms += 1
     assert second.schedule.deliver(1).delivered == 1
     second.close()
+
+
+def test_unreadable_message_and_impossible_due_time_do_not_stop_a_level(delays: Delays) -> None:
+    at = delays.rig.store.position
+    delays.send(b"damaged", 1)
+    damage(delays.rig, at, "length")
+    delays.rig.inner.put([_raw(b"DELAY\x011\x02REAL_TOPIC\x01TopicTest\x02REAL_QID\x010\x02", 9**18)])
+    assert delays.schedule.deliver(1).delivered == 1 and delays.bodies() == [b"raw"]
 
 
 def test_due_times_survive_a_rebuild_with_other_levels(tmp_path: Path) -> None:
@@ -258,9 +289,9 @@ def test_message_without_its_target_or_for_the_half_topic_is_skipped(delays: Del
     assert delays.bodies() == [b"a", b"b"]
 
 
-def _raw(text: bytes) -> InnerMessage:
+def _raw(text: bytes, code: int = 1) -> InnerMessage:
     host = connection().born_host
-    return InnerMessage(SCHEDULE_TOPIC, 0, b"raw", text, 0, 0, 1, host, tags_code=1)
+    return InnerMessage(SCHEDULE_TOPIC, 0, b"raw", text, 0, 0, 1, host, tags_code=code)
 
 
 def test_message_that_no_longer_fits_is_skipped_alone(tmp_path: Path) -> None:

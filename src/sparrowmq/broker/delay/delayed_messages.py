@@ -60,7 +60,7 @@ class DelayedMessages:
         self._occasional = OccasionalLog(log)
         config = settings.store_path_root_dir / "config"
         self.offsets = DelayOffsets.load(ConfigFile(config / "delayOffset.json"), clock)
-        self.schedule = Schedule(store, inner, self.offsets, settings.delay_levels, clock, sleep=sleep)
+        self.schedule = Schedule(store, inner, self.offsets, clock, sleep=sleep)
         self.retries = DirectRetry(groups, is_locked=is_locked)
         self.send_back = SendBackRequests(settings, inner, topics, groups, clock, topic_made=topic_made)
         self.recalls = Recalls(settings, inner, topics, clock)

@@ -4,6 +4,9 @@ Every level has one delay, so its queue is ordered by due time and delivery only
 of a queue entry is the time its message is due. The delivered message is a copy in the real topic; the
 progress of each level is saved in `delayOffset.json`. After a crash, messages since the last save are
 delivered again, and none is lost.
+
+A message never comes before its delay has passed, whatever happens to the clock or the table of levels: the
+delay is the one it was stored with, the due time less the store time.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrowmq.broker.base.internal_store import InnerMessage, InnerStore
 from sparrowmq.core.clock import Sleep
+from sparrowmq.core.delay import DELAY_MS_MAX
 from sparrowmq.core.errors import InvalidNameError, SparrowError
 from sparrowmq.core.names import HALF_TOPIC, SCHEDULE_TOPIC, check_topic
 from sparrowmq.protocol.properties import find
@@ -23,7 +27,6 @@ from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
-    from sparrowmq.core.delay import DelayLevels
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
     from sparrowmq.store.tables.delay_offsets import DelayOffsets
@@ -48,9 +51,25 @@ class Turn(NamedTuple):
     next_due: int | None
 
 
-def due_at(code: int, now_ms: int, delay_ms: int | None) -> int:
-    """When an entry with tag code `code` is due: now, if the clock or the level's delay was moved back."""
-    return now_ms if delay_ms is not None and code > now_ms + delay_ms else code
+class SetBack(NamedTuple):
+    """The clock was found to be set back at `seen` (monotonic seconds); entries before offset `end` were
+    waiting then."""
+
+    end: int
+    seen: float
+
+
+def due_at(code: int, stored_ms: int, now_ms: int, waited_ms: int | None) -> int:
+    """When a message with tag code `code` is due, by a clock that shows `now_ms`.
+
+    `waited_ms` is how long it has waited since the clock was found to be set back; None if it was not. The
+    message then waits for its delay once more, because how long it had waited before is not known. A delay
+    that no level can have comes from a damaged entry: it does not stop the messages behind it.
+    """
+    delay = code - stored_ms
+    if delay > DELAY_MS_MAX:
+        return now_ms
+    return code if waited_ms is None else min(code, now_ms + max(0, delay - waited_ms))
 
 
 def real_address(record: StoredRecord) -> tuple[str, int] | None:
@@ -74,7 +93,6 @@ class Schedule:
         store: MessageStore,
         inner: InnerStore,
         offsets: DelayOffsets,
-        levels: DelayLevels,
         clock: Clock,
         *,
         sleep: Sleep = asyncio.sleep,
@@ -83,8 +101,10 @@ class Schedule:
         self._store = store
         self._inner = inner
         self._offsets = offsets
-        self._levels = levels
         self._clock = clock
+        self._set_back: dict[int, SetBack] = {}
+        self._heads: dict[int, tuple[int, int | None]] = {}
+        """By level: the offset and the store time of the entry looked at last."""
         self._occasional = OccasionalLog(log)
         self._lower()
 
@@ -156,14 +176,37 @@ class Schedule:
         if entries is None:
             return end - start, None
         now = self._clock.now_ms()
-        delay = self._levels.delay_ms(level) if level <= self._levels.highest else None
-        count = 0
-        for _, _, code in ENTRY.iter_unpack(entries):
-            due = due_at(code, now, delay)
-            if due > now:
+        for count, (position, _, code) in enumerate(ENTRY.iter_unpack(entries)):
+            if code > now and (due := self._later(queue, level, start + count, position, code, now)) > now:
                 return count, due
-            count += 1
-        return count, None
+        return end - start, None
+
+    def _later(
+        self, queue: ConsumeQueue, level: int, offset: int, position: int, code: int, now_ms: int
+    ) -> int:
+        """When an entry is due that is not due yet by its tag code; now if its message cannot be read."""
+        stored = self._stored(level, offset, position)
+        if stored is None:
+            return now_ms
+        seconds, known = self._clock.monotonic(), self._set_back.get(level)
+        if (known is None or offset >= known.end) and now_ms < stored:
+            known = self._set_back[level] = SetBack(queue.max_offset, seconds)
+            self._occasional.write(
+                logging.WARNING,
+                "set back",
+                f"the clock was set back: messages of delay level {level} wait for their delay from now on",
+            )
+        if known is None or offset >= known.end:
+            return due_at(code, stored, now_ms, None)
+        return due_at(code, stored, now_ms, int((seconds - known.seen) * 1000))
+
+    def _stored(self, level: int, offset: int, position: int) -> int | None:
+        """The store time of a waiting message; None when it cannot be read."""
+        head = self._heads.get(level)
+        if head is None or head[0] != offset:
+            record = self._inner.read(position)
+            head = self._heads[level] = (offset, None if record is None else record.store_timestamp)
+        return head[1]
 
     def _real(self, record: StoredRecord) -> InnerMessage | None:
         address = real_address(record)
