@@ -84,6 +84,10 @@ class OperatedBroker:
             watermark.add(labels(node, processor=processor), waiting)
         halves = into.gauge("sparrow_open_transactions", "Half messages whose transaction has not ended.")
         halves.add(node, parts.exchange.transactions.open_count)
+        about = "Half messages that retention or damage took before a producer could be asked."
+        into.counter("sparrow_unasked_transactions_total", about).add(
+            node, parts.exchange.transactions.unasked
+        )
         fenced = into.counter("sparrow_fenced_total", "Refused requests of members whose grant had ended.")
         fenced.add(node, parts.fence.refused)
         into.gauge("sparrow_managed_groups", "Groups with a policy.").add(node, len(parts.fence.groups))

@@ -336,19 +336,18 @@ def test_half_message_with_an_impossible_queue_is_moved_to_a_valid_one(broker: B
 
 
 @pytest.mark.proves("broker:9.5", "broker:9.4")
-def test_without_a_producer_checks_repeat_up_to_the_limit(make: Callable[..., Broker]) -> None:
+def test_checks_without_an_end_repeat_up_to_the_limit(make: Callable[..., Broker]) -> None:
     broker = make(transaction_check_max=3)
-    broker.prepare(b"one")
-    for _ in range(3):
-        broker.check(7000)
     producer = broker.join()
-    broker.check(7000)
-    assert producer.notices == []
+    broker.prepare(b"one")
+    for _ in range(4):
+        broker.check(7000)
+    assert len(producer.notices) == 3
     (lost,) = broker.stored(rules.DISCARD_TOPIC)
     own = properties.decode(lost.properties)
     assert (lost.body, own["TRANSACTION_CHECK_TIMES"], own["REAL_TOPIC"]) == (b"one", "3", "Orders")
     broker.check(7000)
-    assert len(broker.stored(rules.DISCARD_TOPIC)) == 1
+    assert len(broker.stored(rules.DISCARD_TOPIC)) == 1 and broker.parts.unasked == 0
     copy = broker.stored(HALF_TOPIC)[-1]
     assert code(broker.end(Placed(copy.physical_offset, copy.queue_offset))) == ResponseCode.SYSTEM_ERROR
     resume = Command(
@@ -358,7 +357,71 @@ def test_without_a_producer_checks_repeat_up_to_the_limit(make: Callable[..., Br
     )
     assert broker.parts.resume(connection(), resume).code == ResponseCode.SUCCESS
     broker.check(7000)
-    assert len(producer.notices) == 1
+    assert len(producer.notices) == 4
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_half_message_without_a_producer_waits_and_is_asked_about_later(
+    make: Callable[..., Broker], restart: bool
+) -> None:
+    broker = make(transaction_check_max=3)
+    broker.end(broker.prepare(b"ended"))
+    broker.prepare(b"one")
+    for _ in range(10):
+        broker.check(7000)
+    broker.end(broker.prepare(b"ended later"))
+    broker.check(7000)
+    assert len(broker.stored(HALF_TOPIC)) == 3, "nobody was asked, so nothing was copied"
+    if restart:
+        broker.again()
+    producer = broker.join()
+    broker.check(7000)
+    assert [decode_record(asked.body).body for asked in producer.notices] == [b"one"]
+    assert broker.stored(rules.DISCARD_TOPIC) == []
+
+
+def test_message_with_a_late_first_check_is_asked_about_however_many_checks_come_before(
+    make: Callable[..., Broker],
+) -> None:
+    broker = make(transaction_check_max=3)
+    producer = broker.join()
+    broker.prepare(b"slow", CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+    for _ in range(10):
+        broker.check(10_000)
+    assert producer.notices == []
+    broker.check(10_000)
+    assert len(producer.notices) == 1 and broker.stored(rules.DISCARD_TOPIC) == []
+
+
+HOUR_MS = 3_600_000
+
+
+def test_nobody_gives_up_a_transaction_unasked_before_its_record_expires(broker: Broker) -> None:
+    broker.prepare(b"old")
+    broker.check(72 * HOUR_MS)
+    assert broker.stored(rules.DISCARD_TOPIC) == []
+    broker.prepare(b"new")
+    broker.check(7000)
+    assert [record.body for record in broker.stored(rules.DISCARD_TOPIC)] == [b"old"]
+    assert broker.parts.unasked == 1
+
+
+def test_expired_half_message_is_asked_about_first(broker: Broker) -> None:
+    broker.prepare(b"old")
+    producer = broker.join()
+    broker.check(100 * HOUR_MS)
+    assert len(producer.notices) == 1 and broker.parts.unasked == 0
+
+
+def test_half_message_that_cannot_be_read_is_counted_and_blocks_no_other(broker: Broker) -> None:
+    at = broker.prepare(b"damaged").physical_offset
+    broker.prepare(b"one")
+    damage(broker.rig, at, "body")
+    producer = broker.join()
+    broker.check(7000)
+    assert [decode_record(asked.body).body for asked in producer.notices] == [b"one"]
+    assert broker.parts.unasked == 1
+    assert broker.rig.offsets.query(HALF_TOPIC, rules.CHECK_GROUP, 0) == 2
 
 
 @pytest.mark.parametrize("msg_id", ["", "x", "00" * 16, offset_message_id(STORE_HOST, 1 << 50)])

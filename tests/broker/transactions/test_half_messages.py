@@ -21,7 +21,6 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.record import StoredRecord, decode_record
 
 NOW = 1_700_000_100_000
-KEPT = 72 * 3_600_000
 OWN = {
     "TRAN_MSG": "true",
     "PGROUP": "p",
@@ -159,7 +158,7 @@ def test_one_op_record_names_many_messages(numbers: list[int]) -> None:
 
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=8)
 OTHERS = st.dictionaries(PLAIN, PLAIN, max_size=4)
-NOTED_BY_CHECKS = [rules.CHECK_TIMES, rules.FIRST_OFFSET, rules.REOPENED]
+NOTED_BY_CHECKS = [rules.CHECK_TIMES, rules.FIRST_OFFSET, rules.REOPENED, rules.FIRST_STORED]
 NOT_PLAIN = [
     *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "POP_CK", "REAL_TOPIC", "REAL_QID"),
     *NOTED_BY_CHECKS,
@@ -237,7 +236,13 @@ def test_half_message_is_read_alike_in_any_property_order(text: bytes, place: li
         whole += b"TRAN_PREPARED_QUEUE_OFFSET\x017\x02"
     half, own = rules.read_half(whole), properties.decode(whole)
     assert (half.topic, half.queue_id, half.group, half.immunity) == ("Orders", 3, "p", None)
-    kept = own.keys() - {"REAL_TOPIC", "REAL_QID", "TRAN_PREPARED_QUEUE_OFFSET", rules.REOPENED}
+    kept = own.keys() - {
+        "REAL_TOPIC",
+        "REAL_QID",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        rules.REOPENED,
+        rules.FIRST_STORED,
+    }
     assert properties.decode(half.rest) == {name: own[name] for name in kept}
 
 
@@ -252,13 +257,26 @@ def test_op_records_of_both_generations_are_read(body: bytes, numbers: list[int]
 
 @pytest.mark.proves("broker:9.4")
 def test_copy_counts_checks_and_names_the_first_half_message() -> None:
-    first = rules.renewed(half(7))
+    first = rules.renewed(half(7), now_ms=NOW, asked=True)
     own = properties.decode(first.properties)
     assert (first.topic, first.queue_id, first.sys_flag) == (HALF_TOPIC, 0, 0x301)
-    assert own == OWN | {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": "7"}
-    second = rules.renewed(half(20, TRANSACTION_CHECK_TIMES="1", TRAN_PREPARED_QUEUE_OFFSET="7"))
-    own = properties.decode(second.properties)
-    assert (own["TRANSACTION_CHECK_TIMES"], own["TRAN_PREPARED_QUEUE_OFFSET"]) == ("2", "7")
+    noted = {"TRAN_PREPARED_QUEUE_OFFSET": "7", "REAL_HALF_STORED": str(NOW - 10_000)}
+    assert own == OWN | noted | {"TRANSACTION_CHECK_TIMES": "1"}
+    second = rules.renewed(half(20, TRANSACTION_CHECK_TIMES="1", **noted), now_ms=NOW, asked=True)
+    assert properties.decode(second.properties) == OWN | noted | {"TRANSACTION_CHECK_TIMES": "2"}
+
+
+def test_copy_of_a_message_that_was_not_asked_counts_no_check() -> None:
+    own = properties.decode(rules.renewed(half(7), now_ms=NOW, asked=False).properties)
+    assert "TRANSACTION_CHECK_TIMES" not in own
+
+
+def test_age_counts_from_the_first_store_time_and_begins_anew_when_the_clock_was_set_back() -> None:
+    copy = half(20, born=NOW - 5, REAL_HALF_STORED=str(NOW - 70))
+    assert rules.age_ms(half(born=NOW - 9), NOW) == 9 and rules.age_ms(copy, NOW) == 70
+    assert rules.age_ms(copy, NOW - 100) == -30
+    again = properties.decode(rules.renewed(copy, now_ms=NOW - 100, asked=False).properties)
+    assert again["REAL_HALF_STORED"] == str(NOW - 100)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "20", "21", "9" * 40])
@@ -275,7 +293,8 @@ def test_check_contains_the_message_with_its_real_topic_and_the_half_messages_of
 
 
 def test_only_abandoned_half_messages_are_resumed() -> None:
-    again = rules.resumed(half(20, TRANSACTION_CHECK_TIMES="15", TRAN_PREPARED_QUEUE_OFFSET="7"))
+    noted = {"TRAN_PREPARED_QUEUE_OFFSET": "7", "REAL_HALF_STORED": "1"}
+    again = rules.resumed(half(20, TRANSACTION_CHECK_TIMES="15", **noted))
     assert again is not None
     assert properties.decode(again.properties) == OWN | {"TRANSACTION_CHECK_TIMES": "0"}
     for name in ("REAL_TOPIC", "PGROUP", "TRAN_MSG"):
@@ -290,8 +309,8 @@ def test_only_abandoned_half_messages_are_resumed() -> None:
         (half(born=NOW - 6000), CheckVerdict.STOP),
         (half(TRANSACTION_CHECK_TIMES="14"), CheckVerdict.CHECK),
         (half(TRANSACTION_CHECK_TIMES="15"), CheckVerdict.DISCARD),
-        (half(born=NOW - KEPT), CheckVerdict.CHECK),
-        (half(born=NOW - KEPT - 1), CheckVerdict.DISCARD),
+        (half(born=NOW - 365 * 86_400_000), CheckVerdict.CHECK),
+        (half(born=NOW + 365 * 86_400_000), CheckVerdict.CHECK),
         (half(CHECK_IMMUNITY_TIME_IN_SECONDS="10"), CheckVerdict.KEEP),
         (half(CHECK_IMMUNITY_TIME_IN_SECONDS="9"), CheckVerdict.CHECK),
         (half(CHECK_IMMUNITY_TIME_IN_SECONDS="-1"), CheckVerdict.CHECK),
@@ -300,30 +319,30 @@ def test_only_abandoned_half_messages_are_resumed() -> None:
     ],
 )
 def test_check_decision_depends_on_age_and_count(record: StoredRecord, verdict: CheckVerdict) -> None:
-    found = rules.judge(
-        record, now_ms=NOW, run_end=record.queue_offset + 1, timeout_ms=6000, checks_max=15, kept_ms=KEPT
-    )
+    found = rules.judge(record, now_ms=NOW, run_end=record.queue_offset + 1, timeout_ms=6000, checks_max=15)
     assert found is verdict
 
 
 @pytest.mark.proves("broker:9.4")
 def test_messages_stored_since_the_run_began_wait_for_the_next_run() -> None:
     record = half(born=NOW - 10_000)
-    found = rules.judge(
-        record, now_ms=NOW, run_end=record.queue_offset, timeout_ms=6000, checks_max=15, kept_ms=KEPT
-    )
+    found = rules.judge(record, now_ms=NOW, run_end=record.queue_offset, timeout_ms=6000, checks_max=15)
     assert found is CheckVerdict.STOP
 
 
-def test_producer_with_a_fast_clock_is_checked_once_its_message_is_old_enough() -> None:
-    stored = replace(half(born=NOW + 60_000), store_timestamp=NOW - 1000)
-    found = rules.judge(stored, now_ms=NOW, run_end=99, timeout_ms=6000, checks_max=15, kept_ms=KEPT)
-    assert found is CheckVerdict.CHECK
+@pytest.mark.parametrize("ahead_ms", [365 * 86_400_000, -365 * 86_400_000])
+def test_clock_of_a_producer_has_no_influence_on_its_checks(ahead_ms: int) -> None:
+    for age, verdict in ((6000, CheckVerdict.STOP), (6001, CheckVerdict.CHECK)):
+        record = replace(half(born=NOW + ahead_ms), store_timestamp=NOW - age)
+        found = rules.judge(record, now_ms=NOW, run_end=99, timeout_ms=6000, checks_max=15)
+        assert found is verdict
+    record = replace(half(born=NOW + ahead_ms, CHECK_IMMUNITY_TIME_IN_SECONDS="9"), store_timestamp=NOW)
+    assert refused(record) is None
 
 
 def test_half_message_stored_while_the_clock_was_ahead_blocks_no_other() -> None:
     stored = replace(half(born=NOW - 7000), store_timestamp=NOW + 365 * 86_400_000)
-    found = rules.judge(stored, now_ms=NOW, run_end=99, timeout_ms=6000, checks_max=15, kept_ms=KEPT)
+    found = rules.judge(stored, now_ms=NOW, run_end=99, timeout_ms=6000, checks_max=15)
     assert found is CheckVerdict.CHECK
 
 

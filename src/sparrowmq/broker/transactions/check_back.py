@@ -81,6 +81,8 @@ class CheckBack:
         self._offsets = offsets
         self._clock = clock
         self._turn = 0
+        self.unasked = 0
+        """Open half messages that retention took, or would have taken, before a producer could be asked."""
         self._occasional = OccasionalLog(log)
         self._halves = OpenHalves(self._start(HALF_TOPIC), self._start(OP_HALF_TOPIC))
         self.is_full = self._halves.is_full
@@ -208,7 +210,10 @@ class CheckBack:
     # Checking
 
     async def check(self) -> None:
-        """One run: ask producers about half messages that wait too long; give up those beyond the limits."""
+        """One run: ask producers about half messages that wait too long; give up those beyond the limits.
+
+        Half messages without a connected producer stay where they are, and so does the queue's progress.
+        """
         queue = self._store.find_queue(HALF_TOPIC, 0)
         run_end = 0 if queue is None else queue.max_offset
         deadline = self._clock.monotonic() + RUN_SECONDS_MAX
@@ -223,7 +228,7 @@ class CheckBack:
         except StoreError as error:
             text = f"transactions cannot be checked; the next run retries: {error}"
             self._occasional.write(logging.ERROR, "check", text)
-        self._advance(self._halves.skip(offset, SKIP_COUNT))
+        self._advance(self._halves.skip(self._halves.first, SKIP_COUNT))
 
     def _advance(self, offset: int) -> None:
         halves = self._halves
@@ -238,7 +243,14 @@ class CheckBack:
         if passed > offset:
             return passed
         scan = self._inner.scan(HALF_TOPIC, 0, offset, STEP_COUNT, STEP_BYTES)
+        end = min(scan.next_offset, offset + SKIP_COUNT)
+        self._count_unasked(
+            self._halves.missed(offset, end, {record.queue_offset for record in scan.records}),
+            "their half messages were deleted or damaged",
+        )
         for record in scan.records:
+            if record.queue_offset >= end:
+                break
             if self._halves.is_done(record.queue_offset):
                 continue
             verdict = rules.judge(
@@ -247,28 +259,40 @@ class CheckBack:
                 run_end=run_end,
                 timeout_ms=self._settings.transaction_time_out,
                 checks_max=self._settings.transaction_check_max,
-                kept_ms=self._settings.file_reserved_time * MS_PER_HOUR,
             )
             if verdict is CheckVerdict.STOP:
                 return record.queue_offset
             self._carry_out(verdict, record)
-        return max(offset, scan.next_offset)
+        return max(offset, end)
 
     def _carry_out(self, verdict: CheckVerdict, record: StoredRecord) -> None:
-        halves, origin = self._halves, rules.first_offset(record)
         if verdict is CheckVerdict.DISCARD:
             self._give_up(record, f"after {rules.check_times(record)} checks")
             return
+        producer = self._producer(record) if verdict is CheckVerdict.CHECK else None
+        now = self._clock.now_ms()
+        if verdict is CheckVerdict.CHECK and producer is None:
+            kept_ms = self._settings.file_reserved_time * MS_PER_HOUR
+            if now - record.store_timestamp > kept_ms:  # its record may be deleted soon
+                self._give_up(record, "because no producer could be asked until its record expired")
+                self._count_unasked(1, "no producer of theirs was connected")
+            return
         try:
-            (placed,) = self._inner.put([rules.renewed(record)])
+            message = rules.renewed(record, now_ms=now, asked=producer is not None)
+            (placed,) = self._inner.put([message])
         except (InvalidMessageError, RecordError) as error:  # one message must not block those after it
             self._give_up(record, f"because its producers cannot be asked: {error}")
             return
-        halves.moved(record.queue_offset, origin, placed.queue_offset)
-        if verdict is CheckVerdict.CHECK:
-            copy = self._inner.read(placed.physical_offset)
-            if copy is not None:
-                self._ask(copy)
+        self._halves.moved(record.queue_offset, rules.first_offset(record), placed.queue_offset)
+        copy = None if producer is None else self._inner.read(placed.physical_offset)
+        if producer is not None and copy is not None:
+            self._ask(producer, copy)
+
+    def _count_unasked(self, count: int, why: str) -> None:
+        if count:
+            self.unasked += count
+            text = f"transactions ended without a check, {self.unasked} since the start: {why}"
+            self._occasional.write(logging.ERROR, "unasked", text)
 
     def _give_up(self, record: StoredRecord, why: str) -> None:
         self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
@@ -279,18 +303,10 @@ class CheckBack:
         )
         self._occasional.write(logging.WARNING, "discard", text)
 
-    def _ask(self, half: StoredRecord) -> None:
-        """Send 39 to one producer of the group; without one, the next run retries (broker:9.5)."""
-        found = property_string.decode(half.properties)
-        group, key = found.get(rules.PRODUCER_GROUP, ""), found.get("UNIQ_KEY")
-        topic = found.get("REAL_TOPIC", "")
-        connection = self._producer(group, topic)
-        if connection is None:
-            text = (
-                f"no producer of group {group} that may send to {topic} is connected: its transactions wait"
-            )
-            self._occasional.write(logging.WARNING, f"producer {group}", text)
-            return
+    def _ask(self, producer: Connection, half: StoredRecord) -> None:
+        """Send 39 to a producer of the group (broker:9.5)."""
+        found = property_string.find(half.properties, b"UNIQ_KEY")
+        key = None if found is None else found.decode("utf-8", "replace")
         request = CheckTransactionStateRequest(
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.physical_offset,
@@ -301,10 +317,13 @@ class CheckBack:
             broker_name=self._settings.broker_name,
         )
         body = rules.check_body(half)
-        connection.notify(Command(RequestCode.CHECK_TRANSACTION_STATE, ext=to_ext(request), body=body))
+        producer.notify(Command(RequestCode.CHECK_TRANSACTION_STATE, ext=to_ext(request), body=body))
 
-    def _producer(self, group: str, topic: str) -> Connection | None:
-        """A connected producer of the group that keeps up with its messages, in rotation (broker:9.5)."""
+    def _producer(self, half: StoredRecord) -> Connection | None:
+        """A connected producer of the group that keeps up with its messages, in rotation (broker:9.5); None
+        when there is none: the next run tries again."""
+        found = property_string.decode(half.properties)
+        group, topic = found.get(rules.PRODUCER_GROUP, ""), found.get(rules.REAL_TOPIC, "")
         known = self._clients.producers.get(group, ())
         members = [connection for connection in known if self._may_check(connection, topic)]
         for _ in range(min(CHANNEL_TRIES, len(members))):
@@ -312,4 +331,6 @@ class CheckBack:
             connection = members[self._turn % len(members)]
             if not connection.closed and connection.unsent_bytes <= UNSENT_BYTES_MAX:
                 return connection
+        text = f"no producer of group {group} that may send to {topic} is connected: its transactions wait"
+        self._occasional.write(logging.WARNING, f"producer {group}", text)
         return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -55,8 +55,13 @@ REOPENED: Final = "REAL_HALF_OFFSET"
 """SparrowMQ's property of a half message that was stored again because its commit may have been lost: the
 queue offset of the one before. Properties with `REAL_` are known not to be plain ones.
 """
+FIRST_STORED: Final = "REAL_HALF_STORED"
+"""SparrowMQ's property of a copy: the broker's time at which the first half message was stored, epoch ms. A
+transaction's age counts from it, because every copy has a new store time, and producers' clocks differ.
+"""
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-CHECK_BYTES_MAX: Final = len(f"{CHECK_TIMES}{FIRST_OFFSET}{REOPENED}") + 6 + len(f"{2**31}{2**63}{2**63}")
+_NOTED: Final = (CHECK_TIMES, FIRST_OFFSET, REOPENED, FIRST_STORED)
+CHECK_BYTES_MAX: Final = len("".join(_NOTED)) + 2 * len(_NOTED) + len(f"{2**31}{2**63}{2**63}{2**63}")
 """Maximum size that checks and a start may add to the properties of a half message; a send must leave room
 for it."""
 QUEUE_ID_MAX: Final = 2**31 - 1
@@ -94,7 +99,7 @@ def half_properties(properties: Mapping[str, str], topic: str, queue_id: int) ->
     of another transaction would end that transaction.
     """
     half = {**properties, REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
-    for name in (CHECK_TIMES, FIRST_OFFSET, REOPENED):
+    for name in _NOTED:
         half.pop(name, None)
     if "UNIQ_KEY" in half:
         half[TRANSACTION_ID] = half["UNIQ_KEY"]
@@ -191,6 +196,7 @@ def _read_any_half(data: bytes) -> Half:
     topic, queue_id = own.pop(REAL_TOPIC, None), _queue_id(own.pop(REAL_QUEUE, None))
     first = _number(own.pop(FIRST_OFFSET, None), -1)
     own.pop(REOPENED, None)
+    own.pop(FIRST_STORED, None)
     rest = "".join([f"{name}\x01{value}\x02" for name, value in own.items()]).encode()  # as they were stored
     return Half(own.get(PRODUCER_GROUP), topic, queue_id, own.get(IMMUNITY), first, rest)
 
@@ -227,7 +233,7 @@ def end_refusal(
         return no_half(request.commit_log_offset)
     if half.immunity and not request.from_transaction_check:
         limit = max(immunity_ms(half.immunity, timeout_ms), timeout_ms)
-        age = now_ms - record.born_timestamp
+        age = age_ms(record, now_ms)
         if age > limit:
             return (
                 ResponseCode.ILLEGAL_OPERATION,
@@ -301,16 +307,33 @@ def first_offset(record: StoredRecord) -> int:
 
 
 def check_times(record: StoredRecord) -> int:
-    """How often a half message was copied."""
+    """How often a producer was asked about a half message."""
     text = property_string.find(record.properties, CHECK_TIMES.encode())
     return 0 if text is None else max(0, _number(text.decode("ascii", "replace"), 0))
 
 
-def renewed(record: StoredRecord) -> InnerMessage:
-    """The next copy of a half message, with one more check counted."""
+def _first_stored(record: StoredRecord) -> int:
+    """When the first half message of a transaction was stored, by the broker's clock."""
+    text = property_string.find(record.properties, FIRST_STORED.encode())
+    own = record.store_timestamp
+    return own if text is None else _number(text.decode("ascii", "replace"), own)
+
+
+def age_ms(record: StoredRecord, now_ms: int) -> int:
+    """The age of a transaction by the broker's clock; negative if that was set back behind its beginning."""
+    return now_ms - _first_stored(record)
+
+
+def renewed(record: StoredRecord, *, now_ms: int, asked: bool) -> InnerMessage:
+    """The next copy of a half message; one more check is counted if its producer is asked.
+
+    If the clock was set back behind the transaction's beginning, its age counts from now on.
+    """
     found = property_string.decode(record.properties)
-    found[CHECK_TIMES] = str(check_times(record) + 1)
+    if asked:
+        found[CHECK_TIMES] = str(check_times(record) + 1)
     found[FIRST_OFFSET] = str(first_offset(record))
+    found[FIRST_STORED] = str(min(_first_stored(record), now_ms))
     message = InnerMessage.copy_of(record, HALF_TOPIC, 0)
     message.properties = property_string.encode(found)
     return message
@@ -327,6 +350,7 @@ def resumed(record: StoredRecord) -> InnerMessage | None:
         return None
     found[CHECK_TIMES] = "0"
     found.pop(FIRST_OFFSET, None)
+    found.pop(FIRST_STORED, None)
     message = InnerMessage.copy_of(record, HALF_TOPIC, 0)
     message.properties = property_string.encode(found)
     return message
@@ -372,26 +396,25 @@ def check_body(record: StoredRecord) -> bytes:
 class CheckVerdict(Enum):
     """What a check does with an open half message."""
 
-    DISCARD = "it was checked too often or is too old: give it up"
+    DISCARD = "its producers were asked too often: give it up"
     STOP = "it and all later ones are too young: end this run"
     KEEP = "its producer asked for more time: copy it, so that the queue can move on"
     CHECK = "copy it and ask its producer"
 
 
 def judge(
-    record: StoredRecord, *, now_ms: int, run_end: int, timeout_ms: int, checks_max: int, kept_ms: int
+    record: StoredRecord, *, now_ms: int, run_end: int, timeout_ms: int, checks_max: int
 ) -> CheckVerdict:
     """What to do with an open half message in a run that began when the half queue ended at `run_end`.
 
     The reference compares store times with the start of the run to stop at newer messages (broker:9.4); this
-    blocks everything after a message that was stored while the clock was ahead. Messages older than `kept_ms`
-    are given up, because their records may be deleted soon.
+    blocks everything after a message that was stored while the clock was ahead.
     """
-    age = now_ms - record.born_timestamp
-    if check_times(record) >= checks_max or age > kept_ms:
+    if check_times(record) >= checks_max:
         return CheckVerdict.DISCARD
     if record.queue_offset >= run_end:
         return CheckVerdict.STOP
+    age = age_ms(record, now_ms)
     custom = property_string.find(record.properties, IMMUNITY.encode())
     if custom:
         limit = immunity_ms(custom.decode("ascii", "replace"), timeout_ms)
@@ -488,6 +511,17 @@ class OpenHalves:
         if origin != offset:
             self._done.add(origin)
         return offset
+
+    def missed(self, start: int, end: int, found: Collection[int]) -> int:
+        """Of the half messages from `start` to `end` only `found` can be read: the others are finished, and
+        so are their transactions. Returns how many of them were open."""
+        gone = {offset for offset in range(start, end) if offset not in found and offset not in self._done}
+        for offset in gone:
+            self._done.add(offset)
+        if gone:
+            for origin in [origin for origin, copy in self._latest.items() if copy in gone]:
+                del self._latest[origin]
+        return len(gone)
 
     def skip(self, offset: int, count_max: int) -> int:
         """The first offset from `offset` on that is not done, at most `count_max` further."""
