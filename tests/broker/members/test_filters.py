@@ -156,20 +156,29 @@ def test_topic_that_is_no_longer_subscribed_is_paused(table: Table) -> None:
     ("expression", "version", "kept"),
     [
         ("a > 6", 8, "a > 6"),
-        ("a > 6", 7, "a > 5"),
-        ("a > 6", 6, "a > 5"),
+        ("a > 6", 7, "a > 6"),
+        ("a > 6", 6, "a > 6"),
         ("a > 5", 8, "a > 5"),
         ("a >", 8, None),
     ],
 )
-def test_only_a_newer_subscription_replaces_a_filter(
+def test_subscription_of_any_version_replaces_a_filter(
     table: Table, expression: str, version: int, kept: str | None
 ) -> None:
     table.filters.register("G", [sql("a > 5", 7)])
     table.filters.register("G", [sql(expression, version)])
     data = table.filters.get("T", "G")
     assert (None if data is None else data.expression) == kept
-    assert data is None or data.client_version == max(version, 7)
+    assert data is None or data.client_version == version
+
+
+def test_stored_filter_of_a_client_whose_clock_was_ahead_is_replaced_after_a_restart(table: Table) -> None:
+    table.filters.register("G", [sql("a > 5", 9_000_000)])
+    table.filters.save()
+    later = table.reopened()
+    later.register("G", [sql("a > 6", 7)])
+    data = later.get("T", "G")
+    assert data is not None and data.expression == "a > 6" and not data.is_dead
 
 
 def test_invalid_expressions_are_refused(table: Table) -> None:

@@ -17,6 +17,7 @@ from sparrowmq.broker.tables.clients import ConnectedMember, ConsumerGroup
 from sparrowmq.core.errors import StoreBusyError
 from sparrowmq.core.route import PERM_WRITE
 from sparrowmq.core.subscription import SubscriptionData
+from sparrowmq.protocol import properties
 from sparrowmq.protocol.bodies import (
     ConsumeFromWhere,
     ConsumeType,
@@ -160,7 +161,12 @@ def test_each_check_answers_with_its_code(
     assert word in (answer.remark or "")
 
 
-def subscribe(rig: Rig, *data: SubscriptionData, model: MessageModel = MessageModel.CLUSTERING) -> None:
+def subscribe(
+    rig: Rig,
+    *data: SubscriptionData,
+    model: MessageModel = MessageModel.CLUSTERING,
+    client: Any = None,
+) -> None:
     group = ConsumerGroup(
         "g",
         ConsumeType.CONSUME_PASSIVELY,
@@ -168,7 +174,7 @@ def subscribe(rig: Rig, *data: SubscriptionData, model: MessageModel = MessageMo
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         {one.topic: one for one in data},
     )
-    rig.clients.add_consumer(group, connection(), ConnectedMember("c", "JAVA", 513, 0.0))
+    rig.clients.add_consumer(group, client or connection(), ConnectedMember("c", "JAVA", 513, 0.0))
 
 
 @pytest.mark.proves("client:C-42")
@@ -179,6 +185,21 @@ def test_heartbeats_subscription_serves_pulls_without_one(rig: Rig) -> None:
     answer = pull(rig, sysFlag=0, subVersion=5)
     assert len(bodies(answer)) == 1
     assert pull(rig, sysFlag=0, subVersion=6).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+
+@pytest.mark.parametrize("expression_type", ["TAG", "SQL92"])
+def test_clients_clock_that_was_ahead_does_not_keep_its_filter(rig: Rig, expression_type: str) -> None:
+    fill(rig, 1, tags="TagA")
+    fill(rig, 1, tags="TagB")
+    for version, name in ((9_000, "TagA"), (5, "TagB")):
+        data = SubscriptionData("TopicTest", name, frozenset({name}), version)
+        if expression_type == "SQL92":
+            data = SubscriptionData("TopicTest", f"TAGS = '{name}'", frozenset(), version, "SQL92")
+        client = connection()
+        subscribe(rig, data, client=client)
+        rig.filters.register("g", [data])
+        (record,) = decode_records(pull(rig, client=client, sysFlag=0, subVersion=version).body)
+        assert properties.decode(record.properties)["TAGS"] == name
 
 
 def test_topic_the_group_does_not_subscribe_to_is_refused(rig: Rig) -> None:
@@ -405,7 +426,7 @@ def test_groups_filter_serves_pulls_without_one(rig: Rig) -> None:
     assert bodies(pull(rig, sysFlag=0, subVersion=5)) == [b"2"]
     sql_subscribe(rig, "a = 1", version=6)
     newer = SubscriptionData("TopicTest", "a = 1", version=6, expression_type="SQL92")
-    rig.clients.consumers["g"].subscribe([newer])
+    rig.clients.consumers["g"].subscribe(connection(), [newer])
     assert bodies(pull(rig, sysFlag=0, subVersion=6)) == [b"1"]
 
 

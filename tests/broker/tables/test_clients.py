@@ -74,6 +74,22 @@ def test_only_a_newer_version_replaces_a_subscription() -> None:
     assert table.consumers["g"].subscriptions["A"].expression == "z"
 
 
+def test_order_of_arrival_decides_between_members_not_their_clocks() -> None:
+    table, ahead, right = ClientTable(), _connection(), _connection()
+    hour = SubscriptionData("A", "x", version=3_600_000)
+    table.add_consumer(group("g", hour), ahead, member("c1"))
+    table.add_consumer(group("g", SubscriptionData("A", "y", version=5)), right, member("c2"))
+    table.add_consumer(group("g", hour), ahead, member("c1"))  # says nothing new
+    online = table.consumers["g"]
+    assert online.subscriptions["A"].expression == "y"
+    assert online.was_told(ahead, 3_600_000) and not online.was_told(ahead, 3_600_001)
+    assert online.was_told(right, 5) and not online.was_told(right, 6)
+    assert online.was_told(_connection(), 3_600_000) and not online.was_told(_connection(), 3_600_001)
+    left(table, ahead)
+    table.add_consumer(group("g", hour), ahead, member("c1"))
+    assert online.subscriptions["A"].expression == "x"
+
+
 def test_topic_no_longer_listed_is_removed_and_counts_as_a_change() -> None:
     table, connection = ClientTable(), _connection()
     table.add_consumer(group("g", SubscriptionData("A"), SubscriptionData("B")), connection, member("c1"))

@@ -235,37 +235,36 @@ class ConsumerFilters:
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Process a group's subscriptions: add new filters, and mark those it no longer has as unused."""
-        for _ in self.registering(group, subscriptions):
+        for _ in self.registering(group, {data.topic: data for data in subscriptions}):
             pass
 
-    def registering(self, group: str, subscriptions: Iterable[SubscriptionData]) -> Iterator[None]:
-        """Like `register`, one subscription per step: parsing a long expression takes some milliseconds."""
-        topics = set()
-        for data in subscriptions:
-            topics.add(data.topic)
-            self.renew(group, data)
+    def registering(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> Iterator[None]:
+        """Like `register`, one subscription per step: parsing a long expression takes some milliseconds. The
+        subscriptions, by topic, may change in between."""
+        for topic in list(subscriptions):
+            data = subscriptions.get(topic)
+            if data is not None:
+                self.renew(group, data)
             yield
         for topic, known in self._of_group.get(group, {}).items():
-            if topic not in topics:
+            if topic not in subscriptions:
                 self._rest(known)
 
     def renew(self, group: str, data: SubscriptionData) -> None:
-        """Process one subscription of a group, if it is a filter and newer than the known one."""
+        """Process the current subscription of a group to a topic, if it is a filter.
+
+        It replaces the known one, whatever their versions are: those of two clients, or of one before and
+        after its clock was set right, cannot be compared.
+        """
         if is_tag_type(data.expression_type) or not data.expression:
             return
         key = data.topic, group
         known = self._table.get(key)
-        if known is not None and data.version <= known.client_version:
-            if data.version == known.client_version and known.is_dead:
-                known.dead_time = 0
-                self._changes += 1
+        same = known is not None and _content(known) == _content(data)
+        if known is not None and same and known.client_version == data.version and not known.is_dead:
             return
         bits = BloomData(self._bloom.bits, list(self._bloom.positions(f"{group}#{data.topic}")))
-        if known is not None and (known.expression_type, known.expression, known.bloom_filter_data) == (
-            data.expression_type,
-            data.expression,
-            bits,
-        ):
+        if known is not None and same and known.bloom_filter_data == bits:
             known.client_version = data.version
             known.dead_time = 0
             self._changes += 1
@@ -326,6 +325,10 @@ class ConsumerFilters:
         """Write the result of `unsaved`, in any thread; raises `StoreError`, leaving the data unsaved."""
         self._file.save(unsaved.content())
         self._saved = unsaved.changes
+
+
+def _content(data: FilterData | SubscriptionData) -> tuple[str, str]:
+    return data.expression_type, data.expression
 
 
 def _chars(data: FilterData) -> int:

@@ -104,7 +104,8 @@ class Membership:
                 incoming, connection, member, keep_subscriptions=data.without_sub
             )
             if not data.without_sub:
-                yield from self._filters.registering(consumer.group, consumer.subscriptions)
+                wanted = self._clients.consumers[consumer.group].subscriptions
+                yield from self._filters.registering(consumer.group, wanted)
             if changed and consumer.group in self._clients.consumers:
                 self._notify([self._clients.consumers[consumer.group]])
             yield

@@ -56,11 +56,12 @@ class SubscriptionQuery:
         except SparrowError as error:
             log.debug("%s cannot be asked for the subscriptions of %s: %s", connection, group, error)
             return
-        answer.add_done_callback(lambda done: self._take(group, done))
+        answer.add_done_callback(lambda done: self._take(connection, group, done))
 
-    def _take(self, group: str, done: asyncio.Future[Command]) -> None:
+    def _take(self, connection: Connection, group: str, done: asyncio.Future[Command]) -> None:
         online = self._clients.consumers.get(group)
-        if done.cancelled() or done.exception() is not None or online is None:
+        is_member = online is not None and connection in online.members
+        if done.cancelled() or done.exception() is not None or online is None or not is_member:
             return  # it will be queried again on its next pull
         answer = done.result()
         if answer.code != ResponseCode.SUCCESS:
@@ -70,9 +71,12 @@ class SubscriptionQuery:
         except SparrowError as error:
             log.debug("the running info of a member of %s cannot be read: %s", group, error)
             return
+        before, taken = online.told.get(connection, -1), []
         for data in info.subscriptions:
             known = online.subscriptions.get(data.topic)
             if known is None or known.expression_type != data.expression_type:
                 continue
-            if data.version > known.version and self._clients.renew(online, data):
+            if data.version > before and self._clients.renew(online, data):
                 self._filters.renew(group, data)
+                taken.append(data)
+        online.note(connection, taken)

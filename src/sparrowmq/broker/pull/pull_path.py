@@ -163,7 +163,7 @@ class PullPath:
         try:
             if connection.owes_more_than(UNSENT_BYTES_MAX):
                 raise _no_room(connection)
-            queue, wanted = self._check(fields)
+            queue, wanted = self._check(connection, fields)
             managed = self._managed.get(fields.consumer_group) if self._managed else None
             if managed is not None:
                 granted = managed.generations.get((fields.topic, fields.queue_id))
@@ -360,7 +360,7 @@ class PullPath:
         held.scanned = found.next_offset
         return found.status is not GetStatus.NO_MATCHED_MESSAGE or found.next_offset < end
 
-    def _check(self, fields: PullFields) -> tuple[ConsumeQueue, PullFilter]:
+    def _check(self, connection: Connection, fields: PullFields) -> tuple[ConsumeQueue, PullFilter]:
         """The queue of a pull and its filter, after the checks of broker:5.3 in their order."""
         if self._reads_refused:
             raise Refused(ResponseCode.SYSTEM_BUSY, SLAVE_TEXT)
@@ -388,9 +388,11 @@ class PullPath:
                 f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
                 f"topicConfig.readQueueNums:[{topic.config.read_queue_nums}]",
             )
-        return topic.queues[fields.queue_id], self._subscription(fields, group)
+        return topic.queues[fields.queue_id], self._subscription(connection, fields, group)
 
-    def _subscription(self, fields: PullFields, group: SubscriptionGroupConfig) -> PullFilter:
+    def _subscription(
+        self, connection: Connection, fields: PullFields, group: SubscriptionGroupConfig
+    ) -> PullFilter:
         if fields.sys_flag & SUBSCRIPTION:
             try:
                 if fields.expression_type in TAG_TYPES:
@@ -416,7 +418,7 @@ class PullPath:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"the consumer's subscription not exist: {name} does not subscribe {fields.topic}",
             )
-        if data.version < fields.sub_version:
+        if not online.was_told(connection, fields.sub_version):
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return wanted_tags(data.tags) if is_tag_type(data.expression_type) else self._registered(fields, data)
 
@@ -430,7 +432,7 @@ class PullPath:
                 f"the broker's consumer filter data is not exist: {name} has none for {fields.topic}; your "
                 f"expression may be wrong: {data.expression[:200]}",
             )
-        if known.client_version < fields.sub_version:
+        if (known.expression_type, known.expression) != (data.expression_type, data.expression):
             raise Refused(
                 ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +65,8 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     members: dict[Connection, ConnectedMember] = field(default_factory=dict)
+    told: dict[Connection, int] = field(default_factory=dict)
+    """The newest version of a subscription that each member has told, by its own clock."""
     fingerprint: int = 0
     size: int = 0
     """Bytes of the subscriptions, as `ClientTable` counts them."""
@@ -74,20 +76,37 @@ class ConsumerGroup:
         """Ids of the members; a reconnected member appears once."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
-    def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
-        """Replace the subscriptions by a heartbeat's; True if a topic was added or removed (broker:10.2)."""
+    def subscribe(self, connection: Connection, wanted: Collection[SubscriptionData]) -> bool:
+        """Replace the subscriptions by a heartbeat's; True if a topic was added or removed (broker:10.2).
+
+        What a member says for the first time counts, in the order of arrival: versions are times, and the
+        clocks of two members cannot be compared.
+        """
         changed = False
         topics = set()
+        before = self.told.get(connection)
         for data in wanted:
             topics.add(data.topic)
             known = self.subscriptions.get(data.topic)
             changed = changed or known is None
-            if known is None or data.version > known.version:
+            if known is None or before is None or data.version > before:
                 self.subscriptions[data.topic] = data
         for topic in self.subscriptions.keys() - topics:
             del self.subscriptions[topic]
             changed = True
+        self.note(connection, wanted)
         return changed
+
+    def note(self, connection: Connection, told: Iterable[SubscriptionData]) -> None:
+        """A member told these subscriptions."""
+        before = self.told.get(connection, 0)
+        self.told[connection] = max([before, *(data.version for data in told)])
+
+    def was_told(self, connection: Connection, version: int) -> bool:
+        """Whether the client on a connection has told the subscription that it refers to. A connection that
+        told none may refer to that of any member."""
+        newest = self.told.get(connection)
+        return version <= (max(self.told.values(), default=0) if newest is None else newest)
 
 
 class ClientTable:
@@ -194,7 +213,7 @@ class ClientTable:
         if keep_subscriptions:
             self._measure(group)
             return joined
-        changed = group is incoming or group.subscribe(incoming.subscriptions.values())
+        changed = group.subscribe(connection, incoming.subscriptions.values()) or group is incoming
         self._measure(group)
         return joined or changed
 
@@ -265,6 +284,7 @@ class ClientTable:
         group = self.consumers.get(name)
         if group is None or group.members.pop(connection, None) is None:
             return None
+        group.told.pop(connection, None)
         _leave(self._consuming, connection, name)
         self.count -= 1
         if not group.members:
