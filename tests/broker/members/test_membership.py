@@ -256,6 +256,22 @@ def test_filters_live_as_long_as_their_group(members: Members) -> None:
     assert stored.is_dead
 
 
+def test_filter_is_that_of_the_latest_member_though_earlier_ones_repeat_theirs(members: Members) -> None:
+    """A rolling deployment; the clock of the staying member is ahead."""
+    staying, new = connection(1), connection(2)
+
+    def beat(client: Any, name: str, expression: str, version: int) -> None:
+        data = SubscriptionData("T", expression, version=version, expression_type="SQL92")
+        members.beat(client, name, ConsumerData(group="g", subscriptions=(data,)))
+
+    beat(staying, "c1", "a = 1", 3_600_000)
+    beat(new, "c2", "a = 2", 5)
+    for _ in range(2):
+        stored = members.rig.filters.get("T", "g")
+        assert stored is not None and stored.expression == "a = 2"
+        beat(staying, "c1", "a = 1", 3_600_000)
+
+
 def test_heartbeat_is_processed_one_group_per_step() -> None:
     beat = HeartbeatData("c", consumers=tuple(ConsumerData(f"g{number}") for number in range(40)))
     reading = HeartbeatData.decoding(beat.encode())
