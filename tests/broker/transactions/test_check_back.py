@@ -320,6 +320,7 @@ def test_half_message_that_cannot_be_copied_is_discarded_and_blocks_no_other(bro
     broker.check(7000)
     assert [decode_record(asked.body).body for asked in producer.notices] == [b"0", b"2"]
     assert [record.body for record in broker.stored(rules.DISCARD_TOPIC)] == [b"1"]
+    assert broker.parts.unasked == 1
     broker.check(7000)
     assert len(broker.stored(rules.DISCARD_TOPIC)) == 1
 
@@ -378,6 +379,25 @@ def test_half_message_without_a_producer_waits_and_is_asked_about_later(
     broker.check(7000)
     assert [decode_record(asked.body).body for asked in producer.notices] == [b"one"]
     assert broker.stored(rules.DISCARD_TOPIC) == []
+
+
+def test_half_message_without_a_producer_does_not_hold_up_the_queue_for_ever(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start reads the queue from the first open one on."""
+    monkeypatch.setattr(rules, "LEFT_BEHIND", 20)
+    broker.prepare(b"one")
+    for number in range(30):
+        broker.end(broker.prepare(b"%d" % number))
+    broker.check(7000)
+    assert broker.rig.offsets.query(HALF_TOPIC, rules.CHECK_GROUP, 0) == 31
+    copy = broker.stored(HALF_TOPIC)[-1]
+    assert copy.body == b"one" and rules.check_times(copy) == 0
+    broker.check(7000)
+    assert len(broker.stored(HALF_TOPIC)) == 32
+    producer = broker.join()
+    broker.check(7000)
+    assert [decode_record(asked.body).body for asked in producer.notices] == [b"one"]
 
 
 def test_message_with_a_late_first_check_is_asked_about_however_many_checks_come_before(

@@ -83,6 +83,7 @@ class CheckBack:
         self._turn = 0
         self.unasked = 0
         """Open half messages that retention took, or would have taken, before a producer could be asked."""
+        self._left_from = 0
         self._occasional = OccasionalLog(log)
         self._halves = OpenHalves(self._start(HALF_TOPIC), self._start(OP_HALF_TOPIC))
         self.is_full = self._halves.is_full
@@ -212,10 +213,12 @@ class CheckBack:
     async def check(self) -> None:
         """One run: ask producers about half messages that wait too long; give up those beyond the limits.
 
-        Half messages without a connected producer stay where they are, and so does the queue's progress.
+        Half messages without a connected producer stay where they are, and so does the queue's progress,
+        unless too many others came after them.
         """
         queue = self._store.find_queue(HALF_TOPIC, 0)
         run_end = 0 if queue is None else queue.max_offset
+        self._left_from = self._halves.left_from(run_end)
         deadline = self._clock.monotonic() + RUN_SECONDS_MAX
         offset = self._halves.first
         try:
@@ -271,7 +274,7 @@ class CheckBack:
             return
         producer = self._producer(record) if verdict is CheckVerdict.CHECK else None
         now = self._clock.now_ms()
-        if verdict is CheckVerdict.CHECK and producer is None:
+        if verdict is CheckVerdict.CHECK and producer is None and record.queue_offset >= self._left_from:
             kept_ms = self._settings.file_reserved_time * MS_PER_HOUR
             if now - record.store_timestamp > kept_ms:  # its record may be deleted soon
                 self._give_up(record, "because no producer could be asked until its record expired")
@@ -282,6 +285,7 @@ class CheckBack:
             (placed,) = self._inner.put([message])
         except (InvalidMessageError, RecordError) as error:  # one message must not block those after it
             self._give_up(record, f"because its producers cannot be asked: {error}")
+            self._count_unasked(1, "their half messages have no room for a check")
             return
         self._halves.moved(record.queue_offset, rules.first_offset(record), placed.queue_offset)
         copy = None if producer is None else self._inner.read(placed.physical_offset)

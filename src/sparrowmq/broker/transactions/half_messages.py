@@ -69,6 +69,8 @@ OP_NUMBERS_MAX: Final = 100
 """Maximum number of ends in one op record: stays below `transactionOpMsgMaxSize`, and fits any log file."""
 OPEN_MAX: Final = 500_000
 """Maximum number of open transactions of a broker: each takes about 130 bytes."""
+LEFT_BEHIND: Final = 10_000
+"""A waiting half message is copied, unless only about this many others came after it."""
 OPS_NOTED_MAX: Final = 10_000
 """Number of op records tracked individually: a start may have to read a few more than necessary."""
 _OP_PROPERTIES: Final = property_string.encode({"TAGS": "d", "WAIT": "true"})
@@ -448,8 +450,19 @@ class OpenHalves:
 
     def is_full(self, end: int) -> bool:
         """Whether the limit of open transactions is reached; `end` is the end of the half queue."""
-        done = self._done
-        return end - done.first - done.count >= OPEN_MAX
+        return self._waiting(end) >= OPEN_MAX
+
+    def _waiting(self, end: int) -> int:
+        """Number of half messages before `end` that are not done."""
+        return end - self._done.first - self._done.count
+
+    def left_from(self, end: int) -> int:
+        """From which offset on half messages may stay where they are, although nobody can be asked.
+
+        A start reads everything behind the first one, so those further back are copied. Each copy comes after
+        several half messages that were ended: the copies of many waiting ones do not fill the log.
+        """
+        return end - LEFT_BEHIND - 4 * self._waiting(end)
 
     def load_op(self, op_offset: int, body: bytes, end: int) -> None:
         """Load an op record; all op records are loaded before the half messages.
