@@ -18,6 +18,7 @@ from sparrowmq.core.names import SCHEDULE_TOPIC
 from sparrowmq.files import disk
 from sparrowmq.protocol.producer_mark import mark_head
 from sparrowmq.protocol.record import BLANK_MAGIC
+from sparrowmq.store.log_copy import RECORD_BYTES_MAX
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.tables.producer_state import SWEEP_MS, StoredRange
 
@@ -344,13 +345,26 @@ def test_file_of_another_size_is_refused(tmp_path: Path) -> None:
         slave.copy.add(LOG_BYTES + 5, b"x")
 
 
-def test_record_larger_than_allowed_names_the_setting(tmp_path: Path) -> None:
+def test_limit_of_a_slave_does_not_apply_to_what_its_master_has(tmp_path: Path) -> None:
     size = 1 << 20
     with (
         opened(tmp_path / "m", mapped_file_size_commit_log=size) as master,
         opened(tmp_path / "s", is_copy=True, mapped_file_size_commit_log=size, max_message_size=10) as slave,
     ):
         put(master, master.queue(TOPIC, 0), bytes(100_000))
+        slave.copy.add(0, log_of(master))
+        write(slave)
+        assert bodies_of(slave, TOPIC) == [bytes(100_000)]
+
+
+def test_record_larger_than_any_broker_takes_is_refused_by_its_head(tmp_path: Path) -> None:
+    size = 64 << 20
+    with (
+        opened(tmp_path / "m", mapped_file_size_commit_log=size) as master,
+        opened(tmp_path / "s", is_copy=True, mapped_file_size_commit_log=size) as slave,
+    ):
+        append(master, master.queue(TOPIC, 0), bytes(RECORD_BYTES_MAX), is_own=True)
+        master.commit_chunk()
         slave.copy.add(0, log_of(master)[:100])
-        with pytest.raises(StoreCorruptError, match="maxMessageSize=10"):
+        with pytest.raises(StoreCorruptError, match=f"no broker takes more than {RECORD_BYTES_MAX}"):
             write(slave)

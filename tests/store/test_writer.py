@@ -182,6 +182,20 @@ def test_record_limit_is_message_size_and_64_kib(tmp_path: Path) -> None:
             append(store, queue, b"x" * (1000 + 65536 - 91))
 
 
+@pytest.mark.parametrize("over", [0, 1])
+def test_only_the_log_file_limits_messages_of_the_broker_itself(tmp_path: Path, over: int) -> None:
+    with opened(tmp_path, mapped_file_size_commit_log=1 << 20, max_message_size=1000) as store:
+        queue, body = store.queue("T", 0), b"x" * ((1 << 20) - 8 - 92 + over)
+        if over:
+            with pytest.raises(RecordError, match="larger than the 1048568 that mappedFileSizeCommitLog"):
+                append(store, queue, body, is_own=True)
+            assert queue.next_offset == 0
+        else:
+            append(store, queue, body, is_own=True)
+            store.commit_chunk()
+            assert bodies_of(store, "T") == [body]
+
+
 def test_values_that_do_not_fit_leave_the_chunk_unchanged(tmp_path: Path) -> None:
     with opened(tmp_path, mapped_file_size_commit_log=1 << 20) as store:
         queue = store.queue("T", 0)

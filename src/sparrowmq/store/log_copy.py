@@ -34,7 +34,6 @@ from sparrowmq.protocol.sysflag import (
 from sparrowmq.store.base.settings import ENTRY_BYTES
 from sparrowmq.store.log.commit_log import store_timestamp
 from sparrowmq.store.recovery.dispatch import COMMITS_KEPT, REPORTS_MAX, hash_of_tags, tags_code_of
-from sparrowmq.store.writer import RECORD_EXTRA_BYTES
 
 if TYPE_CHECKING:
     from sparrowmq.store.base.settings import StoreSettings
@@ -48,6 +47,10 @@ log = logging.getLogger("sparrowmq.store")
 STEP_BYTES: Final = 64 * 1024
 STEP_RECORDS: Final = 256
 """Limits of what one call of `step` writes: about a millisecond of work."""
+RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A larger record is damaged: no request carries as much. The slave's own limits do not apply to what its
+master has accepted.
+"""
 
 OFFSET_MAX: Final = (2**63 - 1) // ENTRY_BYTES
 """A queue with a higher offset would have entries beyond the positions of its files."""
@@ -86,8 +89,6 @@ class LogCopy:
         self._commit = commit
         self._file_bytes = settings.mapped_file_size_commit_log
         self._levels = settings.delay_levels
-        self._body_max = settings.max_message_size
-        self._record_max = min(settings.max_message_size + RECORD_EXTRA_BYTES, self._file_bytes)
         self._pending = bytearray()
         self._known: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._touched: set[ConsumeQueue] = set()
@@ -193,11 +194,8 @@ class LogCopy:
                 self._writer.copy_blank(bytes(pending[at : at + size]).rstrip(b"\0"))
         elif magic not in _MAGICS or not RECORD_FIXED_BYTES <= size <= room - BLANK_BYTES_MIN:
             raise RecordError(f"its size is {size} and its magic {magic:#x}")
-        elif size > self._record_max:
-            raise RecordError(
-                f"it has {size} bytes, more than maxMessageSize={self._body_max} allows here: set it to the "
-                "master's value"
-            )
+        elif size > RECORD_BYTES_MAX:
+            raise RecordError(f"it has {size} bytes, and no broker takes more than {RECORD_BYTES_MAX}")
         elif left >= size and not self._take(bytes(pending[at : at + size]), position, is_first=not at):
             return 0
         return size if left >= size else 0

@@ -137,12 +137,13 @@ class ChunkWriter:
         prepared_offset: int,
         tags_code: int,
         now_ms: int,
+        is_own: bool = False,
     ) -> int:
         """Add one message to the chunk; returns its future physical offset. `commit` stores it.
 
         Its queue offset is `queue.next_offset` before the call; messages prepared or rolled back in a
-        transaction get none. Hosts are packed, times are epoch ms; `now_ms` becomes the store time. Raises
-        `RecordError`, and leaves the chunk unchanged, for values that do not fit.
+        transaction get none. Hosts are packed, times epoch ms; `now_ms` becomes the store time. With `is_own`
+        maxMessageSize does not apply. Raises `RecordError`, and adds nothing, for values that do not fit.
         """
         body_bytes, properties_bytes = len(body), len(properties)
         plain = self._store_host_is_v4 and queue.is_v1 and len(born_host) == _IPV4_BYTES
@@ -153,7 +154,7 @@ class ChunkWriter:
         if not plain:
             size += len(born_host) + len(self._store_host) - 2 * _IPV4_BYTES
         if size > self._record_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
-            raise self._too_large(size, properties_bytes)
+            self._check_size(size, properties_bytes, is_own=is_own)
         start = self._end
         if start + size + BLANK_BYTES_MIN > self._file_end:
             start = self._file_end
@@ -173,9 +174,8 @@ class ChunkWriter:
             record = (self._whole(queue, (offset, start), body, properties, fields),)
         if start != self._end:
             self._roll()
-        self._timestamp = now_ms
+        self._timestamp, self._last_start = now_ms, start
         self._parts += record
-        self._last_start = start
         self._end = start + size
         if not sys_flag & _WITHOUT_ENTRY:
             if offset >= queue.writable_until:
@@ -401,20 +401,19 @@ class ChunkWriter:
         self._last_start, self._end = last, end
         queue.next_offset += count
 
-    def _check_size(self, size: int, properties_bytes: int) -> None:
-        if size > self._record_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
-            raise self._too_large(size, properties_bytes)
-
-    def _too_large(self, size: int, properties_bytes: int) -> RecordError:
+    def _check_size(self, size: int, properties_bytes: int, *, is_own: bool = False) -> None:
+        """Raise `RecordError` for a record that is too large."""
         if properties_bytes > PROPERTIES_BYTES_MAX:
-            return RecordError(
+            raise RecordError(
                 f"properties of {properties_bytes} bytes do not fit a record, the limit is "
                 f"{PROPERTIES_BYTES_MAX}"
             )
-        return RecordError(
-            f"a record of {size} bytes is larger than the {self._record_bytes_max} that maxMessageSize and "
-            "mappedFileSizeCommitLog allow"
-        )
+        limit = self._file_bytes - BLANK_BYTES_MIN if is_own else self._record_bytes_max
+        if size > limit:
+            settings = "mappedFileSizeCommitLog allows"
+            if not is_own:
+                settings = "maxMessageSize and mappedFileSizeCommitLog allow"
+            raise RecordError(f"a record of {size} bytes is larger than the {limit} that {settings}")
 
     def _make_writable(self, queue: ConsumeQueue, offset: int) -> None:
         """Reserve room for the entry; errors are raised by `commit`, for the whole chunk."""

@@ -14,6 +14,7 @@ from sparrowmq.broker.base.internal_store import InnerMessage, InnerStore
 from sparrowmq.core.errors import RecordError, StoreError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.protocol import properties
 
 
 @pytest.fixture
@@ -56,6 +57,25 @@ def test_possibly_too_large_messages_do_not_block_the_others(
     records = rig.inner.scan("TopicTest", 0, 0, 10, 1 << 20).records
     assert [record.body for record in records] == [b"a", b"b"]
     assert "a timed message for TopicTest cannot be delivered" in caplog.text
+    assert rig.store.stats.unfit == 1
+
+
+def test_copy_that_only_just_does_not_fit_goes_without_optional_properties(rig: Rig) -> None:
+    file_bytes = rig.settings.mapped_file_size_commit_log
+    optional = properties.encode({"MSG_REGION": "r", "SPARROW_ERROR": "why", "TAGS": "A"})
+    body = bytes(file_bytes - 8 - 91 - len("TopicTest") - len(optional) + 1)
+    rig.inner.put_those_that_fit([message(body=body, properties=optional)], "a delayed message")
+    (record,) = rig.inner.scan("TopicTest", 0, 0, 1, 1 << 20).records
+    assert (record.body, properties.decode(record.properties)) == (body, {"TAGS": "A"})
+    assert rig.store.stats.unfit == 0
+
+
+def test_limit_of_clients_does_not_apply_to_copies(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "small", max_message_size=1, mapped_file_size_commit_log=1 << 20)
+    rig.make_topic("TopicTest", 1)
+    rig.inner.put([message(body=bytes(100_000))])
+    assert len(rig.inner.scan("TopicTest", 0, 0, 1, 1 << 20).records) == 1
+    rig.close()
 
 
 def test_explicit_tag_code_is_stored_in_the_queue_entry(rig: Rig) -> None:

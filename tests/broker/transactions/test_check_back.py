@@ -325,6 +325,25 @@ def test_half_message_that_cannot_be_copied_is_discarded_and_blocks_no_other(bro
     assert len(broker.stored(rules.DISCARD_TOPIC)) == 1
 
 
+def test_half_message_that_nothing_can_hold_is_given_up_and_blocks_no_other(
+    make: Callable[..., Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its log file is full of it, and the topic of those given up has a longer name."""
+    broker = make(mapped_file_size_commit_log=4096)
+    producer = broker.join()
+    broker.prepare(b"0")
+    (first,) = broker.stored(HALF_TOPIC)
+    broker.prepare(bytes(4096 - 8 - first.size + 1), UNIQ_KEY="K0")
+    broker.prepare(b"2")
+    broker.check(7000)
+    assert [decode_record(asked.body).body for asked in producer.notices] == [b"0", b"2"]
+    assert broker.rig.store.stats.unfit == 1
+    assert f"its half message 1 is only in {HALF_TOPIC}" in caplog.text
+    producer.notices.clear()
+    broker.check(7000)
+    assert [decode_record(asked.body).body for asked in producer.notices] == [b"0", b"2"]
+
+
 def test_half_message_with_an_impossible_queue_is_moved_to_a_valid_one(broker: Broker) -> None:
     own = {"TRAN_MSG": "true", "PGROUP": "p", "REAL_TOPIC": "Orders"}
     for queue, wanted in (("-7", 0), ("9" * 18, rules.QUEUE_ID_MAX), ("", 0), ("x", 0)):

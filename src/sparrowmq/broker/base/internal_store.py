@@ -1,5 +1,8 @@
 """The broker's own writes: retries, dead letters, delayed deliveries, transaction records.
 
+What a client sent was within the limits of clients when it was accepted. Its later copies only have to fit a
+file of the log, so that a lowered `maxMessageSize` loses none of them.
+
 They go into the log like sends, a chunk at a time, and wake the pulls that wait for them. A put does not wait
 for the disk; with `SYNC_FLUSH` it becomes visible when it is flushed, and handlers that answer a request
 about it use `answer_flushed` or `when_flushed`.
@@ -14,11 +17,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from sparrowmq.core.errors import RecordError, StoreError, TooManyRequestsError
+from sparrowmq.core.errors import InvalidMessageError, RecordError, StoreError, TooManyRequestsError
 from sparrowmq.core.hashing import tags_code
+from sparrowmq.core.message import (
+    PROPERTY_CLUSTER,
+    PROPERTY_ERROR,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TRACE_ON,
+)
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.properties import find
 from sparrowmq.protocol.record import StoredRecord, decode_record
 from sparrowmq.store.log.commit_log import PLACE
 from sparrowmq.transport.occasional import OccasionalLog
@@ -38,6 +47,16 @@ NEW_FILES_MAX: Final = 8
 """Maximum number of queue files that sends and ends of transactions create, or continue to reserve, per turn
 of the loop: each takes some 0.3 ms.
 """
+OPTIONAL_PROPERTIES: Final = (
+    PROPERTY_ERROR,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TRACE_ON,
+    PROPERTY_CLUSTER,
+    "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES",
+)
+"""Properties that a copy goes without if it does not fit otherwise: they only inform."""
 NOT_FLUSHED: Final = "FLUSH_DISK_TIMEOUT: stored, but not flushed to disk in time"
 
 
@@ -92,8 +111,16 @@ class Scan(NamedTuple):
 
 def code_of_tags(properties: bytes) -> int:
     """The tag code of a property string (broker:3.1)."""
-    tags = find(properties, b"TAGS") if b"TAGS\x01" in properties else None
+    tags = property_string.find(properties, b"TAGS") if b"TAGS\x01" in properties else None
     return 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
+
+
+def without_optional(properties: bytes) -> bytes:
+    """A property string without `OPTIONAL_PROPERTIES`."""
+    own = property_string.decode(properties)
+    for name in OPTIONAL_PROPERTIES:
+        own.pop(name, None)
+    return property_string.encode(own)
 
 
 class InnerStore:
@@ -153,18 +180,28 @@ class InnerStore:
         return placed
 
     def put_those_that_fit(self, messages: Sequence[InnerMessage], kind: str) -> None:
-        """Like `put`, but a message that does not fit a record, perhaps because of lowered limits, is lost
-        alone; the log names it with `kind`, such as "a timed message". Raises `StoreError`.
+        """Like `put`, but a message that does not fit a record is stored without its optional properties.
+
+        One that still does not fit keeps none of the others back: it stays where it is in the log, and is
+        counted and logged with `kind`, such as "a timed message". Raises `StoreError`.
         """
         try:
             self.put(messages)
         except RecordError:
             for message in messages:
-                try:
-                    self.put([message])
-                except RecordError as error:
-                    text = f"{kind} for {message.topic} cannot be delivered: {error}"
-                    self._occasional.write(logging.ERROR, kind, text)
+                self._put_if_it_fits(message, kind)
+
+    def _put_if_it_fits(self, message: InnerMessage, kind: str) -> None:
+        try:
+            self.put([message])
+        except RecordError:
+            try:
+                message.properties = without_optional(message.properties)
+                self.put([message])
+            except (InvalidMessageError, RecordError) as error:
+                self._store.stats.unfit += 1
+                text = f"{kind} for {message.topic} cannot be delivered: {error}"
+                self._occasional.write(logging.ERROR, kind, text)
 
     def _place(self, message: InnerMessage, queue: ConsumeQueue, now_ms: int) -> Placed:
         queue_offset = queue.next_offset
@@ -194,6 +231,7 @@ class InnerStore:
             prepared_offset=message.prepared_offset,
             tags_code=code_of_tags(message.properties) if code is None else code,
             now_ms=now_ms,
+            is_own=True,
         )
 
     def wake_after(self, touched: set[ConsumeQueue]) -> None:

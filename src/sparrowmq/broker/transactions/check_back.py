@@ -299,12 +299,17 @@ class CheckBack:
             self._occasional.write(logging.ERROR, "unasked", text)
 
     def _give_up(self, record: StoredRecord, why: str) -> None:
-        self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
+        """Give up a transaction. A half message that cannot be copied stays where it is: it must not stop the
+        checks of those after it.
+        """
+        where = f"is in {rules.DISCARD_TOPIC}"
+        try:
+            self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
+        except RecordError as error:
+            self._store.stats.unfit += 1
+            where = f"is only in {HALF_TOPIC}: {error}"
         self._halves.given_up(rules.first_offset(record))
-        text = (
-            f"a transaction was given up {why}; its half message {record.queue_offset} is in "
-            f"{rules.DISCARD_TOPIC}"
-        )
+        text = f"a transaction was given up {why}; its half message {record.queue_offset} {where}"
         self._occasional.write(logging.WARNING, "discard", text)
 
     def _ask(self, producer: Connection, half: StoredRecord) -> None:
