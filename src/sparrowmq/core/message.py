@@ -71,6 +71,10 @@ POP_MAX: Final = 32
 """Maximum number of messages of one POP."""
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX: Final = 32767
+COPY_BYTES_MAX: Final = 1024
+"""Maximum size that delays, checks of transactions, retries and dead letters may add to the properties of a
+message; a send must leave room for it.
+"""
 
 
 def failure_text(text: str) -> str:

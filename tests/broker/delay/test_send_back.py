@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.rig import Rig, connection, send_command
+from tests.broker.rig import STORE_HOST, Rig, connection, send_command
 from tests.protocol import recorded
 from tests.support import run
 
+from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.delay.send_back import SendBackRequests, retry_level
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.ids import offset_message_id
-from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX, MessageQueue
 from sparrowmq.core.names import SCHEDULE_TOPIC
 from sparrowmq.files import disk
 from sparrowmq.protocol import properties
@@ -279,10 +280,33 @@ def test_messages_of_a_batch_are_returned_one_by_one(rig: Rig) -> None:
     assert origins == ids
 
 
-def test_message_too_long_for_more_properties_is_refused(rig: Rig) -> None:
-    original = sent(rig, properties=f"UNIQ_KEY\x01A\x02K\x01{'x' * 32_660}\x02")
-    answer = back(rig, original.physical_offset)
-    assert answer.code == ResponseCode.SYSTEM_ERROR and "32767" in (answer.remark or "")
+def full_text(size: int) -> str:
+    return f"UNIQ_KEY\x01A\x02K\x01{'x' * size}\x02"
+
+
+def test_properties_that_just_fit_leave_room_for_a_retry_and_a_dead_letter(rig: Rig) -> None:
+    added = len(sent(rig, properties="UNIQ_KEY\x01A\x02").properties) - len("UNIQ_KEY.A.")
+    room = PROPERTIES_BYTES_MAX - COPY_BYTES_MAX - added - len("UNIQ_KEY.A.K..")
+    over = rig.sending.handle(connection(), send_command(b"x", properties=full_text(room + 1)))
+    assert over is not None and over.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "1024 of them for retries and other copies" in (over.remark or "")
+    original = sent(rig, properties=full_text(room))
+    assert back(rig, original.physical_offset).code == ResponseCode.SUCCESS
+    (first,) = waiting(rig, 3)
+    assert back(rig, first.physical_offset, delay_level=-1).code == ResponseCode.SUCCESS
+    assert len(dead(rig)) == 1
+
+
+@pytest.mark.parametrize("name", ["MSG_REGION", "needed"])
+def test_full_message_of_an_older_store_is_returned_without_optional_properties(rig: Rig, name: str) -> None:
+    optional = f"{name}\x01{'r' * 300}\x02"
+    text = full_text(PROPERTIES_BYTES_MAX - len(full_text(0) + optional)) + optional
+    (placed,) = rig.inner.put([InnerMessage("TopicTest", 0, b"x", text.encode(), 0, 0, 0, STORE_HOST)])
+    answer = back(rig, placed.physical_offset)
+    if name == "MSG_REGION":
+        assert answer.code == ResponseCode.SUCCESS and len(waiting(rig, 3)) == 1
+    else:
+        assert answer.code == ResponseCode.SYSTEM_ERROR and "32767" in (answer.remark or "")
 
 
 # Direct sends to a retry topic

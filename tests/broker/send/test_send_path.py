@@ -11,11 +11,10 @@ import pytest
 from tests.broker.rig import STORE_HOST, Rig, connection, hot_send, pull_ext, send_command, send_header
 from tests.support import run, until
 
-from sparrowmq.broker.transactions.half_messages import CHECK_BYTES_MAX
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.ids import offset_message_id, parse_offset_message_id
-from sparrowmq.core.message import BODY_BYTES_MAX
+from sparrowmq.core.message import BODY_BYTES_MAX, COPY_BYTES_MAX
 from sparrowmq.core.names import HALF_TOPIC
 from sparrowmq.files import disk
 from sparrowmq.protocol import properties
@@ -464,11 +463,11 @@ def test_half_message_leaves_room_for_properties_of_checks(rig: Rig) -> None:
 
     assert send(1).code == ResponseCode.SUCCESS
     (stored,) = rig.inner.scan(HALF_TOPIC, 0, 0, 10, 1 << 20).records
-    room = 32767 - CHECK_BYTES_MAX - len(stored.properties) + 1
+    room = 32767 - COPY_BYTES_MAX - len(stored.properties) + 1
     assert send(room).code == ResponseCode.SUCCESS
     answer = send(room + 1)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert f"its checks need {CHECK_BYTES_MAX} more; send less of them" in (answer.remark or "")
+    assert f"its copies need {COPY_BYTES_MAX} more; send less of them" in (answer.remark or "")
     assert len(rig.inner.scan(HALF_TOPIC, 0, 0, 10, 1 << 20).records) == 2
 
 

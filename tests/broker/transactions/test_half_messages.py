@@ -13,6 +13,7 @@ from tests.broker.send.plain import find, plain_sends
 
 from sparrowmq.broker.transactions import half_messages as rules
 from sparrowmq.broker.transactions.half_messages import CheckVerdict, OpenHalves
+from sparrowmq.core.message import COPY_BYTES_MAX
 from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
 from sparrowmq.core.offset_set import PAGE
 from sparrowmq.protocol import properties
@@ -218,7 +219,7 @@ def test_plain_half_message_is_parsed_fast() -> None:
 def test_fast_path_leaves_room_for_checks(over: int) -> None:
     text = b"TRAN_MSG\x01true\x02UNIQ_KEY\x01AB12\x02k\x01%b\x02"
     added = len("REAL_TOPIC..Orders.REAL_QID.3.__transactionId__.AB12.") - 1
-    room = 32767 - rules.CHECK_BYTES_MAX - 10 - added - len(text % b"")
+    room = 32767 - COPY_BYTES_MAX - 10 - added - len(text % b"")
     short = short_way(text % (b"x" * (room + over)), "Orders", 3, 10)
     assert (short is None) == bool(over)
     if short is not None:

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparrowmq.broker.base.internal_store import NOT_FLUSHED, InnerMessage, InnerStore, code_of_tags
+from sparrowmq.broker.base.internal_store import (
+    NOT_FLUSHED,
+    OPTIONAL_PROPERTIES,
+    InnerMessage,
+    InnerStore,
+    code_of_tags,
+)
 from sparrowmq.broker.base.offsets import answer, refusal
 from sparrowmq.broker.delay.rerouting import DELAY, Rerouting
 from sparrowmq.core.errors import (
@@ -22,7 +28,7 @@ from sparrowmq.core.errors import (
     TooManyRequestsError,
 )
 from sparrowmq.core.ids import offset_message_id
-from sparrowmq.core.message import PROPERTY_ERROR, failure_text
+from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX, PROPERTY_ERROR, failure_text
 from sparrowmq.core.names import RETRY_PREFIX, check_topic, dlq_topic, retry_topic
 from sparrowmq.core.randomness import RANDOM
 from sparrowmq.core.route import PERM_WRITE
@@ -216,9 +222,13 @@ class SendBackRequests:
 def returned_properties(record: StoredRecord, level: int, why: str = "") -> dict[str, str]:
     """The properties of a retry; topic and id of the original message are kept through all retries.
 
-    `why`, the last error of its handler, is added if there is room.
+    `why`, the last error of its handler, is added if there is room. A message of an older store may lack room
+    for what a retry needs: it loses its optional properties.
     """
     own = property_string.decode(record.properties)
+    if len(record.properties) > PROPERTIES_BYTES_MAX - COPY_BYTES_MAX:
+        for name in OPTIONAL_PROPERTIES:
+            own.pop(name, None)
     own.setdefault("RETRY_TOPIC", record.topic)
     if not own.get("ORIGIN_MESSAGE_ID", "").strip():
         own["ORIGIN_MESSAGE_ID"] = offset_message_id(record.store_host, record.physical_offset)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.transactions.half_messages import is_plain_half
 from sparrowmq.core.hashing import java_hash
-from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import AlikeBatch, decode_alike, decode_batch
 from sparrowmq.protocol.hot import SendFrame, decode_send
@@ -57,7 +57,7 @@ class PlainSends:
         self._limits = limits
         self._added = added
         self._body_max = body_max
-        self._text_max = PROPERTIES_BYTES_MAX - len(added)
+        self._text_max = PROPERTIES_BYTES_MAX - COPY_BYTES_MAX - len(added)
         self._known: dict[bytes, PlainShape | None] = {}
         self._tag_codes: dict[bytes, int] = {}
 
@@ -129,7 +129,8 @@ class PlainSends:
         owns, count = batch.properties, len(batch.bodies)
         text = b"".join(owns)
         if (
-            may_be_special(text)
+            len(owns[0]) > self._text_max
+            or may_be_special(text)
             or text[len(owns[0]) - 1 :: len(owns[0])] != properties.VALUE_END * count
             or limits.size(topic, body, count) > limits.most
         ):
@@ -155,7 +156,7 @@ class PlainSends:
         items = [
             (flag, one, own, tags_code(own))
             for flag, one, own in members
-            if one and own[-1:] == properties.VALUE_END
+            if one and own[-1:] == properties.VALUE_END and len(own) <= self._text_max
         ]
         if len(items) != len(members) or limits.size(topic, body, len(items)) > limits.most:
             return []

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from sparrowmq.broker.delay.rerouting import TIMER_PROPERTIES, delay_level
 from sparrowmq.broker.send.plain_sends import may_be_special
 from sparrowmq.core.errors import RecordError
-from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.protocol.codes import ResponseCode
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 class SendItems:
     """Extracts messages from sends of every form. `added_bytes` is the size of what the broker adds to each
-    one's properties.
+    one's properties. What is sent to a retry or dead letter topic is itself a later copy, and needs no room
+    for others.
     """
 
     def __init__(self, plain: PlainSends, limits: BatchLimits, added_bytes: int, body_max: int) -> None:
@@ -36,9 +38,10 @@ class SendItems:
     def of_request(self, command: Command, request: SendMessageRequest, text: bytes) -> list[ChunkItem]:
         """The messages of a request; all are checked against every limit before any is stored."""
         if not request.batch:
-            own = self._checked(command.body, text)
+            room = 0 if request.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else COPY_BYTES_MAX
+            own = self._checked(command.body, text, room)
             return [(request.flag, command.body, own, self._plain.tags_code(own))]
-        body_max, own_max = self._body_max, PROPERTIES_BYTES_MAX - self._added_bytes
+        body_max, own_max = self._body_max, PROPERTIES_BYTES_MAX - COPY_BYTES_MAX - self._added_bytes
         if self._limits.is_over(request.topic, command.body):
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -56,7 +59,7 @@ class SendItems:
         try:
             for flag, body, own in decode_batch(command.body):
                 if special or not (0 < len(body) <= body_max and 0 < len(own) <= own_max and own[-1] == 2):
-                    own = self._checked(body, own)
+                    own = self._checked(body, own, COPY_BYTES_MAX)
                 if special:
                     self._refuse_delay(own)
                 items.append((flag, body, own, tags_code(own)))
@@ -81,8 +84,10 @@ class SendItems:
                 "one by one",
             )
 
-    def _checked(self, body: bytes, text: bytes) -> bytes:
-        """The message's own properties as stored, without POP_CK; checks that the broker's additions fit."""
+    def _checked(self, body: bytes, text: bytes, room: int) -> bytes:
+        """The message's own properties as stored, without POP_CK; checks that the broker's additions fit, and
+        `room` bytes more.
+        """
         if not body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: its body is empty")
         if len(body) > self._body_max:
@@ -95,11 +100,12 @@ class SendItems:
             del own["POP_CK"]
             text = properties.encode(own)
         text = ended(text)
-        length = len(text) + self._added_bytes
+        length = len(text) + self._added_bytes + room
         if length > PROPERTIES_BYTES_MAX:
+            copies = f", {room} of them for retries and other copies" if room else ""
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its properties take {length} bytes, "
+                f"the message is illegal: its properties take {length} bytes{copies}, "
                 f"the limit is {PROPERTIES_BYTES_MAX}",
             )
         return text

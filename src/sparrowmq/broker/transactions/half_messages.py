@@ -22,7 +22,7 @@ import msgspec
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.core.hashing import tags_code
-from sparrowmq.core.message import PROPERTIES_BYTES_MAX
+from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC
 from sparrowmq.core.offset_set import OffsetSet
 from sparrowmq.protocol import properties as property_string
@@ -59,11 +59,8 @@ FIRST_STORED: Final = "REAL_HALF_STORED"
 """SparrowMQ's property of a copy: the broker's time at which the first half message was stored, epoch ms. A
 transaction's age counts from it, because every copy has a new store time, and producers' clocks differ.
 """
-IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _NOTED: Final = (CHECK_TIMES, FIRST_OFFSET, REOPENED, FIRST_STORED)
-CHECK_BYTES_MAX: Final = len("".join(_NOTED)) + 2 * len(_NOTED) + len(f"{2**31}{2**63}{2**63}{2**63}")
-"""Maximum size that checks and a start may add to the properties of a half message; a send must leave room
-for it."""
+IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 QUEUE_ID_MAX: Final = 2**31 - 1
 OP_NUMBERS_MAX: Final = 100
 """Maximum number of ends in one op record: stays below `transactionOpMsgMaxSize`, and fits any log file."""
@@ -111,14 +108,14 @@ def half_properties(properties: Mapping[str, str], topic: str, queue_id: int) ->
 def encode_half(properties: Mapping[str, str], topic: str, queue_id: int, added_bytes: int) -> bytes:
     """Like `half_properties`, but as a property string; the broker later adds `added_bytes`.
 
-    Raises `InvalidMessageError` when it leaves no room for the additions of checks.
+    Raises `InvalidMessageError` when it leaves no room for the additions of later copies.
     """
     data = property_string.encode(half_properties(properties, topic, queue_id))
-    limit = PROPERTIES_BYTES_MAX - CHECK_BYTES_MAX - added_bytes
+    limit = PROPERTIES_BYTES_MAX - COPY_BYTES_MAX - added_bytes
     if len(data) > limit:
         raise InvalidMessageError(
-            f"the properties of a half message take {len(data)} bytes, the limit is {limit}: its checks need "
-            f"{CHECK_BYTES_MAX} more; send less of them"
+            f"the properties of a half message take {len(data)} bytes, the limit is {limit}: its copies need "
+            f"{COPY_BYTES_MAX} more; send less of them"
         )
     return data
 
@@ -153,7 +150,7 @@ def plain_half(text: bytes, key: bytes, topic: str, queue_id: int, added: bytes)
         key,
         added,
     )
-    return None if len(half) > PROPERTIES_BYTES_MAX - CHECK_BYTES_MAX else half
+    return None if len(half) > PROPERTIES_BYTES_MAX - COPY_BYTES_MAX else half
 
 
 class Half(msgspec.Struct, frozen=True, gc=False):
