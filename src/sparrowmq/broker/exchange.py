@@ -39,7 +39,8 @@ class Exchange:
     """The parts of one broker for these services.
 
     `address` is that for clients. `locks` also knows which groups consume in order. `may_check` says whether
-    a producer may be asked about the half messages of a topic.
+    a producer may be asked about the half messages of a topic. `current` returns the settings with the
+    changes that operators made since the start.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Exchange:
         background: Background,
         progress: ConsumerProgress,
         *,
+        current: Callable[[], BrokerSettings],
         address: str,
         locks: LockTable,
         may_check: Callable[[Connection, str], bool] = anybody,
@@ -62,7 +64,7 @@ class Exchange:
         self._occasional = OccasionalLog(log)
         self.locks = locks
         self.transactions = CheckBack(
-            settings, store, inner, tables.clients, tables.offsets, clock, may_check=may_check
+            current, store, inner, tables.clients, tables.offsets, clock, may_check=may_check
         )
         self.replies = Replies(settings, inner, tables, clock, store_host=store.store_host)
         self.calls = ClientCalls(settings, store, tables, wake=pulling.wake_reset)

@@ -235,6 +235,7 @@ class BrokerParts:
             self.inner,
             self.tables,
             self._background,
+            current=self._current,
             topic_made=topic_made,
             is_locked=self.locks.is_ordered,
         )
@@ -296,6 +297,7 @@ class BrokerParts:
             self.pulling,
             self._background,
             self.progress,
+            current=self._current,
             address=self.address,
             locks=self.locks,
             may_check=self._may_check,
@@ -434,6 +436,10 @@ class BrokerParts:
             connection_gone=self._connection_gone,
         )
         return chunks if self.gate is None else GuardedHandler(chunks, self.gate)
+
+    def _current(self) -> BrokerSettings:
+        """The settings with the changes that operators made since the start."""
+        return self.settings
 
     # Notifications between the parts
 

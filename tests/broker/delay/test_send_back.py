@@ -385,3 +385,13 @@ def test_direct_retry_of_an_unknown_group_is_refused(rig: Rig) -> None:
     rig.groups._auto_create = False
     answer = retry_send(rig, times=0)
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_permission_that_changes_while_the_broker_runs_decides(rig: Rig) -> None:
+    """A drained broker gets no retries, and one whose drain ended takes them again."""
+    original = sent(rig)
+    for permission, code in (("4", ResponseCode.NO_PERMISSION), ("6", ResponseCode.SUCCESS)):
+        change = Command(RequestCode.UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}".encode())
+        rig.parts.handlers[RequestCode.UPDATE_BROKER_CONFIG](connection(), change)
+        assert back(rig, original.physical_offset).code == code
+    assert len(waiting(rig, 3)) == 1

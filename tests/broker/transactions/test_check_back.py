@@ -237,7 +237,7 @@ def test_half_message_is_shown_only_to_producers_that_may_send_to_its_topic(brok
         return who is producer
 
     broker.parts = CheckBack(
-        rig.settings,
+        lambda: rig.settings,
         rig.store,
         rig.inner,
         rig.clients,
@@ -278,7 +278,7 @@ def test_run_that_takes_too_long_ends_and_the_next_one_continues(broker: Broker)
 
     broker.join()
     broker.parts = CheckBack(
-        rig.settings,
+        lambda: rig.settings,
         rig.store,
         rig.inner,
         rig.clients,
@@ -636,3 +636,13 @@ def test_half_message_found_torn_by_recovery_is_not_committed(broker: Broker) ->
     assert code(broker.end(placed)) == ResponseCode.SYSTEM_ERROR
     assert code(broker.end(last)) == ResponseCode.SUCCESS
     assert broker.orders == [b"b"]
+
+
+def test_half_messages_are_kept_as_long_as_the_current_retention_says(broker: Broker) -> None:
+    producer = broker.join()
+    broker.prepare(b"two days")
+    change = Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=24")
+    broker.rig.parts.handlers[RequestCode.UPDATE_BROKER_CONFIG](connection(), change)
+    broker.check(2 * 86_400_000)
+    assert producer.notices == []
+    assert [record.body for record in broker.stored(rules.DISCARD_TOPIC)] == [b"two days"]

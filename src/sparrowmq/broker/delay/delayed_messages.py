@@ -36,7 +36,8 @@ log = logging.getLogger("sparrowmq.broker")
 
 
 class DelayedMessages:
-    """The delayed messages of one broker. `retries` decides about sends to retry topics.
+    """The delayed messages of one broker. `retries` decides about sends to retry topics. `current` returns the
+    settings with the changes that operators made since the start.
 
     Raises the `StoreError` family when their data on disk cannot be used.
     """
@@ -49,6 +50,7 @@ class DelayedMessages:
         tables: SharedTables,
         background: Background,
         *,
+        current: Callable[[], BrokerSettings],
         topic_made: Callable[[], None],
         is_locked: Callable[[str], bool],
     ) -> None:
@@ -62,7 +64,7 @@ class DelayedMessages:
         self.offsets = DelayOffsets.load(ConfigFile(config / "delayOffset.json"), clock)
         self.schedule = Schedule(store, inner, self.offsets, clock, sleep=sleep)
         self.retries = DirectRetry(groups, is_locked=is_locked)
-        self.send_back = SendBackRequests(settings, inner, topics, groups, clock, topic_made=topic_made)
+        self.send_back = SendBackRequests(current, inner, topics, groups, clock, topic_made=topic_made)
         self.recalls = Recalls(settings, inner, topics, clock)
         self._store = store
         self.timers: Timers | None = None

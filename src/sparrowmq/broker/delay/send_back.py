@@ -86,11 +86,14 @@ class Returned(NamedTuple):
 
 
 class SendBackRequests:
-    """Handles requests 36. Only the broker that stored a message can: `offset` is a position in its log."""
+    """Handles requests 36. Only the broker that stored a message can: `offset` is a position in its log.
+
+    `settings` returns the current ones: operators change the broker's permission while it runs.
+    """
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Callable[[], BrokerSettings],
         inner: InnerStore,
         topics: TopicTable,
         groups: GroupTable,
@@ -104,7 +107,7 @@ class SendBackRequests:
         self._groups = groups
         self._clock = clock
         self._topic_made = topic_made
-        self._rerouting = Rerouting.of(settings)
+        self._rerouting = Rerouting.of(settings())
 
     def handle(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """36: store the message at `offset` again, for a retry by the group.
@@ -140,10 +143,11 @@ class SendBackRequests:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {request.group}; create it with: sparrow group create",
             )
-        if not self._settings.broker_permission & PERM_WRITE:
+        settings = self._settings()
+        if not settings.broker_permission & PERM_WRITE:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._settings.broker_ip1}] sending message is forbidden",
+                f"the broker[{settings.broker_ip1}] sending message is forbidden",
             )
         if group.retry_queue_nums <= 0:
             return None  # the message is dropped, as in the reference

@@ -59,12 +59,12 @@ class CheckBack:
     """Manages the half messages of one broker; `ends` ends them.
 
     A producer is asked about a half message only if `may_check` permits it for the producer and the message's
-    topic.
+    topic. `settings` returns the current ones: operators change the retention time while the broker runs.
     """
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Callable[[], BrokerSettings],
         store: MessageStore,
         inner: InnerStore,
         clients: ClientTable,
@@ -88,9 +88,9 @@ class CheckBack:
         self._halves = OpenHalves(self._start(HALF_TOPIC), self._start(OP_HALF_TOPIC))
         self.is_full = self._halves.is_full
         doubtful = self._load()
-        if not settings.is_slave:  # a slave's log has nothing of its own
+        if not settings().is_slave:  # a slave's log has nothing of its own
             self._reopen(doubtful, self._finish(store.recovery.commits))
-        self.ends = EndPath(settings, store, inner, self._halves, clock)
+        self.ends = EndPath(settings(), store, inner, self._halves, clock)
 
     def _start(self, topic: str) -> int:
         """Where the checks continue in a topic's queue."""
@@ -242,7 +242,7 @@ class CheckBack:
 
     def _step(self, offset: int, run_end: int) -> int:
         """Process the next half messages from `offset` on; returns where to continue, `offset` at the end."""
-        passed = self._halves.skip(offset, SKIP_COUNT)
+        passed, settings = self._halves.skip(offset, SKIP_COUNT), self._settings()
         if passed > offset:
             return passed
         scan = self._inner.scan(HALF_TOPIC, 0, offset, STEP_COUNT, STEP_BYTES)
@@ -260,8 +260,8 @@ class CheckBack:
                 record,
                 now_ms=self._clock.now_ms(),
                 run_end=run_end,
-                timeout_ms=self._settings.transaction_time_out,
-                checks_max=self._settings.transaction_check_max,
+                timeout_ms=settings.transaction_time_out,
+                checks_max=settings.transaction_check_max,
             )
             if verdict is CheckVerdict.STOP:
                 return record.queue_offset
@@ -323,7 +323,7 @@ class CheckBack:
             transaction_id=key,
             offset_msg_id=offset_message_id(half.store_host, half.physical_offset),
             topic=HALF_TOPIC,
-            broker_name=self._settings.broker_name,
+            broker_name=self._settings().broker_name,
         )
         body = rules.check_body(half)
         producer.notify(Command(RequestCode.CHECK_TRANSACTION_STATE, ext=to_ext(request), body=body))
