@@ -45,7 +45,7 @@ class Exchange:
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        current: Callable[[], BrokerSettings],
         store: MessageStore,
         inner: InnerStore,
         tables: SharedTables,
@@ -53,12 +53,11 @@ class Exchange:
         background: Background,
         progress: ConsumerProgress,
         *,
-        current: Callable[[], BrokerSettings],
         address: str,
         locks: LockTable,
         may_check: Callable[[Connection, str], bool] = anybody,
     ) -> None:
-        clock = background.clock
+        clock, settings = background.clock, current()
         self._sleep = background.sleep
         self._settings = settings
         self._occasional = OccasionalLog(log)

@@ -22,6 +22,7 @@ from sparrowmq.broker.admin.admin import GroupRequests, TopicRequests
 from sparrowmq.broker.admin.deletions import Deletions, finish_deletions
 from sparrowmq.broker.admin.producer_ends import ProducerEnds
 from sparrowmq.broker.admin.progress import ConsumerProgress
+from sparrowmq.broker.admin.shrinking import Shrinking
 from sparrowmq.broker.base.arrivals import ConfirmedArrivals
 from sparrowmq.broker.base.durability import Durability
 from sparrowmq.broker.base.flushing import Flusher
@@ -230,12 +231,11 @@ class BrokerParts:
             topic_made=topic_made,
         )
         self.delayed = DelayedMessages(
-            settings,
+            self._current,
             store,
             self.inner,
             self.tables,
             self._background,
-            current=self._current,
             topic_made=topic_made,
             is_locked=self.locks.is_ordered,
         )
@@ -290,14 +290,13 @@ class BrokerParts:
 
     def _make_exchange(self) -> Exchange:
         return Exchange(
-            self.settings,
+            self._current,
             self.store,
             self.inner,
             self.tables,
             self.pulling,
             self._background,
             self.progress,
-            current=self._current,
             address=self.address,
             locks=self.locks,
             may_check=self._may_check,
@@ -399,7 +398,13 @@ class BrokerParts:
             self.store, self.tables, cached_ratio=self.settings.access_message_in_memory_max_ratio
         )
         self.topic_requests = TopicRequests(
-            self.settings, self.store, self.topics, self.deletions, self.registration, self.upkeep.stats
+            self.settings,
+            self.store,
+            self.topics,
+            self.deletions,
+            self.registration,
+            self.upkeep.stats,
+            Shrinking(self.store, self.offsets, self.progress),
         )
         self.group_requests = GroupRequests(
             self.settings,

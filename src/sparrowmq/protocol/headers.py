@@ -373,7 +373,10 @@ class GetBrokerConfigResponse(Header, kw_only=True):
 
 
 class CreateTopicRequest(Header, kw_only=True):
-    """UPDATE_AND_CREATE_TOPIC (17). `attributes`: `+key=value,-key`."""
+    """UPDATE_AND_CREATE_TOPIC (17). `attributes`: `+key=value,-key`.
+
+    `sparrow_force` allows a change that hides unread messages, a SparrowMQ extension.
+    """
 
     topic: str
     read_queue_nums: Int32
@@ -385,6 +388,7 @@ class CreateTopicRequest(Header, kw_only=True):
     order: bool = False
     attributes: str | None = None
     force: bool | None = None
+    sparrow_force: bool | None = None
 
 
 class DeleteTopicRequest(Header, kw_only=True):

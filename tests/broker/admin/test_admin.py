@@ -27,6 +27,7 @@ from sparrowmq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
+    TopicConfigList,
     TopicConfigTable,
     TopicList,
     TopicStatsTable,
@@ -275,3 +276,42 @@ def test_groups_of_a_topic_and_topics_of_a_group_are_listed(desk: Desk) -> None:
     for group, topics in (("g", ["T", "U"]), ("gone", ["T"]), ("nobody", [])):
         found = TopicList.decode(desk.ask(desk.groups.topics_of_group, group=group).body)
         assert found.topic_list == topics
+
+
+def test_all_readable_queues_are_shown_while_a_topic_shrinks(desk: Desk) -> None:
+    desk.create(readQueueNums=4, writeQueueNums=4)
+    for queue_id in range(4):
+        desk.fill(2, queue_id)
+    assert desk.create(readQueueNums=4, writeQueueNums=2).code == ResponseCode.SUCCESS
+    body = desk.ask(desk.topics.stats, topic="T").body
+    found = {one.queue_id: row.max_offset for one, row in TopicStatsTable.decode(body).offset_table.items()}
+    assert found == dict.fromkeys(range(4), 2)
+
+
+@pytest.mark.parametrize(
+    ("committed", "text"),
+    [
+        ({}, "2 to 3, which nobody reads when it has 2 queues to read: 6;"),
+        ({"g": (1, 3), "h": (3, 2)}, ": 2 of group g, 1 of group h;"),
+        ({"g": (3, 3)}, None),
+    ],
+)
+def test_topic_does_not_shrink_below_unread_messages_unless_forced(
+    desk: Desk, committed: dict[str, tuple[int, int]], text: str | None
+) -> None:
+    desk.create(readQueueNums=4, writeQueueNums=4)
+    for queue_id in range(4):
+        desk.fill(3, queue_id)
+    for group, offsets in committed.items():
+        for queue_id, offset in enumerate(offsets, 2):
+            desk.rig.offsets.commit("T", group, queue_id, offset)
+    answer = desk.create()
+    numbers = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+    several = desk.ask(desk.topics.create_all, TopicConfigList([numbers]).encode())
+    if text is None:
+        assert answer.code == several.code == ResponseCode.SUCCESS
+    else:
+        assert text in (answer.remark or "") and answer.remark == several.remark
+        assert desk.rig.topics.configs["T"].read_queue_nums == 4
+    assert desk.create(sparrowForce="true").code == ResponseCode.SUCCESS
+    assert desk.rig.topics.configs["T"].read_queue_nums == 2

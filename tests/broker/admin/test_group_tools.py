@@ -241,3 +241,11 @@ def test_several_groups_are_created_together_or_not_at_all(desk: Desk) -> None:
     assert {"one", "two"} <= set(desk.rig.groups.configs)
     assert put("three", "not legal!") == ResponseCode.INVALID_PARAMETER
     assert "three" not in desk.rig.groups.configs
+
+
+def test_queues_that_are_only_read_are_shown(desk: Desk) -> None:
+    desk.rig.offsets.commit("T", "g", 0, 2)
+    desk.rig.put_topic(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=0))
+    spans = ConsumeTimeSpans.decode(desk.ask(desk.tools.time_spans, topic="T", group="g").body)
+    assert [one.message_queue.queue_id for one in spans.consume_time_span_set] == [0, 1]
+    assert len(list(desk.tools._stats("g", desk.rig.topics.get("T")))) == 2  # one step for each queue

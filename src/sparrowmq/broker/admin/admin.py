@@ -45,12 +45,14 @@ from sparrowmq.protocol.headers import (
     from_ext,
 )
 from sparrowmq.protocol.refusals import Refused
+from sparrowmq.transport.slices import shared
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
 
     from sparrowmq.broker.admin.deletions import Deletions
     from sparrowmq.broker.admin.progress import ConsumerProgress
+    from sparrowmq.broker.admin.shrinking import Shrinking
     from sparrowmq.broker.admin.stats import BrokerStats
     from sparrowmq.broker.base.registration import Announcements
     from sparrowmq.broker.tables.clients import ConnectedMember
@@ -106,9 +108,11 @@ class TopicRequests:
         deletions: Deletions,
         registration: Announcements,
         stats: BrokerStats,
+        shrinking: Shrinking,
     ) -> None:
         self._long = LongAnswers()
         self._stats = stats
+        self._shrinking = shrinking
         self._settings = settings
         self._store = store
         self._topics = topics
@@ -117,7 +121,7 @@ class TopicRequests:
 
     async def create(self, connection: Connection, command: Command) -> Command:
         """17: create or change a topic; answered once the name servers know it. Attributes that are not named
-        stay unchanged.
+        stay unchanged. Fewer queues to read are refused while the others have unread messages, unless forced.
         """
         request = from_ext(CreateTopicRequest, command.ext)
         problem = self._problem(request)
@@ -137,6 +141,8 @@ class TopicRequests:
             topic_sys_flag=request.topic_sys_flag or 0,
             order=request.order,
         )
+        if not request.sparrow_force and (problem := await self._hides(config)) is not None:
+            return refusal(command, ResponseCode.INVALID_PARAMETER, problem)
         self._topics.put_soon(config)
         await self._topics.kept([config.topic_name])
         # Also when nothing changed: a send may have created the topic while it was deleted at name servers.
@@ -163,12 +169,20 @@ class TopicRequests:
             except Refused as refused:
                 return refusal(command, refused.code, f"{config.topic_name}: {refused.remark}")
             configs.append(replace(config, attributes=attributes))
+        for config in configs:
+            if (problem := await self._hides(config)) is not None:
+                return refusal(command, ResponseCode.INVALID_PARAMETER, problem)
         self._topics.check_room(configs)
         for config in configs:
             self._topics.put_soon(config)
         await self._topics.kept([config.topic_name for config in configs])
         await self._registration.changed()
         return answer(command)
+
+    async def _hides(self, config: TopicConfig) -> str | None:
+        """Why a change would hide messages, or None."""
+        before = self._topics.configs.get(config.topic_name)
+        return await shared().result(self._shrinking.problem(before, config))
 
     def _attributes(self, name: str, changes: Mapping[str, str]) -> dict[str, str]:
         """The attributes of a topic after a change. Raises `Refused`."""
@@ -230,7 +244,7 @@ class TopicRequests:
             remark = f"topic[{name}] not exist"
             return refusal(command, ResponseCode.TOPIC_NOT_EXIST, remark)
         table = {}
-        for queue in map(topic.queues.__getitem__, range(topic.config.write_queue_nums)):
+        for queue in map(topic.queues.__getitem__, range(topic.queue_count)):
             end = queue.confirmed_offset
             last = self._store.store_time(queue, end - 1)
             table[MessageQueue(name, self._settings.broker_name, queue.queue_id)] = TopicOffset(

@@ -93,7 +93,7 @@ class GroupTools:
             return refusal(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.topic}] not exist")
         spans = []
         now, store_time = self._clock.now_ms(), self._store.store_time
-        for queue in map(topic.queues.__getitem__, range(topic.config.write_queue_nums)):
+        for queue in map(topic.queues.__getitem__, range(topic.config.read_queue_nums)):
             consumed = max(0, self._offsets.query(request.topic, request.group, queue.queue_id) or 0)
             first = store_time(queue, queue.min_offset)
             last = store_time(queue, queue.max_offset - 1)
@@ -176,7 +176,7 @@ class GroupTools:
         name = topic.config.topic_name
         table = {}
         invisible = self._progress.invisible(name, group)
-        for queue in map(topic.queues.__getitem__, range(topic.config.write_queue_nums)):
+        for queue in map(topic.queues.__getitem__, range(topic.config.read_queue_nums)):
             key = MessageQueue(name, self._settings.broker_name, queue.queue_id)
             table[key] = self._progress.row(queue, group, invisible)
             yield

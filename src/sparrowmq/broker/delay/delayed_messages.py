@@ -36,25 +36,24 @@ log = logging.getLogger("sparrowmq.broker")
 
 
 class DelayedMessages:
-    """The delayed messages of one broker. `retries` decides about sends to retry topics. `current` returns the
-    settings with the changes that operators made since the start.
+    """The delayed messages of one broker. `retries` decides about sends to retry topics. `current` returns
+    the settings with the changes that operators made since the start.
 
     Raises the `StoreError` family when their data on disk cannot be used.
     """
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        current: Callable[[], BrokerSettings],
         store: MessageStore,
         inner: InnerStore,
         tables: SharedTables,
         background: Background,
         *,
-        current: Callable[[], BrokerSettings],
         topic_made: Callable[[], None],
         is_locked: Callable[[str], bool],
     ) -> None:
-        clock, sleep = background.clock, background.sleep
+        clock, sleep, settings = background.clock, background.sleep, current()
         topics, groups = tables.topics, tables.groups
         self._sleep = sleep
         self._settings = settings
