@@ -79,7 +79,10 @@ def _sink(ddl: str, topic: str = "t") -> SinkColumns:
 
 def test_sink_columns_and_their_other_names() -> None:
     assert _sink("body binary") == SinkColumns(body="body")
-    assert _sink("value string, key string") == SinkColumns(body="value", keys="key")
+    assert _sink("value string, key string") == SinkColumns(body="value", sharding_key="key")
+    assert _sink("value binary, key binary, keys string") == SinkColumns(
+        body="value", keys="keys", sharding_key="key"
+    )
     everything = "body binary, topic string, tags string, keys string, properties map<string,string>, "
     everything += "queue_id int, broker string, sharding_key string, msg_id string"
     names = ("body", "topic", "tags", "keys", "properties", "queue_id", "broker", "sharding_key")
@@ -102,7 +105,8 @@ def test_the_topic_option_wins_over_the_column() -> None:
             "column 'delay' is unknown to the rocketmq sink; known are body, value, topic",
         ),
         ("body binary, value string", "columns 'body' and 'value' mean the same"),
-        ("body binary, keys string, key string", "columns 'keys' and 'key' mean the same"),
+        ("body binary, sharding_key string, key string", "columns 'sharding_key' and 'key' mean the same"),
+        ("body binary, key int", "column 'key' has type int; it must be binary or string"),
         ("body binary, queue_id int", "a queue needs both columns queue_id and broker"),
         ("body binary, broker string", "a queue needs both columns queue_id and broker"),
         (

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +13,8 @@ from tests.support import until_sync
 
 import sparrowmq as mq
 from sparrowmq import Message, select_by_hash
-from sparrowmq.spark.write.writer import Sent, _total
+from sparrowmq.core.errors import InvalidMessageError
+from sparrowmq.spark.write.writer import Sent, _text, _total
 
 
 def _frame(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
@@ -76,6 +78,37 @@ def test_sharding_keys_and_named_queues_choose_the_queue_and_keep_order(
         assert message.properties["__SHARDINGKEY"] == key
 
 
+def test_rows_of_one_kafka_key_go_to_one_queue_in_order(
+    spark: SparkSession, topics: Topics, topic: str
+) -> None:
+    frame = (
+        _frame(spark, 400, partitions=8)
+        .select(
+            F.col("id"),
+            F.col("body").alias("value"),
+            F.concat(F.lit("key"), F.col("id") % 5).cast("binary").alias("key"),
+        )
+        .repartition(4, "key")
+        .sortWithinPartitions("id")
+        .drop("id")
+    )
+    _write(frame, topics, topic=topic, batchBytes="1024", maxInFlight="16")
+    messages = topics.read(topic)
+    assert len(messages) == 400
+    for key in range(5):
+        of_key = [message for message in messages if message.properties["__SHARDINGKEY"] == f"key{key}"]
+        of_key.sort(key=lambda message: message.queue_offset)
+        assert [int(message.body[1:]) for message in of_key] == list(range(key, 400, 5))
+        assert len({message.queue for message in of_key}) == 1
+        assert not any(message.keys for message in of_key)
+
+
+def test_a_key_that_is_no_text_is_an_error() -> None:
+    batch = pa.RecordBatch.from_pydict({"key": pa.array([b"a", b"\xff"])})
+    with pytest.raises(InvalidMessageError, match="column 'key' has bytes that are not UTF-8"):
+        _text(batch, "key")
+
+
 def test_ids_that_rows_bring_along_are_kept(spark: SparkSession, topics: Topics, topic: str) -> None:
     frame = _frame(spark, 60).select(
         "body", F.when(F.col("id") < 40, F.concat(F.lit("ID"), F.col("id"))).alias("msg_id")
@@ -95,7 +128,7 @@ def test_strings_are_bodies_and_many_topics_are_served(
     topics.cluster.create_topic(other, queues=2)
     frame = _frame(spark, 50).select(
         F.col("body").cast("string").alias("value"),
-        F.col("id").cast("string").alias("key"),
+        F.col("id").cast("string").alias("keys"),
         F.when(F.col("id") < 20, topic).otherwise(other).alias("topic"),
     )
     _write(frame, topics)

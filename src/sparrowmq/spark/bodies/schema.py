@@ -36,7 +36,7 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "topic": ("string",),
     "tags": ("string",),
     "keys": ("string",),
-    "key": ("string",),
+    "key": ("binary", "string"),
     "properties": ("map<string,string>",),
     "queue_id": ("int",),
     "broker": ("string",),
@@ -45,7 +45,9 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "deliver_at": ("timestamp",),
     "msg_id": ("string",),
 }
-"""Columns that the sink takes: `value` is another name for `body`, `key` for `keys`."""
+"""Columns that the sink takes. As in Kafka's sink, `value` is the body, and `key` keeps rows in order: it is
+another name for `sharding_key`. `keys` are for look-up only.
+"""
 KEY_KINDS: Final = ("string", "binary", "int", "bigint")
 """Types of a column that is used only through the option idempotenceKey."""
 
@@ -178,7 +180,7 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
             f"option idempotenceKey={options.idempotence_key!r}: the frame has no such column, it has "
             f"{', '.join(sorted(present))}"
         )
-    body, keys = _one_of(present, "body", "value"), _one_of(present, "keys", "key")
+    body, sharding_key = _one_of(present, "body", "value"), _one_of(present, "sharding_key", "key")
     if body is None:
         raise SettingsError("the sink needs a column body (or value) of type binary or string")
     if "topic" not in present and not options.topic:
@@ -189,10 +191,10 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
         name: name if name in present else None
         for name in (
             "tags",
+            "keys",
             "properties",
             "queue_id",
             "broker",
-            "sharding_key",
             "delay_level",
             "deliver_at",
             "msg_id",
@@ -200,7 +202,11 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
     }
     topic = None if options.topic or "topic" not in present else "topic"
     return SinkColumns(
-        body=body, topic=topic, keys=keys, idempotence_key=options.idempotence_key or None, **others
+        body=body,
+        topic=topic,
+        sharding_key=sharding_key,
+        idempotence_key=options.idempotence_key or None,
+        **others,
     )
 
 

@@ -45,7 +45,7 @@ NOT_NEEDED: Final[Mapping[str, str]] = {
     "kafka.linger.ms": "a task sends when it has batchBytes or its last row",
     "kafka.compression.type": "bodies are sent as they are",
     "kafka.transactional.id": "jobId or the checkpoint identifies the write",
-    "kafka.partitioner.class": "the column sharding_key, or queue_id and broker, selects the queue of a row",
+    "kafka.partitioner.class": "the column key, or queue_id and broker, selects the queue of a row",
 }
 """Kafka's name → why no option is needed."""
 

@@ -3,8 +3,8 @@
 A task that fails after some sends is run again from its beginning (spark:E-02, W-05). Rows of streams, and of
 batches with a `jobId`, are numbered: our broker stores a row that comes again once, so they are written
 exactly once as long as a further try has the same rows in the same order, or `idempotenceKey` gives them one.
-All else is at least once. Rows of a task with the same `sharding_key`, or for the same queue, keep their
-order.
+All else is at least once. Rows of a task with the same `key` (or `sharding_key`), or for the same queue, keep
+their order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from sparrowmq.columnar.encode import MessageColumns, encode_batches
 from sparrowmq.columnar.ids import IDS_MAX, UniqueIdColumns
 from sparrowmq.columnar.schema import PROPERTIES
-from sparrowmq.core.errors import SettingsError, SparrowError
+from sparrowmq.core.errors import InvalidMessageError, SettingsError, SparrowError
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.bodies.schema import SinkColumns, sink_columns
 from sparrowmq.spark.cluster.clients import producer, reader
@@ -271,7 +271,7 @@ def _send_batch(
     first: int,
 ) -> None:
     def text(name: str | None) -> pa.Array | None:
-        return None if name is None else batch[name].cast(pa.string())
+        return None if name is None else _text(batch, name)
 
     maps = columns.properties
     messages = MessageColumns(
@@ -317,6 +317,15 @@ def _send_batch(
         if len(rows):
             for encoded in encode_batches(_rows_of(messages, rows), bytes_max=options.batch_bytes):
                 sender.submit(destination, encoded.body, encoded.count)
+
+
+def _text(batch: pa.RecordBatch, name: str) -> pa.Array:
+    try:
+        return batch[name].cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InvalidMessageError(
+            f"column {name!r} has bytes that are not UTF-8; RocketMQ's are text"
+        ) from None
 
 
 def _rows_of(messages: MessageColumns, rows: Rows) -> MessageColumns:
