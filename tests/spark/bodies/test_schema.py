@@ -89,6 +89,13 @@ def test_sink_columns_and_their_other_names() -> None:
     assert _sink(everything, topic="") == SinkColumns(*names, msg_id="msg_id")
 
 
+def test_sink_columns_are_found_in_any_case() -> None:
+    options = WriteOptions(name_server="a:1", topic="", idempotence_key="id")
+    assert sink_columns(_struct("Value string, KEY binary, Topic string, ID bigint"), options) == SinkColumns(
+        body="Value", topic="Topic", sharding_key="KEY", idempotence_key="ID"
+    )
+
+
 def test_the_topic_option_wins_over_the_column() -> None:
     assert _sink("body binary, topic string", topic="t").topic is None
     assert _sink("body binary, topic string", topic="").topic == "topic"
@@ -106,6 +113,8 @@ def test_the_topic_option_wins_over_the_column() -> None:
         ),
         ("body binary, value string", "columns 'body' and 'value' mean the same"),
         ("body binary, sharding_key string, key string", "columns 'sharding_key' and 'key' mean the same"),
+        ("body binary, Tags string, TAGS string", "columns 'Tags' and 'TAGS' differ only in case"),
+        ("BODY binary, Value string", "columns 'BODY' and 'Value' mean the same"),
         ("body binary, key int", "column 'key' has type int; it must be binary or string"),
         ("body binary, queue_id int", "a queue needs both columns queue_id and broker"),
         ("body binary, broker string", "a queue needs both columns queue_id and broker"),

@@ -161,24 +161,16 @@ class SinkColumns:
 
 
 def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
-    """Find the columns of a frame to write. Raises `SettingsError` on unknown, wrong or missing ones."""
-    present = set()
-    for field in schema.fields:
-        kinds = SINK_COLUMNS.get(field.name)
-        if kinds is None and field.name == options.idempotence_key:
-            kinds = KEY_KINDS
-        if kinds is None:
-            raise SettingsError(
-                f"column {field.name!r} is unknown to the rocketmq sink; known are {', '.join(SINK_COLUMNS)}"
-            )
-        found = field.dataType.simpleString()
-        if found not in kinds:
-            raise SettingsError(f"column {field.name!r} has type {found}; it must be {' or '.join(kinds)}")
-        present.add(field.name)
-    if options.idempotence_key and options.idempotence_key not in present:
+    """Find the columns of a frame to write, in any case, as Spark's own sinks do.
+
+    Raises `SettingsError` on unknown, wrong or missing ones.
+    """
+    key = options.idempotence_key.casefold()
+    present = _present(schema, key)
+    if key and key not in present:
         raise SettingsError(
             f"option idempotenceKey={options.idempotence_key!r}: the frame has no such column, it has "
-            f"{', '.join(sorted(present))}"
+            f"{', '.join(sorted(present.values()))}"
         )
     body, sharding_key = _one_of(present, "body", "value"), _one_of(present, "sharding_key", "key")
     if body is None:
@@ -188,7 +180,7 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
     if ("queue_id" in present) != ("broker" in present):
         raise SettingsError("a queue needs both columns queue_id and broker; add the missing one")
     others = {
-        name: name if name in present else None
+        name: present.get(name)
         for name in (
             "tags",
             "keys",
@@ -200,17 +192,39 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
             "msg_id",
         )
     }
-    topic = None if options.topic or "topic" not in present else "topic"
     return SinkColumns(
         body=body,
-        topic=topic,
+        topic=None if options.topic else present.get("topic"),
         sharding_key=sharding_key,
-        idempotence_key=options.idempotence_key or None,
+        idempotence_key=present.get(key),
         **others,
     )
 
 
-def _one_of(present: set[str], name: str, other: str) -> str | None:
+def _present(schema: StructType, key: str) -> dict[str, str]:
+    """The columns of a frame by their names in lower case; `key` names one that only identifies rows."""
+    present: dict[str, str] = {}
+    for field in schema.fields:
+        name = field.name.casefold()
+        kinds = SINK_COLUMNS.get(name, KEY_KINDS if name == key else None)
+        if kinds is None:
+            raise SettingsError(
+                f"column {field.name!r} is unknown to the rocketmq sink; known are {', '.join(SINK_COLUMNS)}"
+            )
+        found = field.dataType.simpleString()
+        if found not in kinds:
+            raise SettingsError(f"column {field.name!r} has type {found}; it must be {' or '.join(kinds)}")
+        if name in present:
+            raise SettingsError(
+                f"columns {present[name]!r} and {field.name!r} differ only in case; drop one of them"
+            )
+        present[name] = field.name
+    return present
+
+
+def _one_of(present: Mapping[str, str], name: str, other: str) -> str | None:
     if name in present and other in present:
-        raise SettingsError(f"columns {name!r} and {other!r} mean the same; drop one of them")
-    return name if name in present else other if other in present else None
+        raise SettingsError(
+            f"columns {present[name]!r} and {present[other]!r} mean the same; drop one of them"
+        )
+    return present.get(name, present.get(other))
