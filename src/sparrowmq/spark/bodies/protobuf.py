@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.bodies.codecs import RowCodec, short
+from sparrowmq.spark.bodies.ddl import quoted
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _SCALAR: Final = {
@@ -119,7 +120,7 @@ def _struct(descriptor: Descriptor, within: tuple[str, ...]) -> str:
             ddl = f"map<{_one(key, inner)}, {_one(value, inner)}>"
         else:
             ddl = f"array<{_one(field, inner)}>" if _repeated(field) else _one(field, inner)
-        fields.append(f"`{field.name}`: {ddl}")
+        fields.append(f"{quoted(field.name)}: {ddl}")
     return f"struct<{', '.join(fields)}>"
 
 

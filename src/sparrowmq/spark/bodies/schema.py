@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS, TYPES
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies.ddl import quoted
 from sparrowmq.spark.bodies.decoding import BODY, Shape, body_ddl, codec, stored_columns
 from sparrowmq.spark.bodies.types import arrow_type
 from sparrowmq.spark.options.table import ReadOptions, WriteOptions
@@ -67,9 +68,9 @@ def source_ddl(options: ReadOptions) -> str:
         types[BODY] = body_ddl(body)
     if BODY in types and body.mode == "permissive":
         if body.format != "binary" or body.tells_reasons:
-            types[f"`{body.corrupt_column}`"] = "binary"
+            types[quoted(body.corrupt_column)] = "binary"
         if body.tells_reasons:
-            types[f"`{body.reason_column}`"] = "string"
+            types[quoted(body.reason_column)] = "string"
     return ", ".join(f"{name} {kind}" for name, kind in types.items())
 
 

@@ -230,11 +230,27 @@ def test_wrong_settings(settings: ArchiveSettings, tmp_path: Path) -> None:
 
 def test_wrong_columns(spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings) -> None:
     topics.send(topic, 1)
-    for expression in ("1 as batch", "1 as date", "body"):
+    for expression in ("1 as batch", "1 as date", "body", "'x' as Date", "'x' as Batch", "'x' as TOPIC"):
         with pytest.raises(SettingsError, match="already exists; give the expression in select another name"):
             dry_run_archive(spark, changed(settings, select=(expression,)))
     with pytest.raises(ArchiveError, match="does not contain an archive"):
         read_archive(spark, settings.directory)
+
+
+def test_columns_of_any_name_are_read_back(
+    spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings
+) -> None:
+    order = "named_struct('order-id', 'x', 'price.net', array(named_struct('a`b', queue_offset)))"
+    odd = changed(settings, select=(f"{order} as `the ``order``.`",), compact_batches=2)
+    for number in range(3):
+        topics.send(topic, 1, first=number)
+        archive(spark, odd)
+    assert len(odd.ledger().units) < 3
+    frame = read_archive(spark, odd.directory)
+    assert frame.selectExpr("`the ``order``.`.`price.net`[0].`a``b` = queue_offset").distinct().collect() == [
+        (True,)
+    ]
+    assert frame.count() == 3
 
 
 def test_pieces_of_a_backfill() -> None:

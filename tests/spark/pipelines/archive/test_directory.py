@@ -16,7 +16,6 @@ from sparrowmq.spark.pipelines.archive.directory import (
     MANIFEST,
     ArchiveDirectory,
     WrittenFiles,
-    ddl,
     read_ledger,
     unit_name,
     written,
@@ -143,7 +142,3 @@ def test_rows_are_counted_in_the_files(home: ArchiveDirectory) -> None:
     assert found.rows == 3
     assert found.size > 0
     assert written(home.staging) == WrittenFiles(0, 0)
-
-
-def test_names_are_quoted() -> None:
-    assert ddl({"a b": "int", "c`d": "map<string,string>"}) == "`a b` int, `c``d` map<string,string>"

@@ -88,6 +88,8 @@ def test_columns_may_come_but_not_change() -> None:
     assert evolve({"a": "int", "b": "int"}, {"a": "int"}, "x") == {"a": "int", "b": "int"}
     with pytest.raises(ArchiveError, match="column 'a' has type int in archive x, but bigint now"):
         evolve({"a": "int"}, {"a": "bigint"}, "x")
+    with pytest.raises(ArchiveError, match="column 'A' differs only in case from column 'a' of archive x"):
+        evolve({"a": "int"}, {"A": "int"}, "x")
     ledger = ArchiveLedger([unit(0, columns={"a": "int"}), unit(1, columns={"b": "date"})])
     assert ledger.columns == {"a": "int", "b": "date"}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from sparrowmq.spark.bodies.ddl import quoted
 from sparrowmq.spark.pipelines.archive import rows as archive_rows
 from sparrowmq.spark.pipelines.archive.location import TableOptions
 from sparrowmq.spark.pipelines.archive.rows import PARTITIONS, setting
@@ -39,7 +40,7 @@ class DeltaTable:
         self._app = app
         self._path = f"{files.location}/table"
         self.where = options.table or self._path
-        self._name = options.table or f"delta.`{self._path}`"
+        self._name = options.table or f"delta.{quoted(self._path)}"
 
     def latest(self, spark: SparkSession) -> Version | None:
         """See `TableFormat`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,8 +168,3 @@ def seal(staged: Path, unit: ArchiveUnit) -> None:
     staged.mkdir(parents=True, exist_ok=True)
     (staged / MANIFEST).write_text(json.dumps(unit.to_json(), separators=(",", ":")))
     sync_tree(staged)
-
-
-def ddl(columns: Mapping[str, str]) -> str:
-    """A Spark schema of columns, with quoted names."""
-    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from sparrowmq.spark.bodies.ddl import ddl, quoted, type_ddl
 from sparrowmq.spark.pipelines.archive import rows as archive_rows
-from sparrowmq.spark.pipelines.archive.directory import ddl
 from sparrowmq.spark.pipelines.archive.location import TableOptions
 from sparrowmq.spark.pipelines.archive.rows import PARTITIONS
 from sparrowmq.spark.pipelines.archive.table import BATCH, Version, parsed_note
@@ -70,7 +70,7 @@ class IcebergTable:
         filled = frame.select("*", *(F.lit(None).cast(columns[name]).alias(name) for name in missing))
         order = [name for name in archive_rows.order(self._options.sort) if name in filled.columns]
         writer = (
-            filled.select(*(f"`{name}`" for name in columns))
+            filled.select(*map(quoted, columns))
             .sortWithinPartitions(*order)
             .writeTo(self._name)
             .option(f"snapshot-property.{PROPERTY}", note)
@@ -82,7 +82,7 @@ class IcebergTable:
 
     def _make(self, spark: SparkSession, frame: DataFrame) -> dict[str, str]:
         """Create the table or add missing columns; returns its columns with their types."""
-        kinds = {item.name: item.dataType.simpleString() for item in frame.schema.fields}
+        kinds = {item.name: type_ddl(item.dataType) for item in frame.schema.fields}
         if not spark.catalog.tableExists(self._name):
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self._name} ({ddl(kinds)}) USING iceberg PARTITIONED BY"
@@ -90,7 +90,7 @@ class IcebergTable:
                 f" 'write.target-file-size-bytes'='{self._options.file_bytes}',"
                 " 'write.metadata.delete-after-commit.enabled'='true')"
             )
-        there = {item.name: item.dataType.simpleString() for item in spark.table(self._name).schema.fields}
+        there = {item.name: type_ddl(item.dataType) for item in spark.table(self._name).schema.fields}
         new = {name: kind for name, kind in kinds.items() if name not in there}
         if new:
             spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({ddl(new)})")

@@ -197,9 +197,17 @@ def rounds(spans: Iterable[Span]) -> list[list[Span]]:
 def evolve(old: Mapping[str, str], new: Mapping[str, str], where: object) -> dict[str, str]:
     """The columns of an archive after a unit with `new` ones; old rows have nulls in new columns.
 
-    Raises `ArchiveError` when a column changes its type: readers could not read both.
+    Raises `ArchiveError` when a column changes its type, or the case of its name: readers could not read
+    both.
     """
+    known = {name.casefold(): name for name in old}
     for name, kind in new.items():
+        before = known.get(name.casefold(), name)
+        if before != name:
+            raise ArchiveError(
+                f"column {name!r} differs only in case from column {before!r} of archive {where}; rename "
+                f"the column, or start another archive"
+            )
         if old.get(name, kind) != kind:
             raise ArchiveError(
                 f"column {name!r} has type {old[name]} in archive {where}, but {kind} now; rename the "

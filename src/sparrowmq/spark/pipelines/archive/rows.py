@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.spark.pipelines.archive.directory import ddl
+from sparrowmq.spark.bodies.ddl import ddl, quoted, type_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,8 @@ def shaped(frame: DataFrame, select: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     chosen = frame.selectExpr("*", *select)
-    doubled = sorted({name for name in chosen.columns if chosen.columns.count(name) > 1 or name in _OWN})
+    counts = Counter((*map(str.casefold, chosen.columns), *_OWN))  # Spark compares names without case
+    doubled = sorted(name for name in chosen.columns if counts[name.casefold()] > 1)
     if doubled:
         raise SettingsError(
             f"column {doubled[0]!r} already exists; give the expression in select another name"
@@ -38,10 +40,8 @@ def shaped(frame: DataFrame, select: Sequence[str]) -> DataFrame:
 
 
 def columns_of(frame: DataFrame) -> dict[str, str]:
-    """The columns stored in the files."""
-    return {
-        item.name: item.dataType.simpleString() for item in frame.schema.fields if item.name not in PARTITIONS
-    }
+    """The columns stored in the files, and their types as text."""
+    return {item.name: type_ddl(item.dataType) for item in frame.schema.fields if item.name not in PARTITIONS}
 
 
 def write(frame: DataFrame, where: str) -> None:
@@ -73,7 +73,7 @@ def read(spark: SparkSession, base: str, paths: Sequence[str], columns: Mapping[
     if not paths:
         return empty(spark, columns)
     kinds = {**columns, "batch": "string", "date": "date", "topic": "string"}
-    names = ("topic", "date", *(f"`{name}`" for name in columns))
+    names = ("topic", "date", *map(quoted, columns))
     frame = spark.read.schema(ddl(kinds)).option("basePath", base).parquet(*paths)
     return frame.select(*names)
 

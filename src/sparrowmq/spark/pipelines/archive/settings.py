@@ -10,9 +10,9 @@ from pathlib import Path
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS as DEFAULT_COLUMNS
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.bodies.bad_rows import BadRows
+from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
 from sparrowmq.spark.options.values import EARLIEST, LATEST
-from sparrowmq.spark.pipelines.archive.directory import ddl
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
 from sparrowmq.spark.pipelines.archive.location import FORMATS, PARQUET, Store, TableOptions, store_of
 from sparrowmq.spark.pipelines.archive.rows import NEEDED

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sparrowmq.spark.bodies.ddl import quoted
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveError, ArchiveLedger, ArchiveUnit, merged
 from sparrowmq.spark.pipelines.archive.location import DESCRIPTION, VERSION, Draft, checkpoint_of
 from sparrowmq.spark.pipelines.archive.rows import empty
@@ -87,7 +88,7 @@ class TableContent:
         columns = self.ledger.columns
         if not units or not self.version:
             return empty(spark, columns)
-        names = ("topic", "date", *(f"`{name}`" for name in columns))
+        names = ("topic", "date", *map(quoted, columns))
         return self.table.read(spark, self.version).selectExpr(*names)
 
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.values import LATEST
-from sparrowmq.spark.pipelines.archive.directory import ddl
 from sparrowmq.spark.pipelines.backfill.ledger import BackfillError, BackfillLedger, Settled, window_name
 from sparrowmq.spark.pipelines.backfill.settings import BackfillSettings
 from sparrowmq.spark.pipelines.backfill.windows import Window, boundaries, by_rows, by_time

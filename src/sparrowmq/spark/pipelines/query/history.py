@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
 from sparrowmq.spark.cluster.faults import DataLossError
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.values import LATEST
-from sparrowmq.spark.pipelines.archive.directory import ddl
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveError, ArchiveLedger, ArchiveUnit, rounds
 from sparrowmq.spark.pipelines.archive.location import ArchiveContent, content_of
 from sparrowmq.spark.pipelines.archive.rows import NEEDED, UTC_DATE

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq import Admin, ClientSettings
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies.ddl import quoted
 from sparrowmq.spark.cluster.clients import client_settings
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.pipelines.archive.archive import read_archive
@@ -100,8 +101,7 @@ def sql(
         frame = _table(spark, name, settings, name in archived)
         if "body" in frame.columns and TEXT not in frame.columns:
             frame = frame.withColumn(TEXT, frame["body"].cast("string"))
-        quoted = name.replace("`", "``")
-        frame.createOrReplaceTempView(f"`{quoted}`")
+        frame.createOrReplaceTempView(quoted(name))
     return spark.sql(query)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparrowmq import Admin, ClientSettings
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
 from sparrowmq.spark.cluster.clients import client_settings
 from sparrowmq.spark.cluster.faults import DataLossError
@@ -21,7 +22,6 @@ from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.pipelines.archive.archive import read_archive
-from sparrowmq.spark.pipelines.archive.directory import ddl
 from sparrowmq.spark.pipelines.archive.ledger import ArchiveLedger
 from sparrowmq.spark.pipelines.archive.location import content_of
 from sparrowmq.spark.pipelines.common import reading

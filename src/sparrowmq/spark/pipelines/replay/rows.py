@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import PROPERTY_START_DELIVER_TIME, SYSTEM_PROPERTIES, MessageQueue
+from sparrowmq.spark.bodies.ddl import ddl
 from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS
-from sparrowmq.spark.pipelines.archive.directory import ddl
 from sparrowmq.spark.pipelines.archive.location import content_of
 from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.common.queries import explain
