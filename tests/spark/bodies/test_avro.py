@@ -145,6 +145,40 @@ def test_schemas_without_a_type_in_spark_are_refused(text: str, why: str) -> Non
         avro_ddl(text)
 
 
+def _named(name: str, *fields: tuple[str, Any], **more: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, **more, "fields": [{"name": n, "type": k} for n, k in fields]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "ddl"),
+    [
+        (
+            _named("O", ("a", _named("A", ("c", "string"))), ("b", ["null", "x.A"]), namespace="x"),
+            "struct<`a`: struct<`c`: string>, `b`: struct<`c`: string>>",
+        ),
+        (
+            _named("x.O", ("a", _named("x.A", ("c", "string"))), ("b", ["null", "A"])),
+            "struct<`a`: struct<`c`: string>, `b`: struct<`c`: string>>",
+        ),
+        (
+            _named(
+                "O",
+                ("a", _named("M", ("n", "long"), ("unit", "string"))),
+                ("b", _named("W", ("m", _named("M", ("n", "double"))), namespace="y")),
+                ("c", "M"),
+                namespace="x",
+            ),
+            "struct<`a`: struct<`n`: bigint, `unit`: string>, `b`: struct<`m`: struct<`n`: double>>, "
+            "`c`: struct<`n`: bigint, `unit`: string>>",
+        ),
+        (_named("O", ("at", {"type": "string", "logicalType": "timestamp-millis"})), "struct<`at`: string>"),
+    ],
+    ids=["full name", "short name", "two types of one short name", "logical type of another type"],
+)
+def test_names_and_logical_types_are_those_of_avro(schema: Any, ddl: str) -> None:
+    assert avro_ddl(json.dumps(schema)) == ddl
+
+
 def test_what_the_library_does_not_take_is_refused() -> None:
     with pytest.raises(SettingsError, match="option avroSchema: "):
         avro_codec(_record("Nothing"), KIND)

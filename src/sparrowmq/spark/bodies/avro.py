@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.bodies.codecs import RowCodec, short
+from sparrowmq.spark.bodies.ddl import quoted
 
 _PRIMITIVE: Final = {
     "boolean": "boolean",
@@ -23,13 +24,16 @@ _PRIMITIVE: Final = {
     "string": "string",
 }
 _LOGICAL: Final = {
-    "date": "date",
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
-    "local-timestamp-millis": "timestamp_ntz",
-    "local-timestamp-micros": "timestamp_ntz",
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
 }
-"""Logical types that map to a Spark type, besides decimal; others are read as their underlying type."""
+"""Underlying and logical types that map to a Spark type, besides decimal; others are read as the underlying
+type.
+"""
+_DECIMAL: Final = (("bytes", "decimal"), ("fixed", "decimal"))
 
 Schema = Any
 """A parsed Avro schema: a name, a list (union) or an object."""
@@ -61,6 +65,8 @@ def avro_schema(text: str) -> Schema:
         return library.parse_schema(_known_logical(_parsed(text)))
     except SettingsError:
         raise
+    except library.schema.UnknownType as error:
+        raise _wrong(f"type {error.name!r} is unknown") from None
     except Exception as error:  # fastavro has many exception classes
         raise _wrong(short(error)) from None
 
@@ -86,7 +92,7 @@ def avro_ddl(text: str) -> str:
     """Spark's type for an Avro schema, which must be a record. Raises `SettingsError` for types without an
     equivalent.
     """
-    schema = _parsed(text)
+    schema = avro_schema(text)  # with full names: the library that reads bodies decides which types are meant
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise _wrong("it must be a record")
     return _ddl(schema, {}, ())
@@ -107,32 +113,36 @@ def _known_logical(schema: Schema) -> Schema:
     """The schema without logical types that Spark does not have."""
     if isinstance(schema, list):
         return [_known_logical(one) for one in schema]
-    if not isinstance(schema, dict):
+    if isinstance(schema, str):
         return schema
-    known = schema.get("logicalType") in (*_LOGICAL, "decimal")
+    if not isinstance(schema, dict):
+        raise _wrong(f"{str(schema)[:100]} is not a type")
+    known = _logical(schema) in (*_LOGICAL, *_DECIMAL)
     kept = {key: value for key, value in schema.items() if known or key != "logicalType"}
     for key in ("type", "items", "values"):
         if key in kept:
             kept[key] = _known_logical(kept[key])
     if isinstance(kept.get("fields"), list):
-        kept["fields"] = [_known_logical(field) for field in kept["fields"]]
+        kept["fields"] = [{**field, "type": _known_logical(field.get("type"))} for field in kept["fields"]]
     return kept
+
+
+def _logical(schema: Mapping[str, Any]) -> tuple[str, str]:
+    return str(schema.get("type")), str(schema.get("logicalType"))
 
 
 def _ddl(schema: Schema, names: dict[str, Mapping[str, Any]], within: tuple[str, ...]) -> str:
     if isinstance(schema, list):
         return _ddl(_of_union(schema), names, within)
-    if isinstance(schema, str):
-        if schema in _PRIMITIVE:
-            return _PRIMITIVE[schema]
-        if schema in within:
-            raise _wrong(f"type {schema} is recursive, which Spark's types do not support")
-        if schema not in names:
-            raise _wrong(f"type {schema!r} is unknown")
-        return _ddl(names[schema], names, within)
-    if not isinstance(schema, dict):
-        raise _wrong(f"{str(schema)[:100]} is not a type")
-    return _of_object(schema, names, within)
+    if isinstance(schema, dict):
+        return _of_object(schema, names, within)
+    if schema in _PRIMITIVE:
+        return _PRIMITIVE[schema]
+    if schema in within:
+        raise _wrong(f"type {schema} is recursive, which Spark's types do not support")
+    if schema not in names:
+        raise _wrong(f"type {schema!r} has no equivalent in Spark")
+    return _ddl(names[schema], names, within)
 
 
 def _of_union(branches: list[Schema]) -> Schema:
@@ -145,20 +155,18 @@ def _of_union(branches: list[Schema]) -> Schema:
 def _of_object(
     schema: Mapping[str, Any], names: dict[str, Mapping[str, Any]], within: tuple[str, ...]
 ) -> str:
-    kind, logical = schema.get("type"), schema.get("logicalType")
-    name = str(schema.get("name", ""))
-    if kind in ("record", "enum", "fixed"):
-        names[name] = schema
-        names[f"{schema.get('namespace', '')}.{name}"] = schema
-    if logical == "decimal":
+    kind, logical = schema["type"], _logical(schema)
+    if "name" in schema:
+        names[schema["name"]] = schema
+    if logical in _DECIMAL:
         return f"decimal({schema.get('precision')},{schema.get('scale', 0)})"
     if logical in _LOGICAL:
         return _LOGICAL[logical]
     if kind == "record":
-        if name in within:
-            raise _wrong(f"type {name} is recursive, which Spark's types do not support")
-        inner = (*within, name, f"{schema.get('namespace', '')}.{name}")
-        fields = [f"`{field['name']}`: {_ddl(field['type'], names, inner)}" for field in schema["fields"]]
+        inner = (*within, schema["name"])
+        fields = [
+            f"{quoted(field['name'])}: {_ddl(field['type'], names, inner)}" for field in schema["fields"]
+        ]
         return f"struct<{', '.join(fields)}>"
     if kind == "array":
         return f"array<{_ddl(schema['items'], names, within)}>"
