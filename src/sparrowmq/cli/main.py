@@ -56,7 +56,7 @@ from sparrowmq.cli.messages import (
     tracing,
 )
 from sparrowmq.cli.pipes import spark, sql
-from sparrowmq.cli.servers import coordinator, proxy, servers, torture
+from sparrowmq.cli.servers import acl_import, coordinator, proxy, servers, torture
 from sparrowmq.cli.stores import backups, store
 from sparrowmq.core.errors import SparrowError
 
@@ -216,6 +216,7 @@ app.add_typer(dynamic_settings.app, name="setting")
 app.add_typer(dynamic_settings.app, name="knob", callback=dynamic_settings.warn_of_the_old_name, hidden=True)
 app.add_typer(access.user_app, name="user")
 app.add_typer(access.acl_app, name="acl")
+access.acl_app.command("import")(acl_import.import_accounts)
 app.add_typer(access.account_app, name="account")
 app.command("trace")(tracing.trace)
 app.add_typer(dlq.app, name="dlq")

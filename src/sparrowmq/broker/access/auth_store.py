@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,6 +104,19 @@ class AuthStore:
     def users(self, part: str = "") -> list[UserInfo]:
         """The users whose names contain `part`, sorted."""
         return [user for name, user in sorted(self.tables.users.items()) if part in name]
+
+    def add(self, users: Mapping[str, UserInfo], acls: Mapping[str, AclInfo]) -> None:
+        """Add complete users and their policies by subject, replacing those of the same names.
+
+        The policies are written first: a crash in between leaves policies without a user, which allow
+        nothing.
+        """
+        policies = {subject: parse_policies(acl) for subject, acl in acls.items()}
+        all_acls = {**self.acls, **acls}
+        self._acls_file.save(_table(all_acls))
+        self.acls = all_acls
+        self.tables.policies.update(policies)
+        self._save_users({**self.tables.users, **users})
 
     def make_first(self, text: str, name: str, keys: tuple[str, str]) -> tuple[str, str] | None:
         """Create the super user named in a setting, unless it exists; returns its name and password.

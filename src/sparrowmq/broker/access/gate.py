@@ -166,7 +166,7 @@ def make_gate(
         return PlainGate(files, pool), None
     if not settings.authentication_enabled:
         return None, None
-    store = AuthStore(settings.auth_config_path or config / "auth")
+    store = AuthStore(settings.auth_directory)
     store.make_first(settings.init_authentication_user, "initAuthenticationUser", ("username", "password"))
     inner = store.make_first(
         settings.inner_client_authentication_credentials,

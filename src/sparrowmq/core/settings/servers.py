@@ -372,6 +372,11 @@ class BrokerSettings:
         return self.broker_role == "SLAVE"
 
     @property
+    def auth_directory(self) -> Path:
+        """The directory of users and policies."""
+        return self.auth_config_path or self.store_path_root_dir / "config" / "auth"
+
+    @property
     def delay_levels(self) -> DelayLevels:
         """The delays of `messageDelayLevel`."""
         return DelayLevels.parse(self.message_delay_level)
