@@ -275,7 +275,7 @@ class CheckBack:
         producer = self._producer(record) if verdict is CheckVerdict.CHECK else None
         now = self._clock.now_ms()
         if verdict is CheckVerdict.CHECK and producer is None and record.queue_offset >= self._left_from:
-            kept_ms = self._settings.file_reserved_time * MS_PER_HOUR
+            kept_ms = self._settings().file_reserved_time * MS_PER_HOUR
             if now - record.store_timestamp > kept_ms:  # its record may be deleted soon
                 self._give_up(record, "because no producer could be asked until its record expired")
                 self._count_unasked(1, "no producer of theirs was connected")
