@@ -11,6 +11,7 @@ from tests.support import until
 from tests.transport.conftest import Run
 from tests.transport.helpers import Peer, peer_of_server, serving
 
+from sparrowmq.core.errors import InvariantError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, encode
 from sparrowmq.transport import account
@@ -327,3 +328,12 @@ def test_who_takes_answers_as_they_come_owes_nothing_old() -> None:
     assert owed_to.total <= 2 * account.MARK_BYTES
     assert socket.takes(0) == 1000
     assert socket.takes(1000) == 0
+
+
+def test_no_more_is_released_than_was_charged() -> None:
+    owed_to = account.MemoryAccount(8 * MIB, MIB, MIB)
+    assert owed_to.charge(1000)
+    owed_to.charge(-400)
+    with pytest.raises(InvariantError):
+        owed_to.charge(-601)
+    assert owed_to.charged == 600

@@ -15,6 +15,8 @@ import asyncio
 from collections import deque
 from typing import Final, Protocol
 
+from sparrowmq.core.errors import InvariantError
+
 MIB: Final = 1024 * 1024
 MEMORY_MAX: Final = 128 * MIB
 """Default limit of bytes kept for all connections of a server together."""
@@ -234,10 +236,13 @@ class MemoryAccount:
     def charge(self, size: int) -> bool:
         """Charge `size` bytes that a handler keeps; a negative size releases them.
 
-        Returns False without charging when handlers would keep more than half of the limit.
+        Returns False without charging when handlers would keep more than half of the limit. Raises
+        `InvariantError` if more is released than was charged.
         """
         if size > 0 and size > self.chargeable:
             return False
+        if self.charged + size < 0:
+            raise InvariantError(f"{-size} bytes are released, but handlers keep {self.charged}")
         self.charged += size
         self.total += size
         return True
