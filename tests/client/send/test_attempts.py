@@ -22,6 +22,7 @@ from sparrowmq.client.base.hooks import (
 )
 from sparrowmq.client.producer.producer import Producer
 from sparrowmq.client.send import sender
+from sparrowmq.client.send.attempts import share
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -268,6 +269,59 @@ def test_one_attempt_can_be_limited_while_others_remain() -> None:
         assert {result.queue.broker_name for result in results} == {"broker-b"}
 
     flow(test, brokers=2, queues=1, try_timeout=0.05, send_timeout=60.0)
+
+
+def test_sends_to_a_frozen_broker_reach_another_one_within_their_time() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        async def never(conn: Any, command: Command) -> None:
+            await asyncio.Event().wait()
+
+        await producer.queues("T")
+        cluster.broker.on[SEND] = never
+        results = [await producer.send(Message("T", b"x")) for _ in range(2)]
+        done: list[Any] = []
+        for _ in range(2):
+            producer.submit(Message("T", b"y"), lambda *outcome: done.append(outcome[0]))
+        await until(lambda: len(done) == 2)
+        assert {result.queue.broker_name for result in [*results, *done]} == {"broker-b"}
+        assert sends(cluster), "it was tried"
+
+    flow(test, brokers=2, queues=1, send_timeout=1.0)
+
+
+@pytest.mark.parametrize(
+    ("left", "more", "seconds"),
+    [(3, 2, 1), (30, 2, 10), (30, 60, 1), (0.6, 2, 0.3), (3, 0, 3)],
+)
+def test_attempt_leaves_time_for_others_but_is_not_cut_short(left: float, more: int, seconds: float) -> None:
+    assert share(left, more) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("brokers", "seconds"), [(1, 600), (2, 200)])
+def test_only_attempts_at_other_brokers_shorten_one(brokers: int, seconds: float) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        queue = (await producer.queues("T"))[0]
+        assert producer._sender is not None
+        remoting, limits = producer._sender.instance.remoting, []
+        now, slow = remoting.call_encoded_nowait, remoting.call_encoded
+
+        def noted(call: Any) -> Any:
+            def noting(address: str, opaque: int, data: Any, timeout: float, code: int) -> Any:
+                if code == SEND:
+                    limits.append(timeout)
+                return call(address, opaque, data, timeout, code)
+
+            return noting
+
+        remoting.call_encoded_nowait, remoting.call_encoded = noted(now), noted(slow)
+        while len(limits) < 2:
+            await producer.send(Message("T", b"x"))
+        assert limits == [pytest.approx(seconds, abs=60)] * len(limits)
+        limits.clear()
+        await producer.send(Message("T", b"x"), queue=queue)
+        assert limits == [pytest.approx(600, abs=60)] * len(limits)
+
+    flow(test, brokers=brokers, send_timeout=600.0)
 
 
 @pytest.mark.proves("client:B-57", "client:B-65", "client:B-36")

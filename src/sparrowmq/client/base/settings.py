@@ -185,7 +185,7 @@ class ProducerSettings(ClientSettings):
     """Response codes after which a send is retried (`retryResponseCodes`); None: depends on `compat`."""
     try_timeout: float | None = None
     """Seconds for one attempt, except the last (`sendMsgMaxTimeoutPerRequest`); None: the rest of
-    `send_timeout`.
+    `send_timeout`, shared with further attempts at other brokers.
     """
     retry_not_stored_ok: bool = False
     """Try another broker when a message was stored but not flushed or replicated in time."""

@@ -32,6 +32,16 @@ TIMER_VERSION: Final = 413
 """Version code of 5.0.0, the first release with timer messages (client:G-26, G-43)."""
 
 
+TRY_SECONDS: Final = 1.0
+"""An attempt gets this long before another broker is tried, if the timeout of the send allows: a shorter
+pause of a broker must not store a message twice."""
+
+
+def share(left: float, more: int) -> float:
+    """Seconds for an attempt while `left` remain for it and `more` others, which go to other brokers."""
+    return max(left / (more + 1), min(TRY_SECONDS, left / 2)) if more else left
+
+
 class Attempts:
     """Makes the attempts of one producer. `is_watched`: hooks or a fault strategy observe each attempt."""
 
@@ -61,10 +71,11 @@ class Attempts:
         return self._faults.choose(info, last_broker, self._loop.time() * 1000)
 
     def start(
-        self, outgoing: Outgoing, target: SendTarget, deadline: float
+        self, outgoing: Outgoing, target: SendTarget, deadline: float, elsewhere: int
     ) -> asyncio.Future[Command] | None:
-        """Start the attempt of a plain send if nothing has to be waited for; the caller has taken room."""
-        remaining = deadline - self._loop.time()
+        """Start the attempt of a plain send if nothing has to be waited for; the caller has taken room.
+        `elsewhere` others may follow at other brokers."""
+        remaining = share(deadline - self._loop.time(), elsewhere)
         if self._remoting.is_hooked:
             return self._remoting.call_nowait(target.address, target.command(outgoing), remaining)
         opaque = self._remoting.next_opaque()
@@ -72,11 +83,23 @@ class Attempts:
         return self._remoting.call_encoded_nowait(target.address, opaque, data, remaining, _SEND)
 
     async def try_once(
-        self, outgoing: Outgoing, target: SendTarget, deadline: float, mode: SendMode, *, last: bool = True
+        self,
+        outgoing: Outgoing,
+        target: SendTarget,
+        deadline: float,
+        mode: SendMode,
+        *,
+        last: bool = True,
+        elsewhere: int = 0,
     ) -> SendResult:
-        """Make one attempt. `last`: no other attempt follows. Raises its error."""
-        if self._settings.try_timeout is not None and not last:
-            deadline = min(deadline, self._loop.time() + self._settings.try_timeout)
+        """Make one attempt. `last`: no other attempt follows; `elsewhere` may follow at other brokers. Raises
+        its error.
+        """
+        now, own = self._loop.time(), self._settings.try_timeout
+        if own is None:
+            deadline = now + share(deadline - now, elsewhere)
+        elif not last:
+            deadline = min(deadline, now + own)
         size = outgoing.size
         await self._gate.enter(size, self.left(deadline))
         try:

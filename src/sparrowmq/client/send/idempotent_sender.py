@@ -101,7 +101,7 @@ class IdempotentSender(Sender):
 
     # Ways of the base class that lead here
 
-    def _start_fast(self, outgoing: Outgoing, deadline: float) -> None:
+    def _start_fast(self, outgoing: Outgoing, deadline: float, more: int) -> None:
         """This producer never uses the fast path."""
         return None
 

@@ -25,11 +25,13 @@ class PublishInfo:
     The index starts at random, so that producers that start together spread over the queues (client:B-20).
     """
 
-    __slots__ = ("_index", "targets", "topic")
+    __slots__ = ("_index", "is_spread", "targets", "topic")
 
     def __init__(self, topic: str, targets: Sequence[SendTarget], index: int) -> None:
         self.topic = topic
         self.targets = tuple(targets)
+        self.is_spread = len({target.queue.broker_name for target in targets}) > 1
+        """Whether the queues are on several brokers."""
         self._index = index
 
     @property

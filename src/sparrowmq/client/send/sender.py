@@ -103,7 +103,7 @@ class Sender:
         if len(message.body) >= settings.compress_over:
             with self.gate.coming():
                 await self._compress(outgoing)
-        started = self._start_fast(outgoing, deadline)
+        started = self._start_fast(outgoing, deadline, settings.retries)
         if started is None:
             return await self._send_tries(outgoing, deadline)
         answer, target = started
@@ -142,7 +142,8 @@ class Sender:
         deadline = self._loop.time() + (settings.send_timeout if timeout is None else timeout)
         outgoing = self._make(message)
         if queue is None and len(message.body) < settings.compress_over:
-            started = self._start_fast(outgoing, deadline)
+            more = settings.retries_async if mode is SendMode.ASYNC else settings.retries
+            started = self._start_fast(outgoing, deadline, more)
             if started is not None:
                 answer, target = started
                 answer.add_done_callback(partial(self._submitted, outgoing, target, deadline, done, mode))
@@ -265,9 +266,10 @@ class Sender:
             raise
 
     def _start_fast(
-        self, outgoing: Outgoing, deadline: float
+        self, outgoing: Outgoing, deadline: float, more: int
     ) -> tuple[asyncio.Future[Command], SendTarget] | None:
-        """Start a send if it need not wait; the caller must leave the gate when the send has ended."""
+        """Start a send if it need not wait; the caller must leave the gate when the send has ended. `more`
+        attempts may follow."""
         info = self._infos.get(outgoing.topic)
         if info is None or not info.targets or not outgoing.is_plain or not self._may_go_fast:
             return None
@@ -275,7 +277,7 @@ class Sender:
             return None
         target = info.next()
         try:
-            answer = self._attempts.start(outgoing, target, deadline)
+            answer = self._attempts.start(outgoing, target, deadline, more if info.is_spread else 0)
         except BaseException:  # raised by a request hook
             self.gate.leave(outgoing.size)
             raise
@@ -430,9 +432,10 @@ class Sender:
                 pause = min(next(pauses), max(0.0, deadline - self._loop.time()))
                 await self.instance.sleep(pause)
             try:
-                is_last = len(tried) == more
+                left = more - len(tried)
+                elsewhere = left if info.is_spread and queue is None else 0
                 outcome = stored = await self._attempts.try_once(
-                    outgoing, target, deadline, mode, last=is_last
+                    outgoing, target, deadline, mode, last=not left, elsewhere=elsewhere
                 )
             except TooManyRequestsError as error:
                 outcome = outcome or error  # this attempt was not sent: the previous outcome counts
