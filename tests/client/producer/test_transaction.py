@@ -404,3 +404,49 @@ def test_checks_are_answered_from_start_to_close() -> None:
         await instance.close()
 
     flow(test, listener)
+
+
+def test_successor_that_has_not_sent_is_known_to_all_brokers_and_answers_checks() -> None:
+    beat, listener = int(RequestCode.HEART_BEAT), Listener()
+
+    async def main() -> None:
+        async with fake_cluster(brokers=2) as cluster:
+            made = ProducerSettings(namesrv=cluster.namesrv, heartbeat_interval=0.01, route_interval=0.01)
+            ends: list[Command] = []
+            cluster.broker.learn(END, lambda conn, c: ends.append(c))
+
+            def beats() -> list[int]:
+                return [sum(c.code == beat for c in one.seen) for one in cluster.brokers.values()]
+
+            async with Producer("g", settings=made, transaction_listener=listener):
+                await until(lambda: min(beats()) >= 3)
+                assert len(cluster.broker.server.connections) == 1
+                ask(cluster)
+                await until(lambda: ends)
+                assert len(listener.checks) == 1
+            async with Producer("plain", settings=made) as plain:
+                before = beats()
+                await plain._sender.instance.heartbeat()
+                assert beats() == before, "without a listener only brokers with a route are greeted"
+
+    run(main())
+
+
+def test_transactional_producer_starts_without_a_name_server_and_greets_brokers_later() -> None:
+    beat = int(RequestCode.HEART_BEAT)
+
+    async def main() -> None:
+        async with fake_cluster() as cluster:
+            refused = iter([True] * 3)
+
+            def busy(conn: Any, command: Command) -> Command:
+                return (
+                    answer(1, remark="busy") if next(refused, False) else cluster.cluster_info(conn, command)
+                )
+
+            cluster.on[RequestCode.GET_BROKER_CLUSTER_INFO] = busy
+            made = ProducerSettings(namesrv=cluster.namesrv, heartbeat_interval=0.01, route_interval=0.01)
+            async with Producer("g", settings=made, transaction_listener=Listener()):
+                await until(lambda: any(c.code == beat for c in cluster.broker.seen))
+
+    run(main())

@@ -27,7 +27,7 @@ from sparrowmq.client.cluster.addresses import (
     local_address,
     resolve_namesrv,
 )
-from sparrowmq.client.cluster.broker_api import BrokerRequests, command, decode_route
+from sparrowmq.client.cluster.broker_api import BrokerRequests, check, command, decode_route
 from sparrowmq.client.cluster.heartbeats import Beat, Heartbeats
 from sparrowmq.client.cluster.nameservers import FOLLOW_FIRST_SECONDS, FOLLOW_SECONDS, NameServers
 from sparrowmq.client.cluster.namespaces import NamespacedHandlers, namespace_in
@@ -166,6 +166,7 @@ class ClientInstance:
         """Number of the last completed heartbeat, and whether a broker accepted it."""
         self.tasks = TaskGroup(self._task_died)
         self._doubted: dict[str, float] = {}
+        self._knows_all = False
 
     def _make_remoting(self) -> RemotingClient:
         handlers, namespace = self.on_request, self.namespace
@@ -367,6 +368,21 @@ class ClientInstance:
                 await self.update_route(topic)
             except SparrowError as error:
                 log.warning("the route of %s could not be refreshed: %s", topic, error)
+        if self._knows_all:
+            await self.know_all_brokers()
+
+    async def know_all_brokers(self) -> None:
+        """Send heartbeats to every broker from now on, not only to those in a route: each may have half
+        messages of a transactional producer that has not sent anything yet."""
+        self._knows_all = True
+        code, servers = RequestCode.GET_BROKER_CLUSTER_INFO, self.name_servers
+        try:
+            answer = await servers.call(command(code), self.settings.request_timeout)
+            info = bodies.ClusterInfo.decode(check(answer, servers.current, code).body)
+        except SparrowError as error:
+            log.warning("the brokers of transactions are not known now, the next refresh retries: %s", error)
+        else:
+            self.routes.keep(info.brokers.values())
 
     async def _fetch_route(self, topic: str, asked: str, template_queues: int | None) -> TopicRoute | None:
         answer = await self.name_servers.call(

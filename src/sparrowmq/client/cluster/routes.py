@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from sparrowmq.core.route import MASTER_ID, TopicRoute
+from sparrowmq.core.route import MASTER_ID, BrokerData, TopicRoute
 
 
 class RouteTable:
@@ -17,6 +17,8 @@ class RouteTable:
     def __init__(self) -> None:
         self._routes: dict[str, TopicRoute] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        self._kept: tuple[str, ...] = ()
+        """Addresses that are known without a route."""
 
     def __repr__(self) -> str:
         return f"<RouteTable topics={len(self._routes)} brokers={sorted(self._brokers)}>"
@@ -35,6 +37,12 @@ class RouteTable:
             return False
         self._routes[topic] = route
         return True
+
+    def keep(self, brokers: Iterable[BrokerData]) -> None:
+        """Know these brokers whether a route contains them or not, instead of those of an earlier call."""
+        tables = {broker.broker_name: dict(broker.addresses) for broker in brokers}
+        self._brokers |= tables
+        self._kept = tuple(address for table in tables.values() for address in table.values())
 
     def forget(self, topic: str) -> None:
         """Drop the route of `topic`; `drop_offline` removes the addresses."""
@@ -82,10 +90,12 @@ class RouteTable:
         return list(dict.fromkeys(a for table in self._brokers.values() for a in table.values()))
 
     def drop_offline(self) -> list[str]:
-        """Forget and return the addresses that no stored route contains (client:A-51)."""
+        """Forget and return the addresses that no stored route contains and that are not kept
+        (client:A-51)."""
         mentioned = {
             a for route in self._routes.values() for b in route.brokers for a in b.addresses.values()
         }
+        mentioned.update(self._kept)
         gone = [a for a in self.all_addresses() if a not in mentioned]
         for name, table in list(self._brokers.items()):
             kept = {number: a for number, a in table.items() if a in mentioned}

@@ -164,7 +164,13 @@ class Producer:
             work = partial(detect, sender.faults, instance, sender.table, settings)
             asking = run_every(ROUND_SECONDS, work, name="asking brokers that failed", sleep=instance.sleep)
             self._tasks.start(asking, "detector")
-        self._tasks.start(instance.heartbeat(), "first heartbeat")
+        self._tasks.start(self._greet(instance), "first heartbeat")
+
+    async def _greet(self, instance: ClientInstance) -> None:
+        """The first heartbeat. Every broker may have half messages of an earlier producer of the group."""
+        if self._transactions is not None:
+            await instance.know_all_brokers()
+        await instance.heartbeat()
 
     async def close(self) -> None:
         """Wait for sends in flight (at most `close_timeout` seconds), notify the brokers, close. Idempotent.
