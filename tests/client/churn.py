@@ -211,6 +211,12 @@ class SimRemoting:
             self._on_connected(address)
         return self._connections[address]
 
+    async def connect(self, address: str) -> None:
+        broker = self.world.find(address)
+        if self.is_dead or (broker is not None and not broker.is_up):
+            raise ConnectError(f"{address} is not there", address=address)
+        self._connect(address)
+
     async def call(self, address: str, command: Command, timeout: float) -> Command:
         rng, world = self.world.rng, self.world
         await asyncio.sleep(rng.uniform(0.0005, 0.01))

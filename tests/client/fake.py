@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.support import until
+
+from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import BrokerData, QueueData, TopicRoute
 from sparrowmq.protocol import bodies, headers, properties
@@ -368,6 +371,19 @@ class FakeCluster:
             return self.on.get(code, fallback)(conn, command)
 
         return handle
+
+    @asynccontextmanager
+    async def moved(self, instance: ClientInstance) -> Any:
+        """The first broker has come back under another address, and the client has lost the connection."""
+        broker, before = self.broker, self.broker.server.address
+        await broker.server.close(0.1)
+        await until(lambda: before not in repr(instance.remoting))
+        broker.server = Server(broker.server.handler)
+        await broker.server.start()
+        try:
+            yield
+        finally:
+            await broker.server.close(1.0)
 
     def add_topic(self, topic: str, queues: int = 4, *, perm: int = 6) -> None:
         """Add a topic with this many queues to every broker."""

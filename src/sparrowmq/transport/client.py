@@ -209,6 +209,11 @@ class RemotingClient:
         connection = await self._ready(addr, deadline, timeout, code)
         connection.write(data)
 
+    async def connect(self, addr: str) -> None:
+        """Open a connection if there is none. Raises `ConnectError`."""
+        if addr not in self._connections:
+            await self._connect(addr)
+
     def disconnect(self, addr: str, reason: str = "it is no longer needed") -> None:
         """Close the connection to the address, if there is one; its calls fail."""
         connection = self._connections.get(addr)

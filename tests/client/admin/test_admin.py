@@ -192,3 +192,15 @@ def test_admin_client_starts_and_closes(monkeypatch: pytest.MonkeyPatch) -> None
         await other.close()
 
     run(main())
+
+
+def test_commands_reach_a_broker_that_came_back_under_another_address() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        queue = MessageQueue("T", "broker-a", 0)
+        await admin.commit("g", queue, 3)
+        async with cluster.moved(admin._running()):
+            assert await admin.committed("g", queue) == 3
+            await admin.commit("g", queue, 4)
+            assert cluster.broker.offsets["g", "T", 0] == 4
+
+    flow(test)

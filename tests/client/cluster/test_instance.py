@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.client.fake import answer, fake_cluster
+from tests.client.fake import FakeCluster, answer, fake_cluster
 from tests.support import free_port, is_connected, run, until
 
 from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.instance import ClientInstance, InstanceState
 from sparrowmq.core.errors import BrokerError, ClientError, ConnectError, InvalidStateError, ProtocolError
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import bodies
@@ -421,3 +422,31 @@ def test_scheduled_work_uses_the_given_sleep() -> None:
             await instance.close()
 
     run(main())
+
+
+def test_master_that_moved_is_found_with_one_more_look_at_its_route() -> None:
+    queue = MessageQueue("T", "broker-a", 0)
+
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            before = cluster.broker.server.address
+            assert await instance.master_of(queue) == await instance.master_of(queue) == before
+            assert _asked_routes(cluster) == 1
+            async with cluster.moved(instance):
+                now = cluster.broker.server.address
+                assert await instance.master_of(queue) == await instance.master_of(queue) == now != before
+            assert _asked_routes(cluster) == 2
+            await until(lambda: now not in repr(instance.remoting))
+            with pytest.raises(ConnectError, match=now):
+                await instance.master_of(queue)
+            await cluster.name_server.close(0.1)
+            with pytest.raises(ConnectError, match=now):
+                await instance.master_of(queue)
+            await instance.close()
+
+    run(main())
+
+
+def _asked_routes(cluster: FakeCluster) -> int:
+    return sum(c.code == ROUTE for c in cluster.seen)

@@ -216,3 +216,15 @@ def test_frozen_offsets_stay_and_others_are_forgotten() -> None:
         assert store.get(one) == 9
 
     flow(test)
+
+
+def test_commit_reaches_a_broker_that_came_back_under_another_address() -> None:
+    async def test(cluster: FakeCluster, store: BrokerOffsetStore) -> None:
+        store.set(QUEUE, 3)
+        assert await store.persist([QUEUE], confirmed=True)
+        async with cluster.moved(store._instance):
+            store.set(QUEUE, 4)
+            assert await store.persist([QUEUE], confirmed=True)
+            assert cluster.broker.offsets["g", "T", 0] == 4
+
+    flow(test)

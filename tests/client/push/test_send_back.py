@@ -117,3 +117,14 @@ def test_message_that_is_not_accepted_is_copied_if_possible() -> None:
         assert not await back.send_copy(message()), "there is no retry topic"
 
     flow(test)
+
+
+def test_message_goes_back_to_a_broker_that_came_back_under_another_address() -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        assert await back_of(instance, 16).bury(message(UNIQ_KEY="U"))
+        async with cluster.moved(instance):
+            assert await back_of(instance, 16).bury(message(UNIQ_KEY="V"))
+        assert [c.ext["originMsgId"] for c in cluster.broker.requests(SEND_BACK)] == ["U", "V"]
+
+    flow(test)

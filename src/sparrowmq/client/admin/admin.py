@@ -485,10 +485,10 @@ class Admin(
         return list((await self._cluster_masters(None)).values())
 
     async def _master_of(self, queue: MessageQueue) -> str:
-        routes = self._running().routes
-        if routes.master(queue.broker_name) is None:
-            await self.topic_route(queue.topic)
-        return need_address(routes.master(queue.broker_name), queue, "master")
+        address = await self._running().master_of(queue)
+        if address is None:
+            await self.topic_route(queue.topic)  # its error says that there is no such topic
+        return need_address(address, queue, "master")
 
 
 def _progress_by_group(body: bytes) -> dict[str, list[QueueProgress]]:

@@ -34,8 +34,9 @@ from sparrowmq.client.cluster.namespaces import NamespacedHandlers, namespace_in
 from sparrowmq.client.cluster.routes import RouteTable
 from sparrowmq.client.cluster.security import request_hooks, tls_context
 from sparrowmq.core.clock import Clock, Sleep, SystemClock
-from sparrowmq.core.errors import GroupTakenError, InvalidStateError, SparrowError
+from sparrowmq.core.errors import GroupTakenError, InvalidStateError, SparrowError, TransportError
 from sparrowmq.core.ids import UniqueIds
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import TEMPLATE_TOPIC
 from sparrowmq.core.route import QueueData, TopicRoute
 from sparrowmq.core.subscription import TAG, SubscriptionData
@@ -341,6 +342,29 @@ class ClientInstance:
     async def find_route(self, topic: str) -> TopicRoute | None:
         """The stored route of `topic`, or else the name server's."""
         return self.routes.get(topic) or await self.update_route(topic)
+
+    async def master_of(self, queue: MessageQueue) -> str | None:
+        """The address of the master of `queue`, with an open connection if possible.
+
+        When it is not known or cannot be connected, the broker may have moved: the route is got again, once.
+        Raises `SparrowError` if that gives no other address.
+        """
+        address = self.routes.master(queue.broker_name)
+        failure: TransportError | None = None
+        if address is not None:
+            try:
+                await self.remoting.connect(address)
+                return address
+            except TransportError as error:
+                failure = error
+        try:
+            await self.update_route(queue.topic)
+        except SparrowError as error:
+            raise failure or error from None
+        found = self.routes.master(queue.broker_name)
+        if failure is not None and found == address:
+            raise failure
+        return found
 
     def doubt_route(self, topic: str) -> None:
         """A broker did not take a message: another one may be master now. Get the route again, in the

@@ -134,12 +134,8 @@ class BrokerOffsetStore(MemoryOffsets):
 
     async def _address(self, queue: MessageQueue) -> str:
         """The master, or else, after a route refresh, any broker of that name (client:D-76)."""
-        routes = self._instance.routes
-        address = routes.master(queue.broker_name)
-        if address is None:
-            await self._instance.update_route(queue.topic)
-            address = routes.readable(queue.broker_name)
-        return need_address(address, queue, "broker")
+        address = await self._instance.master_of(queue)
+        return need_address(address or self._instance.routes.readable(queue.broker_name), queue, "broker")
 
 
 async def forget_deleted(store: OffsetStore, queue: MessageQueue) -> None:

@@ -24,7 +24,7 @@ async def start_offset(
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if consume_from == "first" or (consume_from == "last" and is_retry):
         return 0
-    address = need_address(instance.routes.master(queue.broker_name), queue, "master")
+    address = need_address(await instance.master_of(queue), queue, "master")
     if isinstance(consume_from, str) or is_retry:
         return await instance.brokers.max_offset(address, queue)
     return await instance.brokers.search_offset(address, queue, int(consume_from.timestamp() * 1000))

@@ -450,12 +450,7 @@ class Producer:
 
     async def _master(self, queue: MessageQueue) -> str:
         """The master of a queue; if the route lacks it, the route is refreshed once (client:A-55)."""
-        instance = self._running().instance
-        address = instance.routes.master(queue.broker_name)
-        if address is None:
-            await instance.update_route(queue.topic)
-            address = instance.routes.master(queue.broker_name)
-        return need_address(address, queue, "master")
+        return need_address(await self._running().instance.master_of(queue), queue, "master")
 
 
 def _sender_kind(settings: ProducerSettings) -> type[Sender]:

@@ -213,7 +213,7 @@ class Transactions:
         timeout: float,
     ) -> None:
         queue = sent.queue
-        address = self._instance.routes.master(queue.broker_name)
+        address = await self._instance.master_of(queue)
         if address is None:
             raise ClientError(f"the broker {queue.broker_name!r} of {queue} is no longer in a route")
         try:

@@ -381,7 +381,7 @@ class PullConsumer(QueueLookups):
         level, retries = delay_level, self.settings.max_reconsume_times
         if self._member is not None:
             level, retries = self._member.retry_of(message, delay_level)
-        address = need_address(self._running().routes.master(queue.broker_name), queue, "master")
+        address = need_address(await self._running().master_of(queue), queue, "master")
         with self._late():
             await self._running().brokers.send_back(
                 address,

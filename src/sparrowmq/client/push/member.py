@@ -404,7 +404,7 @@ class GroupMember(broker_requests.CommandableMember):
         found = {}
         for queue in self.queues.queues():
             if not queue.topic.startswith(RETRY_PREFIX):
-                address = need_address(self.instance.routes.master(queue.broker_name), queue, "master")
+                address = need_address(await self.instance.master_of(queue), queue, "master")
                 found[queue] = await self.instance.brokers.search_offset(address, queue, timestamp_ms)
         return found
 

@@ -125,7 +125,7 @@ class PopReturns:
         queue = MessageQueue(topic, receipt.broker_name, receipt.queue_id)
         for tries_left in range(TRIES - 1, -1, -1):
             try:
-                address = need_address(self.instance.routes.master(queue.broker_name), queue, "master")
+                address = need_address(await self.instance.master_of(queue), queue, "master")
                 if seconds is None:
                     await self.calls.ack(address, wire, receipt)
                 else:

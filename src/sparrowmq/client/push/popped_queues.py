@@ -164,10 +164,7 @@ class PoppedQueues:
         """One POP, and the messages of its answer to their handlers."""
         queue, instance, settings = source.queue, self._instance, self._settings
         subscription = self._puller.subscription(queue.topic)
-        address = instance.routes.master(queue.broker_name)
-        if address is None:
-            await instance.update_route(queue.topic)
-            address = instance.routes.master(queue.broker_name)
+        address = await instance.master_of(queue)
         start = instance.clock.monotonic()
         wire = with_namespace(instance.namespace, queue.topic)
         found = await self._returns.calls.pop(

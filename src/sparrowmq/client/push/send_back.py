@@ -139,7 +139,7 @@ class SendBack:
 
     async def _to_broker(self, message: ReceivedMessage, level: int, limit: int, why: str) -> None:
         queue = message.queue
-        address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+        address = need_address(await self._instance.master_of(queue), queue, "master")
         await self._instance.brokers.send_back(
             address,
             self._group,
@@ -170,7 +170,7 @@ class SendBack:
             if not queues:
                 raise NoRouteError(f"no broker serves {topic}")
             queue = self._instance.rng.choice(queues)
-            address = need_address(self._instance.routes.master(queue.broker_name), queue, "master")
+            address = need_address(await self._instance.master_of(queue), queue, "master")
             header = headers.SendMessageRequest(
                 producer_group="CLIENT_INNER_PRODUCER",
                 topic=topic,
