@@ -34,6 +34,29 @@ def test_kinds_of_ledgers(spark: SparkSession, tmp_path: Path) -> None:
             read_ledger(spark, wrong)
 
 
+def test_ids_of_a_ledger_are_text_and_columns_are_found_by_their_header(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ids = ["000123", "12E5", "2.50", "+491701", "true", "2026-01-02", "21602730330000060100100000358582"]
+    folder = tmp_path / "a b.csv"
+    folder.mkdir()
+    (folder / "one.csv").write_text("topic,id,time\n" + "".join(f"T,{one},1500\n" for one in ids[:4]))
+    (folder / "two [2].csv").write_text(
+        "id,time,more,topic\n" + "".join(f"{one},1500,x,T\n" for one in ids[4:])
+    )
+    (folder / "three.csv").write_text("topic,id,time\nT,last,1970-01-01T00:00:01.5Z\n")
+    settings = AuditSettings(directory=tmp_path, topics=("T",), ledger=str(folder))
+    rows = read_ledger(spark, settings).collect()
+    assert {tuple(row) for row in rows} == {("T", one, 1500, True) for one in [*ids, "last"]}
+
+    lines = tmp_path / "sent.json"
+    lines.write_text(
+        f'{{"topic": "T", "id": {ids[-1]}, "time": 1500}}\n{{"topic": "T", "id": 2.50, "time": 1500}}\n'
+    )
+    rows = read_ledger(spark, replace(settings, ledger=str(lines))).collect()
+    assert {row["id"] for row in rows} == {ids[-1], "2.50"}
+
+
 def test_offsets_are_a_window_of_the_times_of_their_messages(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ) -> None:

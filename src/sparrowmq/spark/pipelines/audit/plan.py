@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import NoRouteError
 from sparrowmq.spark.pipelines.audit.messages import stored_columns
-from sparrowmq.spark.pipelines.audit.sent import ledger_rows
+from sparrowmq.spark.pipelines.audit.sent import check_ledger
 from sparrowmq.spark.pipelines.audit.settings import AuditSettings
 from sparrowmq.spark.pipelines.common.steps import Plan, Step
 from sparrowmq.spark.pipelines.query import stored
@@ -90,7 +90,7 @@ def dry_run_audit(spark: SparkSession, settings: AuditSettings, now: Clock = tim
     columns = stored_columns(settings)
     stored.read(spark, settings.stored, columns, since, until)
     if settings.ledger:
-        ledger_rows(spark, settings, infer=False)
+        check_ledger(spark, settings)
     counts = {"stored": _stored_waiting(settings, since, until)}
     if settings.needs_trace:
         counts["traces"] = _traces_waiting(settings, since, int(now() * 1000))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.pipelines.audit import comparison
@@ -18,6 +20,8 @@ from sparrowmq.spark.pipelines.query import stored, trace_records
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_SPECIAL: Final = re.compile(r"[\[\]{}*?\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def read_ledger(spark: SparkSession, settings: AuditSettings) -> DataFrame:
 
     Raises `SettingsError` when rows lack one of them.
     """
-    found = ledger_rows(spark, settings)
+    found = ledger_rows(settings, _frames(spark, settings))
     bad = int(found.where("topic is null or id is null or sent_at is null").count())
     if bad:
         raise SettingsError(
@@ -125,22 +129,72 @@ def read_ledger(spark: SparkSession, settings: AuditSettings) -> DataFrame:
     return found
 
 
-def ledger_rows(spark: SparkSession, settings: AuditSettings, *, infer: bool = True) -> DataFrame:
-    """The same without checks; without `infer` all columns of a CSV file are strings, and it is not read."""
+def check_ledger(spark: SparkSession, settings: AuditSettings) -> None:
+    """Raise Spark's errors for a ledger without the columns, by the header of one of its files."""
+    ledger_rows(settings, [_frame(spark, settings, settings.ledger)])
+
+
+def ledger_rows(settings: AuditSettings, frames: Iterable[DataFrame]) -> DataFrame:
+    """The rows of a ledger's files as `topic`, `id`, `sent_at` and `certain`."""
     from pyspark.sql import functions as F
 
-    kind = settings.ledger_kind
-    reader = spark.read.option("mode", "FAILFAST")
-    if kind == "csv":
-        reader = reader.option("header", "true").option("inferSchema", str(infer).lower())
-    frame = reader.format(kind).load(settings.ledger)
     names = {name: name for name in ("topic", "id", "time")} | dict(settings.ledger_columns)
-    chosen = frame.selectExpr(*(f"{expression} as {name}" for name, expression in names.items()))
-    is_number = chosen.schema["time"].dataType.typeName() in ("long", "integer", "double", "decimal")
-    at = F.col("time").cast("bigint") if is_number else F.unix_millis(F.col("time").cast("timestamp"))
-    return chosen.select(
-        F.col("topic").cast("string").alias("topic"),
-        F.col("id").cast("string").alias("id"),
-        at.alias("sent_at"),
-        F.lit(True).alias("certain"),
+    expressions = [f"{expression} as {name}" for name, expression in names.items()]
+    found = []
+    for frame in frames:
+        chosen = frame.selectExpr(*expressions)
+        found.append(
+            chosen.select(
+                F.col("topic").cast("string").alias("topic"),
+                F.col("id").cast("string").alias("id"),
+                _millis(chosen.schema["time"].dataType.typeName()).alias("sent_at"),
+                F.lit(True).alias("certain"),
+            )
+        )
+    return comparison.union(found)
+
+
+def _millis(kind: str) -> Column:
+    """The column `time` of a type as epoch milliseconds; text is a number of them or a timestamp."""
+    from pyspark.sql import functions as F
+
+    if kind in ("long", "integer", "double", "decimal"):
+        return F.col("time").cast("bigint")
+    if kind == "string":
+        number = F.col("time").try_cast("decimal(38,3)").cast("bigint")
+        return F.coalesce(number, F.unix_millis(F.col("time").try_cast("timestamp")))
+    return F.unix_millis(F.col("time").cast("timestamp"))
+
+
+def _frame(spark: SparkSession, settings: AuditSettings, where: str | Sequence[str]) -> DataFrame:
+    """Files of a ledger. Values of CSV and JSON are text: a guessed type would change ids like 000123."""
+    reader = (
+        spark.read.option("mode", "FAILFAST").option("header", "true").option("primitivesAsString", "true")
     )
+    return reader.format(settings.ledger_kind).load(where if isinstance(where, str) else list(where))
+
+
+def _frames(spark: SparkSession, settings: AuditSettings) -> list[DataFrame]:
+    """The files, those with equal columns in one table: Spark takes all CSV files to have one header."""
+    if settings.ledger_kind != "csv":
+        return [_frame(spark, settings, settings.ledger)]
+    files = _by_header(spark, settings.ledger)
+    if len(files) < 2:
+        return [_frame(spark, settings, settings.ledger)]
+    return [_frame(spark, settings, those) for those in files]
+
+
+def _by_header(spark: SparkSession, where: str) -> list[list[str]]:
+    """CSV files, grouped by their first lines."""
+    from pyspark.sql import functions as F
+
+    lines = spark.read.text(where).select("value", F.col("_metadata.file_path").alias("file"))
+    lines = lines.withColumn("line", F.monotonically_increasing_id()).where(F.trim("value") != "")
+    headers = lines.groupBy("file").agg(F.min_by("value", "line").alias("header"))
+    groups = headers.groupBy("header").agg(F.collect_list("file").alias("files"))
+    return [sorted(map(_path, row["files"])) for row in groups.collect()]
+
+
+def _path(address: str) -> str:
+    """A file's address as a path to load, which Spark takes for a pattern."""
+    return _SPECIAL.sub(r"\\\g<0>", unquote(address))
