@@ -51,6 +51,7 @@ def test_message_id_is_the_unique_key_or_else_the_offset_id() -> None:
 def test_tags_and_keys_come_from_the_properties() -> None:
     assert received({"TAGS": "A", "KEYS": " a  b "}).tags == "A"
     assert received({"TAGS": "A", "KEYS": " a  b "}).keys == ["a", "b"]
+    assert received({"KEYS": "tab\tkey wide\u3000key"}).keys == ["tab\tkey", "wide\u3000key"]
     assert (received({}).tags, received({}).keys) == (None, [])
 
 

@@ -133,6 +133,16 @@ class Message:
         return self.keys if isinstance(self.keys, str) else " ".join(self.keys)
 
 
+def split_keys(text: str) -> list[str]:
+    """The keys in a property `KEYS`: only the blank separates them, no other white space."""
+    return [key for key in text.split(" ") if key]
+
+
+def is_key(text: str) -> bool:
+    """Whether queries find a message by this key: it is not empty and has no white space."""
+    return text.split() == [text]
+
+
 @dataclass(slots=True)
 class ReceivedMessage:
     """A received message.
@@ -170,5 +180,5 @@ class ReceivedMessage:
 
     @property
     def keys(self) -> list[str]:
-        """The keys, split at blanks."""
-        return self.properties.get(PROPERTY_KEYS, "").split()
+        """The keys, split at blanks, as brokers split them for queries."""
+        return split_keys(self.properties.get(PROPERTY_KEYS, ""))

@@ -10,6 +10,7 @@ from sparrowmq.core.hashing import java_hash
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 SUBSCRIBE_ALL: Final = "*"
+TAG_SEPARATOR: Final = "||"
 
 
 @dataclass(frozen=True, slots=True)

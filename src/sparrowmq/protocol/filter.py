@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparrowmq.core.errors import InvalidExpressionError
-from sparrowmq.core.subscription import SQL92, SUBSCRIBE_ALL, Expression, Sql, SubscriptionData
+from sparrowmq.core.subscription import SQL92, SUBSCRIBE_ALL, TAG_SEPARATOR, Expression, Sql, SubscriptionData
 
 
 def parse_tags(topic: str, expression: str | None, version: int) -> SubscriptionData:
@@ -14,7 +14,7 @@ def parse_tags(topic: str, expression: str | None, version: int) -> Subscription
     """
     if expression is None or expression.strip() in ("", SUBSCRIBE_ALL):
         return SubscriptionData(topic=topic, version=version)
-    tags = frozenset(part for part in map(str.strip, expression.split("||")) if part)
+    tags = frozenset(part for part in map(str.strip, expression.split(TAG_SEPARATOR)) if part)
     if not tags:
         raise InvalidExpressionError(
             f"the expression {expression!r} for topic {topic!r} has no tag; write `TagA || TagB` or `*`"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.core.errors import RecordError
+from sparrowmq.core.message import is_key, split_keys
 
 CLOUD_TOPIC_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 """Prefix of the trace topic of a cloud, followed by the region (client:B-110)."""
@@ -113,10 +114,11 @@ def encode_trace(trace: Trace, *, cloud: bool = False) -> str:
 def trace_keys(trace: Trace) -> set[str]:
     """The keys of the trace message: the message's id and keys (client:B-112).
 
-    A batch has one record with the ids of its messages, joined by commas; each of them is a key.
+    A batch has one record with the ids of its messages, joined by commas; each of them is a key. Keys of
+    other clients that nobody finds are left out.
     """
     keys = getattr(trace, "keys", "")
-    return {*trace.message_id.split(","), *keys.split()} - {""}
+    return set(filter(is_key, (*trace.message_id.split(","), *split_keys(keys))))
 
 
 def _fields(trace: Trace) -> list[str]:

@@ -33,9 +33,12 @@ from sparrowmq.core.message import (
     SYSTEM_PROPERTIES,
     Message,
     MessageQueue,
+    is_key,
+    split_keys,
 )
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.results import SendResult, SendStatus
+from sparrowmq.core.subscription import TAG_SEPARATOR
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, BatchItem, encode_batch
 from sparrowmq.protocol.codes import VERSION, RequestCode
@@ -234,17 +237,15 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
     """The property string of a message to send (remoting:5.3); `system` are RocketMQ's system properties.
 
     Raises `InvalidMessageError` when tags, keys or a user property are not text, a user property is reserved
-    or blank, or one of them holds 0x01 or 0x02 (client:B-10).
+    or blank, or one of them holds 0x01 or 0x02 (client:B-10), and for a tag that no consumer can subscribe or
+    a key that no query finds.
     """
     text = (
         f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02{PROPERTY_WAIT}\x01{_java_bool(message.wait_store_ok)}\x02"
     )
     entries = 2
     if message.tags:
-        if not isinstance(message.tags, str):
-            raise InvalidMessageError(
-                f"the tag of a message to {message.topic!r} must be text, not {type(message.tags).__name__}"
-            )
+        _check_tag(message)
         text += f"{PROPERTY_TAGS}\x01{message.tags}\x02"
         entries += 1
     if message.keys and (keys := _keys_text(message)):
@@ -272,13 +273,38 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
     return text
 
 
+def _check_tag(message: Message) -> None:
+    """Raise `InvalidMessageError` for a tag that is no text or that no subscription can name."""
+    tag = message.tags
+    if not isinstance(tag, str):
+        raise InvalidMessageError(
+            f"the tag of a message to {message.topic!r} must be text, not {type(tag).__name__}"
+        )
+    if tag.strip() != tag or TAG_SEPARATOR in tag:
+        raise InvalidMessageError(
+            f"the tag {tag!r} of a message to {message.topic!r} cannot be subscribed: subscriptions separate "
+            f"tags with '{TAG_SEPARATOR}' and ignore white space around them; send a tag without both"
+        )
+
+
 def _keys_text(message: Message) -> str:
+    """The keys as they are stored. Raises `InvalidMessageError` for one that is stored as several or that
+    nobody finds.
+    """
     try:
-        return message.keys_text
+        text = message.keys_text
     except TypeError:
         raise InvalidMessageError(
             f"the keys of a message to {message.topic!r} must be text or several texts, not {message.keys!r}"
         ) from None
+    if not all(map(is_key, split_keys(text))) or (
+        not isinstance(message.keys, str) and any(" " in key for key in message.keys)
+    ):
+        raise InvalidMessageError(
+            f"the keys {message.keys!r} of a message to {message.topic!r} have white space in a key; a blank "
+            "separates keys, and a key with other white space is not found: send keys without it"
+        )
+    return text
 
 
 def _java_bool(value: bool) -> str:
