@@ -9,7 +9,7 @@ import lz4.frame
 import zstandard
 
 from sparrowmq.core.errors import CompressedBodyError
-from sparrowmq.protocol.sysflag import COMPRESSED, COMPRESSION_MASK, CompressionType
+from sparrowmq.protocol.sysflag import COMPRESSED, COMPRESSION_MASK, CompressionType, with_compression
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Maximum decompressed size: 16 times the default maximum message size, against hostile bodies."""
@@ -26,6 +26,23 @@ def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: i
         packed: bytes = lz4.frame.compress(body, compression_level=level)
         return packed
     return zstandard.ZstdCompressor(level=level).compress(body)
+
+
+def stored_form(body: bytes, sys_flag: int, store_size: int) -> tuple[bytes, int]:
+    """Body and `sysFlag` for a copy of a received message, compressed if it was stored so.
+
+    A copy that is not compressed may be larger than a broker takes. After `decompress` only the type bits say
+    that a body was compressed; older producers set none, but then its record, of `store_size` bytes, is
+    smaller than the body.
+    """
+    kind = sys_flag & COMPRESSION_MASK
+    if sys_flag & COMPRESSED or (not kind and store_size >= len(body)):
+        return body, sys_flag & (COMPRESSED | COMPRESSION_MASK)
+    try:
+        codec = CompressionType(kind or CompressionType.ZLIB)
+    except ValueError:
+        return body, 0
+    return compress(body, codec), with_compression(0, codec)
 
 
 def decompress(body: bytes, sys_flag: int, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:

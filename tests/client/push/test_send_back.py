@@ -18,7 +18,9 @@ from sparrowmq.client.consumer.outcomes import ConsumeResult, Retry, why_of
 from sparrowmq.client.push.send_back import SendBack, retry_properties
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol import headers, properties
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.compression import decompress
+from sparrowmq.protocol.sysflag import COMPRESSED, CompressionType
 
 
 def message(**props: str) -> ReceivedMessage:
@@ -45,6 +47,7 @@ def test_copy_names_its_original() -> None:
         "DELAY": "5",
     }
     assert retry_properties(message(ORIGIN_MESSAGE_ID="O"), 1, 16)["ORIGIN_MESSAGE_ID"] == "O"
+    assert "MAX_RECONSUME_TIMES" not in retry_properties(message(MAX_RECONSUME_TIMES="3"), 1, None)
 
 
 def test_copy_contains_the_handlers_error_if_there_is_room() -> None:
@@ -78,8 +81,8 @@ def back_of(instance: ClientInstance, limit: int) -> SendBack:
 
 
 @pytest.mark.proves("client:D-56", "client:D-57", "MUST-66")
-@pytest.mark.parametrize(("limit", "told"), [(-1, "16"), (3, "3"), (0, "0")])
-def test_broker_gets_level_and_limit(limit: int, told: str) -> None:
+@pytest.mark.parametrize(("limit", "told"), [(-1, None), (3, "3"), (5, "5")])
+def test_broker_gets_level_and_the_limit_that_was_set(limit: int, told: str | None) -> None:
     async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
         cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
         assert await back_of(instance, limit).send(message(UNIQ_KEY="U"), 7)
@@ -89,7 +92,7 @@ def test_broker_gets_level_and_limit(limit: int, told: str) -> None:
             "7",
             "U",
         )
-        assert request.ext["maxReconsumeTimes"] == told
+        assert request.ext.get("maxReconsumeTimes") == told
 
     flow(test)
 
@@ -108,7 +111,7 @@ def test_message_that_is_not_accepted_is_copied_if_possible() -> None:
             "%RETRY%g",
             9,
             3,
-            16,
+            None,
         )
         assert properties.find((sent.properties or "").encode(), b"RETRY_TOPIC") == b"T"
         assert await back.send_copy(message())
@@ -126,5 +129,53 @@ def test_message_goes_back_to_a_broker_that_came_back_under_another_address() ->
         async with cluster.moved(instance):
             assert await back_of(instance, 16).bury(message(UNIQ_KEY="V"))
         assert [c.ext["originMsgId"] for c in cluster.broker.requests(SEND_BACK)] == ["U", "V"]
+
+    flow(test)
+
+
+@pytest.mark.parametrize("kind", [0, CompressionType.ZSTD])
+def test_copy_of_a_compressed_message_is_compressed(kind: int) -> None:
+    """Else a message that fits only compressed could never be retried."""
+
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        cluster.broker.takes_retries = True
+        large = message()
+        large.body, large.sys_flag, large.store_size = b"x" * 100_000, kind, 200
+        assert await back_of(instance, -1).send_copy(large)
+        (request,) = cluster.broker.requests(RequestCode.SEND_MESSAGE_V2)
+        sent = headers.send_from_v2(request.ext)
+        assert len(request.body) < 1000 and sent.sys_flag & COMPRESSED
+        assert decompress(request.body, sent.sys_flag) == large.body
+
+    flow(test)
+
+
+@pytest.mark.parametrize("how", ["send", "send_copy", "bury"])
+def test_message_that_no_broker_can_store_is_skipped_after_its_retries(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        back = back_of(instance, 3)
+        for code in (SEND_BACK, RequestCode.SEND_MESSAGE_V2):
+            cluster.broker.on[code] = lambda conn, c: answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long")
+        bad = message(UNIQ_KEY="U")
+        if how == "send":
+            assert not await back.send(bad, 0), "it has a retry left"
+        bad.reconsume_times = 3
+        assert await (back.send(bad, 0) if how == "send" else getattr(back, how)(bad))
+        assert back.skipped == 1 and "message U of group g" in caplog.text
+        assert cluster.broker.requests(SEND_BACK)[-1].ext["delayLevel"] == "-1", "it was to be a dead letter"
+
+    flow(test)
+
+
+def test_message_is_kept_while_brokers_are_only_busy() -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        back = back_of(instance, 0)
+        for code in (SEND_BACK, RequestCode.SEND_MESSAGE_V2):
+            cluster.broker.on[code] = lambda conn, c: answer(ResponseCode.SYSTEM_BUSY, remark="busy")
+        assert not await back.send(message(), 0)
+        assert not await back.send_copy(message())
+        assert back.skipped == 0
 
     flow(test)

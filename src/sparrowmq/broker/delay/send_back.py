@@ -219,7 +219,9 @@ class SendBackRequests:
             if place.delay_ms is not None:
                 message.tags_code = now + place.delay_ms
             self._inner.put([message])
-        except (Refused, InvalidMessageError, RecordError, StoreError) as error:
+        except (InvalidMessageError, RecordError) as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the message cannot be stored: {error}") from None
+        except (Refused, StoreError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}") from None
 
 

@@ -317,7 +317,9 @@ class ConsumerSettings(ClientSettings):
     topic_bytes_max: int | None = None
     """As above, for bytes (`pullThresholdSizeForTopic`)."""
     max_reconsume_times: int = -1
-    """Retries before a message becomes a dead letter; -1 means 16, and no limit in ordered consumption."""
+    """Retries before a message becomes a dead letter; -1 means the group's own limit (`sparrow group create
+    --retries`, 16 by default), and no limit in ordered consumption.
+    """
     suspend_time: float = 1.0
     """Seconds an ordered queue pauses after a failure (`suspendCurrentQueueTimeMillis`); 0.01 to 30."""
     auto_commit: bool = True
@@ -505,8 +507,10 @@ class PullSettings(ClientSettings):
     rebalance_interval_min: float = 1.0
     error_delay: float = 1.0
     """Seconds a queue pauses after a failed pull (`pullTimeDelayMillsWhenException`)."""
-    max_reconsume_times: int = 16
-    """Retries of a message returned with `send_back` before it becomes a dead letter."""
+    max_reconsume_times: int = -1
+    """Retries of a message returned with `send_back` before it becomes a dead letter; -1 means the group's
+    own limit.
+    """
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
@@ -529,7 +533,7 @@ class PullSettings(ClientSettings):
         for name in ("topic_check_interval", "persist_interval", "rebalance_interval", "error_delay"):
             check_range(name, getattr(self, name), 0.001, 86400, "seconds")
         check_range("rebalance_interval_min", self.rebalance_interval_min, 0, 3600, "seconds")
-        check_range("max_reconsume_times", self.max_reconsume_times, 0, 2**31 - 1)
+        check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
         if self.managed:
             _check_managed(
                 ("model='broadcasting'", self.model == "broadcasting"),

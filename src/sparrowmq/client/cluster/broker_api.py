@@ -343,13 +343,14 @@ class BrokerRequests:
         message: ReceivedMessage,
         *,
         delay_level: int,
-        max_reconsume_times: int,
+        max_reconsume_times: int | None,
         generation: int | None = None,
         why: str = "",
         timeout: float = SEND_BACK_TIMEOUT,
     ) -> None:
-        """Have the broker redeliver a message later (client:D-56); level 0 lets it choose the delay. `why` is
-        the handler's error, for SparrowMQ's brokers.
+        """Have the broker redeliver a message later (client:D-56); level 0 lets it choose the delay. Without
+        `max_reconsume_times` the group's limit applies. `why` is the handler's error, for SparrowMQ's
+        brokers.
         """
         header = headers.ConsumerSendMsgBackRequest(
             offset=message.physical_offset,

@@ -388,7 +388,7 @@ class PullConsumer(QueueLookups):
                 group,
                 message,
                 delay_level=level,
-                max_reconsume_times=retries,
+                max_reconsume_times=None if retries < 0 else retries,
                 generation=self._generation(queue),
                 timeout=_SEND_BACK_TIMEOUT,
             )

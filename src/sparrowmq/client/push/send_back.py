@@ -10,7 +10,7 @@ from sparrowmq.client.cluster.broker_api import GenerationOf, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
 from sparrowmq.client.consumer.outcomes import DEAD
-from sparrowmq.core.errors import BrokerError, NoRouteError, SparrowError
+from sparrowmq.core.errors import BrokerError, InvalidMessageError, NoRouteError, SparrowError
 from sparrowmq.core.message import (
     PROPERTY_CONSUME_START_TIME,
     PROPERTY_DELAY,
@@ -28,13 +28,14 @@ from sparrowmq.core.names import TEMPLATE_TOPIC, retry_topic
 from sparrowmq.core.results import SendStatus
 from sparrowmq.protocol import headers, properties
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.compression import stored_form
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
 
 RETRIES_DEFAULT: Final = 16
-"""What -1 means for concurrent consumption (client:D-56)."""
+"""After this many, a concurrent consumer whose limit is the group's gives up retries that no broker takes."""
 UNLIMITED: Final = 2**31 - 1
 """What -1 means for ordered consumption (client:D-64)."""
 _FIRST_LEVEL: Final = 3
@@ -53,13 +54,17 @@ _NOT_COPIED: Final = (
 )
 
 
-def retry_properties(message: ReceivedMessage, times: int, limit: int, why: str = "") -> dict[str, str]:
+def retry_properties(
+    message: ReceivedMessage, times: int, limit: int | None, why: str = ""
+) -> dict[str, str]:
     """Properties of a copy of `message` that is sent to the retry topic (client:D-58)."""
     copy = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
     copy.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.message_id)
     copy[PROPERTY_RETRY_TOPIC] = message.topic
     copy[PROPERTY_RECONSUME_TIME] = str(times)
-    copy[PROPERTY_MAX_RECONSUME_TIMES] = str(limit)
+    copy.pop(PROPERTY_MAX_RECONSUME_TIMES, None)
+    if limit is not None:
+        copy[PROPERTY_MAX_RECONSUME_TIMES] = str(limit)
     copy[PROPERTY_DELAY] = str(_FIRST_LEVEL + message.reconsume_times)
     copy.pop(PROPERTY_ERROR, None)
     if why and sum(len(name) + len(value) for name, value in copy.items()) < ROOM_CHARS:
@@ -67,9 +72,20 @@ def retry_properties(message: ReceivedMessage, times: int, limit: int, why: str 
     return copy
 
 
+def is_unfit(error: SparrowError) -> bool:
+    """Whether the error says that the message itself cannot be stored; all others may pass."""
+    if isinstance(error, BrokerError):
+        return error.code == ResponseCode.MESSAGE_ILLEGAL
+    return isinstance(error, InvalidMessageError)
+
+
 class SendBack:
-    """Sends failed messages of one group back. `dynamic` has the maximum number of retries, -1 for the
-    default. A request takes up to `timeout` seconds.
+    """Sends failed messages of one group back. `dynamic` has the maximum number of retries; with -1 nothing
+    is said about it, and the broker applies the group's. A request takes up to `timeout` seconds.
+
+    A message that no broker can store again is not tried for ever: once its retries are used up it is
+    skipped, with an error in the log, and counted in `skipped`. It is kept while brokers are only busy or
+    away.
 
     `copies`: send a copy when the broker refuses a message. Managed groups do not: a copy has no generation,
     so the queue's next owner would also process the message.
@@ -94,50 +110,54 @@ class SendBack:
         self._room = asyncio.Semaphore(_AT_ONCE)
         self.refused = 0
         """Number of messages that brokers refused because their queue had moved to another member."""
+        self.skipped = 0
+        """Number of messages that failed, and that were neither retried nor made dead letters."""
         self._occasional = OccasionalLog(log)
 
     async def send(self, message: ReceivedMessage, level: int, why: str = "") -> bool:
-        """Return a message to the broker that stored it, for a retry. Returns whether a retry will follow.
+        """Return a message to the broker that stored it, for a retry. Returns whether it is done with here.
 
         `level` 0 lets the broker choose the delay, -1 makes it a dead letter. SparrowMQ's brokers store
         `why`, the handler's error, with it. If the broker refuses the message, a copy is sent to the group's
         retry topic.
         """
-        limit = self._limit(RETRIES_DEFAULT)
+        limit = self._limit
+        is_last = message.reconsume_times >= (RETRIES_DEFAULT if limit is None else limit)
         async with self._room:
             try:
-                await self._to_broker(message, level, limit, why)
+                await self._to_broker(message, DEAD if is_last else level, limit, why)
                 return True
             except SparrowError as error:
                 if isinstance(error, BrokerError) and error.code == FENCED:
                     self.refused += 1  # no copy: the queue's new owner gets the message
                     return False
                 if not self._copies:
-                    self._tell(message, error)
-                    return False
+                    return self._kept(message, error, error, is_last=is_last)
                 name = message.queue.broker_name
                 log.info("%s did not take a message back; a copy is sent instead: %s", name, error)
                 first = error
-            return await self._copy(message, limit, first, why)
+            error = await self._copy(message, why)
+        return error is None or self._kept(message, first, error, is_last=is_last)
 
-    def _limit(self, usual: int) -> int:
+    @property
+    def _limit(self) -> int | None:
+        """The maximum number of retries that this consumer asks for; None leaves it to the group's."""
         tries = self._dynamic.max_reconsume_times
-        return usual if tries < 0 else tries
+        return None if tries < 0 else tries
 
     async def bury(self, message: ReceivedMessage, why: str = "") -> bool:
-        """Make the message a dead letter. Returns whether the broker did. It sends no copy, which would be
-        delivered again.
+        """Make the message a dead letter. Returns whether it is done with here. It sends no copy, which would
+        be delivered again.
         """
         async with self._room:
             try:
-                await self._to_broker(message, DEAD, RETRIES_DEFAULT, why)
+                await self._to_broker(message, DEAD, None, why)
             except SparrowError as error:
                 self.refused += isinstance(error, BrokerError) and error.code == FENCED
-                self._tell(message, error)
-                return False
+                return self._kept(message, error, error, is_last=True)
         return True
 
-    async def _to_broker(self, message: ReceivedMessage, level: int, limit: int, why: str) -> None:
+    async def _to_broker(self, message: ReceivedMessage, level: int, limit: int | None, why: str) -> None:
         queue = message.queue
         address = need_address(await self._instance.master_of(queue), queue, "master")
         await self._instance.brokers.send_back(
@@ -154,16 +174,19 @@ class SendBack:
         """Send a message with no retries left to the retry topic; its broker makes it a dead letter
         (client:D-64).
 
-        In a managed group the broker that stores the message does so, if this member still owns the queue.
+        In a managed group the broker that stores the message does so, if this member still owns the queue; in
+        others it does so if no broker can store the copy.
         """
-        if not self._copies:
-            return await self.bury(message, why)
-        limit = self._limit(UNLIMITED)
-        async with self._room:
-            return await self._copy(message, limit, None, why)
+        if self._copies:
+            async with self._room:
+                error = await self._copy(message, why)
+            if error is None or not is_unfit(error):
+                return error is None or self._kept(message, error, error, is_last=True)
+        return await self.bury(message, why)
 
-    async def _copy(self, message: ReceivedMessage, limit: int, first: SparrowError | None, why: str) -> bool:
-        topic, times = retry_topic(self._group), message.reconsume_times + 1
+    async def _copy(self, message: ReceivedMessage, why: str) -> SparrowError | None:
+        """Send a copy to the retry topic; returns why it was not stored."""
+        topic, times, limit = retry_topic(self._group), message.reconsume_times + 1, self._limit
         try:
             route = await self._instance.find_route(topic)
             queues = [] if route is None else route.publish_queues(topic)
@@ -171,13 +194,14 @@ class SendBack:
                 raise NoRouteError(f"no broker serves {topic}")
             queue = self._instance.rng.choice(queues)
             address = need_address(await self._instance.master_of(queue), queue, "master")
+            body, sys_flag = stored_form(message.body, message.sys_flag, message.store_size)
             header = headers.SendMessageRequest(
                 producer_group="CLIENT_INNER_PRODUCER",
                 topic=topic,
                 default_topic=TEMPLATE_TOPIC,
                 default_topic_queue_nums=1,
                 queue_id=queue.queue_id,
-                sys_flag=0,
+                sys_flag=sys_flag,
                 born_timestamp=self._instance.clock.now_ms(),
                 flag=message.flag,
                 properties=properties.encode(retry_properties(message, times, limit, why)).decode(),
@@ -185,16 +209,35 @@ class SendBack:
                 max_reconsume_times=limit,
                 broker_name=queue.broker_name,
             )
-            request = Command(
-                RequestCode.SEND_MESSAGE_V2, ext=headers.send_v2_to_ext(header), body=message.body
-            )
+            request = Command(RequestCode.SEND_MESSAGE_V2, ext=headers.send_v2_to_ext(header), body=body)
             answer = await self._instance.remoting.call(address, request, self._timeout)
             if answer.code not in _STORED:
                 raise BrokerError(answer.code, answer.remark or "", address=address, request="a retry's send")
         except SparrowError as error:
-            self._tell(message, first or error)
-            return False
-        return True
+            return error
+        return None
+
+    def _kept(
+        self, message: ReceivedMessage, first: SparrowError, last: SparrowError, *, is_last: bool
+    ) -> bool:
+        """What becomes of a message that was not taken: True if it is skipped, False if it is kept here.
+
+        It is skipped if it has no retry left and, as the last error says, no broker can store it.
+        """
+        if is_last and is_unfit(last):
+            self.skipped += 1
+            log.error(
+                "message %s of group %s (%s at offset %d) failed and is skipped, because neither a retry nor "
+                "a dead letter of it can be stored: %s",
+                message.message_id,
+                self._group,
+                message.queue,
+                message.queue_offset,
+                last,
+            )
+            return True
+        self._tell(message, first)
+        return False
 
     def _tell(self, message: ReceivedMessage, error: SparrowError) -> None:
         self._occasional.write(
