@@ -15,7 +15,7 @@ SparrowError
 │   └── FrameError, HeaderError, RecordError (CompressedBodyError), JavaJsonError, BodyError
 ├── StoreError            the store cannot be opened, read or written
 │   └── NoStoreError, StoreLockedError, StoreCorruptError, StoreFullError, StoreBusyError,
-│       StoreFencedError, StoreBrokenError
+│       StoreFencedError, StoreBrokenError, NoTopicError
 ├── CoordinatorError      the coordinator or its database cannot serve a request
 │   ├── LeaseLostError, EpochBehindError, RefusedError
 │   └── DatabaseError
@@ -254,6 +254,10 @@ class StoreBusyError(StoreError):
     """The system has no free file descriptors or memory for the store now; nothing was lost."""
 
     retryable = True
+
+
+class NoTopicError(StoreError):
+    """The broker does not have the topic of a message that it was going to put."""
 
 
 class StoreFencedError(StoreError):

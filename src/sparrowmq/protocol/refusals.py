@@ -9,6 +9,7 @@ from sparrowmq.core.errors import (
     BrokerError,
     InvalidMessageError,
     InvalidNameError,
+    NoTopicError,
     SparrowError,
     StoreBusyError,
     StoreFullError,
@@ -23,6 +24,7 @@ _CODES: Final = (
     (StoreFullError, ResponseCode.SERVICE_NOT_AVAILABLE),
     (StoreBusyError, ResponseCode.SERVICE_NOT_AVAILABLE),
     (TooManyRequestsError, ResponseCode.SYSTEM_BUSY),
+    (NoTopicError, ResponseCode.TOPIC_NOT_EXIST),
 )
 
 

@@ -11,10 +11,11 @@ from tests.broker.rig import Rig, connection, damage
 from tests.support import run, until
 
 from sparrowmq.broker.base.internal_store import InnerMessage, InnerStore
-from sparrowmq.core.errors import RecordError, StoreError
+from sparrowmq.core.errors import NoTopicError, RecordError, StoreError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX
 from sparrowmq.protocol import properties
+from sparrowmq.protocol.bodies import TopicConfig
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_possibly_too_large_messages_do_not_block_the_others(
     records = rig.inner.scan("TopicTest", 0, 0, 10, 1 << 20).records
     assert [record.body for record in records] == [b"a", b"b"]
     assert "a timed message for TopicTest cannot be delivered" in caplog.text
-    assert rig.store.stats.unfit == 1
+    assert rig.store.stats.lost == 1
 
 
 def test_copy_that_only_just_does_not_fit_goes_without_optional_properties(rig: Rig) -> None:
@@ -67,7 +68,7 @@ def test_copy_that_only_just_does_not_fit_goes_without_optional_properties(rig: 
     rig.inner.put_those_that_fit([message(body=body, properties=optional)], "a delayed message")
     (record,) = rig.inner.scan("TopicTest", 0, 0, 1, 1 << 20).records
     assert (record.body, properties.decode(record.properties)) == (body, {"TAGS": "A"})
-    assert rig.store.stats.unfit == 0
+    assert rig.store.stats.lost == 0
 
 
 def test_limit_of_clients_does_not_apply_to_copies(tmp_path: Path) -> None:
@@ -92,11 +93,43 @@ def test_internal_topics_are_created(rig: Rig, topic: str) -> None:
     assert rig.registration.soon == 1
 
 
-def test_message_of_an_unknown_topic_waits_until_it_is_created(rig: Rig) -> None:
-    rig.inner.put([message("Gone", 2)])
-    assert "Gone" not in rig.topics.configs
-    rig.make_topic("Gone", 3)
-    assert [record.body for record in rig.inner.scan("Gone", 2, 0, 10, 1 << 20).records] == [b"one"]
+def test_message_of_an_unknown_topic_is_refused_and_opens_no_queue(rig: Rig) -> None:
+    with pytest.raises(NoTopicError, match="no topic Gone"):
+        rig.inner.put([message(), message("Gone", 2)])
+    assert rig.store.position == 0 and rig.store.find_queue("Gone", 2) is None
+
+
+def test_delivery_to_a_deleted_topic_is_counted_and_does_not_block_the_others(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.inner.put_those_that_fit([message(body=b"a"), message("Gone"), message(body=b"b")], "a timed message")
+    records = rig.inner.scan("TopicTest", 0, 0, 10, 1 << 20).records
+    assert [record.body for record in records] == [b"a", b"b"]
+    assert rig.store.stats.lost == 1 and "a timed message for Gone cannot be delivered" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "asked", "used"),
+    [(4, 4, 3, 3), (4, 2, 3, 3), (2, 4, 3, 3), (2, 2, 3, 1), (4, 2, 5, 1), (3, 0, 4, 1)],
+)
+def test_a_queue_that_the_topic_lacks_is_replaced_by_one_it_writes_to(
+    rig: Rig, read: int, write: int, asked: int, used: int
+) -> None:
+    rig.put_topic(TopicConfig(topic_name="T", read_queue_nums=read, write_queue_nums=write))
+    rig.inner.put([message("T", asked)])
+    assert [queue.queue_id for queue in rig.store.queues("T")] == [used]
+
+
+def test_a_system_topic_gets_the_queues_that_its_messages_need(rig: Rig) -> None:
+    rig.inner.put([message("SCHEDULE_TOPIC_XXXX", 19)])
+    assert rig.topics.configs["SCHEDULE_TOPIC_XXXX"].read_queue_nums == 20
+    assert [queue.queue_id for queue in rig.store.queues("SCHEDULE_TOPIC_XXXX")] == [19]
+
+
+def test_the_limit_of_topics_stops_no_message_that_was_accepted(rig: Rig) -> None:
+    rig.topics._topics_max = len(rig.topics.configs)
+    rig.inner.put([message("%RETRY%g")])
+    assert "%RETRY%g" in rig.topics.configs
 
 
 def test_nothing_is_stored_when_one_message_does_not_fit(rig: Rig) -> None:

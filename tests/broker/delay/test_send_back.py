@@ -395,3 +395,31 @@ def test_permission_that_changes_while_the_broker_runs_decides(rig: Rig) -> None
         rig.parts.handlers[RequestCode.UPDATE_BROKER_CONFIG](connection(), change)
         assert back(rig, original.physical_offset).code == code
     assert len(waiting(rig, 3)) == 1
+
+
+def test_retry_topic_is_widened_before_it_gets_more_queues(rig: Rig) -> None:
+    """A group's `retryQueueNums` was raised: the retries must lie in queues that have a route."""
+    original = sent(rig)
+    back(rig, original.physical_offset)
+    run(rig.groups.put([replace(rig.groups.configs["g"], retry_queue_nums=4)]))
+    told = rig.registration.soon
+    back(rig, original.physical_offset)
+    assert rig.registration.soon == told + 1 and not rig.topics.is_unsaved("%RETRY%g")
+    for _ in range(20):
+        back(rig, original.physical_offset)
+    config = rig.topics.configs["%RETRY%g"]
+    assert (config.read_queue_nums, config.write_queue_nums) == (4, 4)
+    targets = {int(properties.decode(record.properties)["REAL_QID"]) for record in waiting(rig, 3)}
+    assert targets - {0} and targets <= set(range(4))
+
+
+def test_retries_use_the_queues_that_the_retry_topic_has(rig: Rig) -> None:
+    rig.make_topic("%RETRY%g", 2)
+    rig.topics._queues_max = rig.topics.queue_count
+    original = sent(rig)
+    back(rig, original.physical_offset)
+    run(rig.groups.put([replace(rig.groups.configs["g"], retry_queue_nums=9)]))
+    for _ in range(20):
+        assert back(rig, original.physical_offset).code == ResponseCode.SUCCESS
+    targets = {properties.decode(record.properties)["REAL_QID"] for record in waiting(rig, 3)}
+    assert targets <= {"0", "1"}

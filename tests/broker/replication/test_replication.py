@@ -287,6 +287,7 @@ def test_master_with_deleted_oldest_files_sends_the_rest(tmp_path: Path) -> None
 def test_slave_killed_between_a_commit_and_its_op_record_starts(tmp_path: Path) -> None:
     """A master's start would write the op record; a slave copies it."""
     rig = Rig(tmp_path / "s")
+    rig.make_topic(TOPIC, 1)
     own = half_properties({"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "K"}, TOPIC, 0)
     half = InnerMessage(HALF_TOPIC, 0, b"x", encode_properties(own), 0, 0, rig.clock.ms, STORE_HOST)
     (placed,) = rig.inner.put([half])

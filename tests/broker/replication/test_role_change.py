@@ -338,6 +338,7 @@ def test_slave_with_a_commit_without_its_op_record_ends_the_transaction(tmp_path
     """Otherwise its producer, checked again, would commit a second time. If the commit was truncated, the
     producer is checked."""
     rig = Rig(tmp_path / "other")
+    rig.make_topic(TOPIC, 1)
     own = half_properties({"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "K"}, TOPIC, 0)
     half = InnerMessage(HALF_TOPIC, 0, b"x", encode_properties(own), 0, 0, rig.clock.ms, STORE_HOST)
     (placed,) = rig.inner.put([half])

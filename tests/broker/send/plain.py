@@ -16,13 +16,13 @@ QUEUES = 100
 
 
 class AnyTopic:
-    """Topics and store: every topic exists, with `QUEUES` queues."""
+    """A table of topics: every topic exists, with `QUEUES` queues."""
 
     def get(self, name: str) -> Any:
         queues = [SimpleNamespace(topic=name, queue_id=number) for number in range(QUEUES)]
         return SimpleNamespace(special=False, queue_count=QUEUES, queues=queues)
 
-    def queue(self, name: str, queue_id: int) -> Any:
+    def own_queue(self, name: str, queue_id: int) -> Any:
         return SimpleNamespace(topic=name, queue_id=queue_id, next_offset=0)
 
 

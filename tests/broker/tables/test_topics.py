@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from tests.broker.rig import Rig
 from tests.support import run, steps
 
+from sparrowmq import broker
 from sparrowmq.broker.tables.topics import TopicTable, system_topics
-from sparrowmq.core.errors import StoreCorruptError, StoreFullError
+from sparrowmq.core.errors import NoTopicError, StoreCorruptError, StoreFullError
 from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.files import disk
 from sparrowmq.protocol.bodies import TopicConfig
@@ -90,8 +92,49 @@ def test_unchanged_topic_does_not_raise_the_version(rig: Rig) -> None:
     config = TopicConfig(topic_name="A")
     assert rig.topics.put_soon(config)
     assert not rig.topics.put_soon(config)
-    assert not rig.topics.ensure_soon("A", 99)
+    assert not rig.topics.ensure_soon("A", config.write_queue_nums)
     assert rig.topics.version.counter == 1
+
+
+def test_internal_topic_is_widened_and_never_shrunk(rig: Rig) -> None:
+    assert rig.topics.ensure_soon("%RETRY%g", 1, sys_flag=2)
+    assert rig.topics.ensure_soon("%RETRY%g", 4) and not rig.topics.ensure_soon("%RETRY%g", 2)
+    config = rig.topics.configs["%RETRY%g"]
+    assert (config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag) == (4, 4, 2)
+    rig.put_topic(TopicConfig(topic_name="R", read_queue_nums=8, write_queue_nums=2, perm=4))
+    rig.topics.ensure_soon("R", 4)
+    assert rig.topics.configs["R"] == TopicConfig(
+        topic_name="R", read_queue_nums=8, write_queue_nums=4, perm=4
+    )
+
+
+def test_internal_topic_stays_as_it_is_without_room_for_more_queues(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "full")
+    rig.topics.ensure_soon("%RETRY%g", 1)
+    rig.topics._queues_max = rig.topics.queue_count + 2
+    assert not rig.topics.ensure_soon("%RETRY%g", 4)
+    assert rig.topics.ensure_soon("%RETRY%g", 3)
+    rig.close()
+
+
+@pytest.mark.parametrize("queue_id", [-1, 2])
+def test_only_queues_of_the_topic_are_opened(rig: Rig, queue_id: int) -> None:
+    rig.make_topic("A", 2)
+    topic = rig.topics.get("A")
+    assert topic is not None
+    with pytest.raises(NoTopicError, match="the topic has 2 queues"):
+        topic.queues[queue_id]
+    assert rig.store.queues("A") == []
+
+
+def test_nothing_in_the_broker_opens_a_queue_but_the_table_of_topics() -> None:
+    root = Path(broker.__file__).parent
+    callers = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(r"store\.queue\b", path.read_text())
+    }
+    assert callers == {"tables/topics.py"}
 
 
 @pytest.mark.proves("client:C-13")

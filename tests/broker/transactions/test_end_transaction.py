@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from tests.broker.rig import connection
 from tests.broker.transactions.test_check_back import COMMIT, ROLLBACK, Broker
+from tests.support import run
 
 from sparrowmq.broker.base.internal_store import Placed
 from sparrowmq.broker.transactions import half_messages as rules
-from sparrowmq.core.errors import StoreError
+from sparrowmq.core.errors import NoTopicError, StoreError
 from sparrowmq.core.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.call_headers import EndTransactionRequest
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, FrameReader, RawFrame, encode
@@ -122,3 +124,23 @@ def test_half_message_of_another_broker_is_committed_with_unchanged_properties(b
     half = rules.read_half(b"REAL_QID\x013\x02a\x01b\x01c\x02REAL_TOPIC\x01Orders\x02PGROUP\x01p\x02")
     assert (half.topic, half.queue_id, half.group) == ("Orders", 3, "p")
     assert rules.committed(record, half).properties == b"a\x01b\x01c\x02PGROUP\x01p\x02"
+
+
+def test_commit_goes_to_a_queue_that_the_topic_has(broker: Broker) -> None:
+    placed = broker.prepare(b"x")
+    broker.rig.put_topic(TopicConfig(topic_name="Orders", read_queue_nums=1, write_queue_nums=1))
+    assert end_all(broker, [frame(placed)]) == []
+    assert [record.body for record in broker.stored("Orders", 0)] == [b"x"]
+    assert broker.rig.store.find_queue("Orders", 1) is None
+
+
+def test_commit_for_a_deleted_topic_is_refused_and_leaves_the_transaction_open(broker: Broker) -> None:
+    placed = broker.prepare(b"x")
+    run(broker.rig.deletions.topic("Orders"))
+    ends = [frame(placed)]
+    assert end_all(broker, ends) == ends
+    with pytest.raises(NoTopicError, match="no topic Orders"):
+        broker.end(placed)
+    assert broker.rig.store.queues("Orders") == []
+    broker.rig.make_topic("Orders", 2)
+    assert end_all(broker, ends) == [] and broker.orders == [b"x"]

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from sparrowmq.core.errors import InvalidMessageError, RecordError, StoreError, TooManyRequestsError
+from sparrowmq.core.errors import (
+    InvalidMessageError,
+    NoTopicError,
+    RecordError,
+    StoreError,
+)
 from sparrowmq.core.hashing import tags_code
 from sparrowmq.core.message import (
     PROPERTY_CLUSTER,
@@ -25,7 +30,6 @@ from sparrowmq.core.message import (
     PROPERTY_MSG_REGION,
     PROPERTY_TRACE_ON,
 )
-from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.record import StoredRecord, decode_record
@@ -42,7 +46,6 @@ if TYPE_CHECKING:
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger("sparrowmq.broker")
-MADE_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 NEW_FILES_MAX: Final = 8
 """Maximum number of queue files that sends and ends of transactions create, or continue to reserve, per turn
 of the loop: each takes some 0.3 ms.
@@ -57,6 +60,8 @@ OPTIONAL_PROPERTIES: Final = (
     "TIMER_ROLL_TIMES",
 )
 """Properties that a copy goes without if it does not fit otherwise: they only inform."""
+LOST_ALONE: Final = (RecordError, NoTopicError)
+"""Why one message cannot be put, whereas others can."""
 NOT_FLUSHED: Final = "FLUSH_DISK_TIMEOUT: stored, but not flushed to disk in time"
 
 
@@ -156,10 +161,9 @@ class InnerStore:
 
         `last` makes one more message, the chunk's last, from the places of the others.
 
-        Topics that RocketMQ creates itself (retry, dead letters, system) are created if missing; a message of
-        any other unknown topic is stored and can be read once the topic exists. Raises `StoreError`, or
-        `RecordError` for a message that does not fit a record, or what `last` raises; then no message is
-        stored.
+        Topics that RocketMQ creates itself (retry, dead letters, system) are created if missing. Raises
+        `StoreError`, of which `NoTopicError` for any other unknown topic, or `RecordError` for a message that
+        does not fit a record, or what `last` raises; then no message is stored.
         """
         self.check()
         queues = [self.queue(message.topic, message.queue_id) for message in messages]
@@ -182,24 +186,24 @@ class InnerStore:
     def put_those_that_fit(self, messages: Sequence[InnerMessage], kind: str) -> None:
         """Like `put`, but a message that does not fit a record is stored without its optional properties.
 
-        One that still does not fit keeps none of the others back: it stays where it is in the log, and is
-        counted and logged with `kind`, such as "a timed message". Raises `StoreError`.
+        One that still does not fit, or whose topic was deleted, keeps none of the others back: it is counted
+        and logged with `kind`, such as "a timed message". Raises `StoreError`.
         """
         try:
             self.put(messages)
-        except RecordError:
+        except LOST_ALONE:
             for message in messages:
                 self._put_if_it_fits(message, kind)
 
     def _put_if_it_fits(self, message: InnerMessage, kind: str) -> None:
         try:
             self.put([message])
-        except RecordError:
+        except LOST_ALONE:
             try:
                 message.properties = without_optional(message.properties)
                 self.put([message])
-            except (InvalidMessageError, RecordError) as error:
-                self._store.stats.unfit += 1
+            except (InvalidMessageError, *LOST_ALONE) as error:
+                self._store.stats.lost += 1
                 text = f"{kind} for {message.topic} cannot be delivered: {error}"
                 self._occasional.write(logging.ERROR, kind, text)
 
@@ -275,25 +279,12 @@ class InnerStore:
         return told
 
     def queue(self, name: str, queue_id: int) -> ConsumeQueue:
-        """The queue for a message of the broker itself; see `put` for topic creation. Raises `StoreError`."""
-        topic = self._topics.get(name)
-        if (
-            topic is None
-            and (name.startswith(MADE_PREFIXES) or is_system_topic(name))
-            and self._make(name, queue_id + 1)
-        ):
-            topic = self._topics.get(name)
+        """The queue for a message of the broker itself, see `TopicTable.own_queue`. Raises `StoreError`."""
+        version = self._topics.version
+        queue = self._topics.own_queue(name, queue_id)
+        if self._topics.version is not version:
             self._topic_made()
-        if topic is not None and queue_id < topic.queue_count:
-            return topic.queues[queue_id]
-        return self._store.queue(name, queue_id)
-
-    def _make(self, name: str, queues: int) -> bool:
-        """Create a topic, unless the broker has too many; its own messages are stored in any case."""
-        try:
-            return self._topics.ensure_soon(name, queues)
-        except TooManyRequestsError:
-            return False
+        return queue
 
     def read(self, physical_offset: int) -> StoredRecord | None:
         """The record that starts at a physical offset, or None when there is no valid one."""

@@ -133,7 +133,8 @@ class SendBackRequests:
         return self._inner.answer_flushed(answer(command), late)
 
     def _returned(self, request: ConsumerSendMsgBackRequest, version: int) -> Returned | None:
-        """What to store and where; None if the group has no retries. Creates the topic if it is missing.
+        """What to store and where; None if the group has no retries. Creates the topic if it is missing, and
+        widens it before it gets a message in a queue that it did not have.
 
         Raises `Refused`, with RocketMQ's checks in RocketMQ's order.
         """
@@ -164,12 +165,14 @@ class SendBackRequests:
             topic = dlq_topic(group.group_name)
             self._need_topic(topic, DLQ_QUEUES)
             return Returned(record, topic, 0, 0, request.sparrow_error or "")
-        queue_id = RANDOM.randrange(group.retry_queue_nums)
+        queue_id = RANDOM.randrange(max(1, self._topics.configs[topic].write_queue_nums))
         level = retry_level(request.delay_level, record.reconsume_times)
         return Returned(record, topic, queue_id, level, request.sparrow_error or "")
 
     def _need_topic(self, topic: str, queues: int, sys_flag: int = 0) -> None:
-        """Create the topic if it is missing. Raises `Refused` unless messages may be stored in it."""
+        """Create the topic if it is missing, or widen it. Raises `Refused` unless messages may be stored in
+        it.
+        """
         try:
             check_topic(topic)
         except InvalidNameError as error:

@@ -87,8 +87,8 @@ class StorageFigures:
         puts.add(node, sum(stats.put_slots))
         failed = into.counter("sparrow_store_failures_total", "Chunks that could not be stored.")
         failed.add(node, stats.put_failures)
-        about = "Delayed, timed and half messages of which no record holds a copy; they stay where they are."
-        into.counter("sparrow_store_unfit_messages_total", about).add(node, stats.unfit)
+        about = "Accepted messages that were lost: their topic was deleted, or no record holds a copy."
+        into.counter("sparrow_store_lost_messages_total", about).add(node, stats.lost)
         slow = into.gauge("sparrow_store_chunk_seconds_max", "Longest time in which a chunk was stored.")
         slow.add(node, stats.put_seconds_max)
 

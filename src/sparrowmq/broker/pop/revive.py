@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from sparrowmq.broker.base.internal_store import InnerMessage
+from sparrowmq.broker.base.internal_store import LOST_ALONE, InnerMessage
 from sparrowmq.broker.pop.check_points import CheckPoints
 from sparrowmq.broker.pop.replacements import Replacements
-from sparrowmq.core.errors import InvalidMessageError, RecordError, SparrowError
+from sparrowmq.core.errors import InvalidMessageError, SparrowError
 from sparrowmq.core.names import RETRY_PREFIX, TIMER_TOPIC
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.pop.receipts import FIRST_POP_TIME, REVIVE_GROUP, normal_topic, pop_retry_topic
@@ -295,7 +295,7 @@ class Reviver:
             self._inner.put(
                 list(copies.values()), last=lambda placed: named(dict(zip(copies, placed, strict=True)))
             )
-        except RecordError:
+        except LOST_ALONE:
             self._inner.put([named(self._put_singly(copies))])
         self.revived += len(copies)
         return sum(len(copy.body) for copy in copies.values())
@@ -325,12 +325,14 @@ class Reviver:
         return message
 
     def _put_singly(self, copies: Mapping[int, InnerMessage]) -> dict[int, Placed]:
-        """One of these copies does not fit a record, perhaps because of lowered limits: only it is lost."""
+        """One of these copies does not fit a record, perhaps because of lowered limits, or its topic is being
+        deleted: only it is lost."""
         placed: dict[int, Placed] = {}
         for offset, message in copies.items():
             try:
                 (placed[offset],) = self._inner.put([message])
-            except RecordError as error:
+            except LOST_ALONE as error:
+                self._inner.lost += 1
                 text = f"a message for {message.topic} cannot be stored again: {error}"
                 self._occasional.write(logging.ERROR, "record", text)
         return placed

@@ -9,8 +9,8 @@ from sparrowmq.broker.transactions.half_messages import plain_half
 from sparrowmq.core.names import HALF_TOPIC
 
 if TYPE_CHECKING:
+    from sparrowmq.broker.tables.topics import TopicTable
     from sparrowmq.protocol.hot import SendFields
-    from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 
@@ -22,9 +22,9 @@ class HalfSends:
     """
 
     def __init__(
-        self, store: MessageStore, added: bytes, *, is_full: Callable[[int], bool], are_refused: bool
+        self, topics: TopicTable, added: bytes, *, is_full: Callable[[int], bool], are_refused: bool
     ) -> None:
-        self._store = store
+        self._topics = topics
         self._added = added
         self._is_full = is_full
         self._are_refused = are_refused
@@ -38,5 +38,5 @@ class HalfSends:
         half = plain_half(text, unique_key, fields.topic, fields.e, self._added)
         if half is None:
             return None
-        queue = self._store.queue(HALF_TOPIC, 0)
+        queue = self._topics.own_queue(HALF_TOPIC, 0)
         return None if self._is_full(queue.next_offset) else (queue, half)

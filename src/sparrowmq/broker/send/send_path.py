@@ -136,7 +136,7 @@ class SendPath:
         self._is_full = is_full
         limits = BatchLimits(self._body_max, len(self._added))
         halves = HalfSends(
-            store, self._added, is_full=is_full, are_refused=settings.reject_transaction_message
+            topics, self._added, is_full=is_full, are_refused=settings.reject_transaction_message
         )
         self._plain = PlainSends(topics, halves, limits, self._added, self._body_max)
         self._items = SendItems(self._plain, limits, len(self._added), self._body_max)
@@ -494,7 +494,7 @@ class SendPath:
         now, wanted = self._clock.now_ms(), request.topic
         try:
             if b"TRAN_MSG" in text and (half := self._half(request, queue.queue_id, text)) is not None:
-                return self._store.queue(HALF_TOPIC, 0), (flag, body, half, code), b""
+                return self._topics.own_queue(HALF_TOPIC, 0), (flag, body, half, code), b""
             sys_flag = request.sys_flag & WITHOUT_TRANSACTION
             place = self._rerouting.place(wanted, queue.queue_id, text, sys_flag, now)
         except InvalidMessageError as error:
@@ -507,7 +507,11 @@ class SendPath:
         if place.timer_out is not None and not wanted.startswith(RETRY_PREFIX):
             key = unique_key.decode("utf-8", "replace")
             recall = recall_handle(wanted, self._settings.broker_name, place.timer_out, key)
-        return self._store.queue(place.topic, place.queue_id), (flag, body, place.properties, code), recall
+        return (
+            self._topics.own_queue(place.topic, place.queue_id),
+            (flag, body, place.properties, code),
+            recall,
+        )
 
     def _half(self, request: SendMessageRequest, queue_id: int, text: bytes) -> bytes | None:
         """The properties of a half message; None if the message is not one."""
@@ -517,7 +521,7 @@ class SendPath:
         if self._settings.reject_transaction_message:
             remark = f"the broker[{self._settings.broker_ip1}] sending transaction message is forbidden"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
-        if self._is_full(self._store.queue(HALF_TOPIC, 0).next_offset):
+        if self._is_full(self._topics.own_queue(HALF_TOPIC, 0).next_offset):
             raise Refused(ResponseCode.SYSTEM_BUSY, too_many_open(OPEN_MAX))
         return encode_half(own, request.topic, queue_id, len(self._added))
 

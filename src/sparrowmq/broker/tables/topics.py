@@ -15,12 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from sparrowmq.broker.tables.table_file import TableFile
 from sparrowmq.broker.tables.topic_attributes import not_served
 from sparrowmq.core.clock import Sleep
-from sparrowmq.core.errors import StoreCorruptError, StoreError, TooManyRequestsError
+from sparrowmq.core.errors import NoTopicError, StoreCorruptError, StoreError, TooManyRequestsError
 from sparrowmq.core.names import (
+    DLQ_PREFIX,
     RETRY_PREFIX,
     SEND_FORBIDDEN_TOPICS,
     TEMPLATE_TOPIC,
@@ -42,23 +44,27 @@ log = logging.getLogger("sparrowmq.broker")
 
 READ_WRITE = PERM_READ | PERM_WRITE
 MULTI_TAG = "MULTI_TAG"
+MADE_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 DELETING = "deleting"
 """Our own member of `topics.json`, present only while a topic is being deleted; RocketMQ ignores it."""
 
 
 class Queues(dict[int, "ConsumeQueue"]):
-    """The queues of a topic by id. Each is opened on first use, because most queues of a large topic are
-    never used.
+    """The queues of a topic by id, below `count`. Each is opened on first use, because most queues of a large
+    topic are never used. Nothing else opens a queue in the store, so it has none without a topic.
 
-    The caller must refuse ids that the topic does not have.
+    Raises `NoTopicError` for an id that the topic does not have.
     """
 
-    __slots__ = ("_open",)
+    __slots__ = ("_count", "_open")
 
-    def __init__(self, opened: Callable[[int], ConsumeQueue]) -> None:
+    def __init__(self, count: int, opened: Callable[[int], ConsumeQueue]) -> None:
+        self._count = count
         self._open = opened
 
     def __missing__(self, queue_id: int) -> ConsumeQueue:
+        if not 0 <= queue_id < self._count:
+            raise NoTopicError(f"queue {queue_id}: the topic has {self._count} queues")
         queue = self[queue_id] = self._open(queue_id)
         return queue
 
@@ -80,6 +86,14 @@ class Topic:
     sys_flag: int
     special: bool
     readable: bool
+
+    def instead_of(self, queue_id: int) -> int:
+        """The queue for a message that the broker puts: the given one, or if the topic does not have it,
+        because it was shrunk or made again, `queue_id % count` of its queues to write.
+        """
+        if queue_id < self.queue_count:
+            return queue_id
+        return queue_id % (self.config.write_queue_nums or self.queue_count)
 
 
 def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
@@ -193,7 +207,7 @@ class TopicTable:
         name = config.topic_name
         topic = Topic(
             config=config,
-            queues=Queues(partial(self._store.queue, name)),
+            queues=Queues(count, partial(self._store.queue, name)),
             queue_count=count,
             sys_flag=MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0,
             special=_is_special(name) or name in self._unsaved,
@@ -223,16 +237,17 @@ class TopicTable:
         """Whether RocketMQ or this broker reserves the name."""
         return name in self._reserved or is_system_topic(name)
 
-    def put_soon(self, config: TopicConfig) -> bool:
+    def put_soon(self, config: TopicConfig, *, always: bool = False) -> bool:
         """Create or change a topic; it is on disk after `kept`, or soon.
 
         False when the topic already has this configuration, or while it is being deleted. Raises
-        `TooManyRequestsError` when the limit of topics or queues is exceeded.
+        `TooManyRequestsError` when the limit of topics or queues is exceeded; `always` ignores the limit.
         """
         name = config.topic_name
         if self.configs.get(name) == config or name in self.deleting:
             return False
-        self.check_room([config])
+        if not always:
+            self.check_room([config])
         self._set(name, config)
         self._changed()
         self._unsaved[name] = self._changes
@@ -343,21 +358,44 @@ class TopicTable:
         self.put_soon(config)
         return config
 
-    def ensure_soon(self, name: str, queues: int, *, sys_flag: int = 0) -> bool:
-        """Create an internal topic (retry, dead letters) unless it exists; True when it was created.
+    def ensure_soon(self, name: str, queues: int, *, sys_flag: int = 0, always: bool = False) -> bool:
+        """Create an internal topic (retry, dead letters), or widen it to this many queues; True when it was
+        changed. It stays as it is if there is no room for more queues.
 
-        See `put_soon` for when it is saved.
+        See `put_soon` for when it is saved, and for `always`.
         """
-        if name in self.configs:
-            return False
-        return self.put_soon(
-            TopicConfig(
-                topic_name=name,
-                read_queue_nums=queues,
-                write_queue_nums=queues,
-                topic_sys_flag=sys_flag,
+        config = self.configs.get(name)
+        if config is None:
+            config = TopicConfig(
+                topic_name=name, topic_sys_flag=sys_flag, read_queue_nums=0, write_queue_nums=0
             )
-        )
+        read, write = config.read_queue_nums, config.write_queue_nums
+        if read >= queues and write >= queues:
+            return False
+        wide = replace(config, read_queue_nums=max(read, queues), write_queue_nums=max(write, queues))
+        try:
+            return self.put_soon(wide, always=always)
+        except TooManyRequestsError:
+            if name in self.configs:
+                return False
+            raise
+
+    def own_queue(self, name: str, queue_id: int) -> ConsumeQueue:
+        """The queue for a message that the broker itself puts; see `Topic.instead_of` for a queue that the
+        topic does not have.
+
+        Topics that RocketMQ creates itself (retry, dead letters, system) are created if missing, and system
+        topics get more queues; no limit applies to messages that were accepted. Raises `NoTopicError` for any
+        other unknown topic.
+        """
+        topic = self.get(name)
+        if topic is None or queue_id >= topic.queue_count:
+            if is_system_topic(name) or (topic is None and name.startswith(MADE_PREFIXES)):
+                self.ensure_soon(name, queue_id + 1, always=True)
+                topic = self.get(name)
+            if topic is None or not topic.queue_count:
+                raise NoTopicError(f"the broker has no topic {name} with queues")
+        return topic.queues[topic.instead_of(queue_id)]
 
     def names(self) -> Iterable[str]:
         """All topic names."""

@@ -202,7 +202,7 @@ class CheckBack:
         if message is None:
             remark = f"{request.msg_id} is not a half message of this broker, so it cannot be checked again"
             return refusal(command, ResponseCode.SYSTEM_ERROR, remark)
-        if self.is_full(self._store.queue(HALF_TOPIC, 0).next_offset):
+        if self.is_full(self._inner.queue(HALF_TOPIC, 0).next_offset):
             return refusal(command, ResponseCode.SYSTEM_BUSY, rules.too_many_open(rules.OPEN_MAX))
         self._inner.put([message])
         late = refusal(command, ResponseCode.FLUSH_DISK_TIMEOUT, NOT_FLUSHED)
@@ -306,7 +306,7 @@ class CheckBack:
         try:
             self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
         except RecordError as error:
-            self._store.stats.unfit += 1
+            self._store.stats.lost += 1
             where = f"is only in {HALF_TOPIC}: {error}"
         self._halves.given_up(rules.first_offset(record))
         text = f"a transaction was given up {why}; its half message {record.queue_offset} {where}"

@@ -49,14 +49,14 @@ class StoreStats:
     """Totals since the store was opened, except `put_seconds_max`, the maximum.
 
     `quick` counts chunks that took less than a millisecond; `found` and `missed` count reads that returned
-    messages or none; `transferred` counts the messages returned. `unfit` counts messages of which the broker
-    could not store a copy, because no record holds it.
+    messages or none; `transferred` counts the messages returned. `lost` counts messages that were due, but
+    whose topic was deleted or of which no record holds a copy.
     """
 
     puts: int = 0
     put_bytes: int = 0
     put_failures: int = 0
-    unfit: int = 0
+    lost: int = 0
     put_seconds_max: float = 0.0
     found: int = 0
     missed: int = 0
