@@ -33,7 +33,7 @@ def named(code: int, right: Right) -> str:
 
 
 def users_text(code: int, right: Right) -> str:
-    """What a user of 5.x needs."""
+    """What a user needs."""
     kinds = named(code, right)
     words = " or ".join(sorted(right.actions))
     if right.place is not None and not kinds:
@@ -61,14 +61,13 @@ def about(code: int, right: Right) -> str:
 
 def table() -> str:
     """The Markdown table, by code."""
-    lines = ["| code | name | account of 4.x | user of 5.x | without accounts | about |"]
-    lines.append("| --- | --- | --- | --- | --- | --- |")
+    lines = ["| code | name | user | without users | about |"]
+    lines.append("| --- | --- | --- | --- | --- |")
     for code, right in sorted(RIGHTS.items()):
         without = "everybody" if right.without is Without.EVERYBODY else "not served"
         cells = (
             str(int(code)),
             f"`{RequestCode(code).name}`",
-            right.plain.value,
             users_text(code, right),
             without,
             about(code, right),

@@ -14,8 +14,6 @@ from tests.broker.rig import send_header
 from tests.broker.test_server import settings
 
 from sparrowmq.broker.access.auth_needs import needs as auth_needs
-from sparrowmq.broker.access.plain_acl import needs as plain_needs
-from sparrowmq.broker.access.rights import RIGHTS, Plain
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import SubscriptionData
@@ -275,7 +273,7 @@ def _broker_requests(target: Target) -> dict[int, tuple[dict[str, str], bytes]]:
     changed = UserInfo("victim1", "other-secret", "Normal").encode()
     acl = AclInfo("User:victim1", [PolicyInfo(None, [PolicyEntryInfo("Topic:*", ["All"], None, "Allow")])])
     subject = {"subject": "User:victim1"}
-    names: Iterable[int] = (*(21, 26, 28, 43, 45, 52, 60, 61, 201, 305, 306, 316, 317, 328, 329, 402, 907),)
+    names: Iterable[int] = (*(21, 26, 28, 43, 45, 60, 61, 201, 305, 306, 316, 317, 328, 329, 402, 907),)
     name = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
     slave = {**name, "address": "10.0.0.9:10911"}
     pause = {**name, "epoch": -1, "role": "MASTER", "brokerId": 0, "pauseMs": 1}
@@ -287,9 +285,6 @@ def _broker_requests(target: Target) -> dict[int, tuple[dict[str, str], bytes]]:
         90402: ({}, dumps(pause)),
         90403: ({}, dumps(slave)),
         315: ({"statsName": "TOPIC_PUT_NUMS", "statsKey": target.topic}, b""),
-        50: ({"accessKey": "intruder", "secretKey": "intruder-secret", "admin": "true"}, b""),
-        51: ({"accessKey": "victim1"}, b""),
-        53: ({"globalWhiteAddrs": "127.0.0.1"}, b""),
         3001: ({"username": "intruder"}, UserInfo("intruder", "intruder-secret").encode()),
         3002: (user, changed),
         3003: (user, b""),
@@ -317,7 +312,6 @@ class Guarded:
     """The running broker, and how its access control creates an account with given rights."""
 
     broker: Broker
-    scheme: str
     root: Line
     victim: Line
     mine: Target = field(init=False)
@@ -330,8 +324,6 @@ class Guarded:
     async def allow(self, command: Command | None, *, without: int | None = None, deny: bool = False) -> bool:
         """Give the stranger what a request needs except the `without`-th right; False when there is no
         such right."""
-        if self.scheme == "4":
-            return await self._account(command, without, deny)
         wanted = [] if command is None else auth_needs(command, CLUSTER)
         if without is not None and without >= len(wanted):
             return False
@@ -347,27 +339,6 @@ class Guarded:
             await self._fine(3006, {"subject": "User:stranger"}, body)
         return True
 
-    async def _account(self, command: Command | None, without: int | None, deny: bool) -> bool:
-        right = None if command is None else RIGHTS[command.code]
-        wanted: dict[str, Any] = {} if command is None else plain_needs(command)
-        admin = right is not None and right.plain is Plain.ADMIN
-        if without is not None and without >= len(wanted) + admin:
-            return False
-        kept = [(name, perm) for number, (name, perm) in enumerate(wanted.items()) if number != without]
-        prefix = "%RETRY%"
-        both = "DENY" if deny else "PUB|SUB" if admin else ""
-        ext = {
-            "accessKey": STRANGER.access_key,
-            "secretKey": STRANGER.secret_key,
-            "admin": str(admin and without is None and not deny).lower(),
-            "defaultTopicPerm": both,
-            "defaultGroupPerm": both,
-            "topicPerms": ",".join(f"{n}={p.name}" for n, p in kept if not n.startswith(prefix)),
-            "groupPerms": ",".join(f"{n[len(prefix) :]}={p.name}" for n, p in kept if n.startswith(prefix)),
-        }
-        await self._fine(50, ext, b"")
-        return True
-
     async def _fine(
         self, code: int, ext: dict[str, str], body: bytes, *, missing_is_fine: bool = False
     ) -> None:
@@ -378,15 +349,10 @@ class Guarded:
         """Everything that a request could change, except what the stranger was given."""
         broker = self.broker
         gate: Any = broker.parts.gate
-        users = (
-            {key: repr(value) for key, value in gate.files.acl.accounts.items()}
-            if self.scheme == "4"
-            else {
-                **{name: (repr(user), user.password) for name, user in gate.store.tables.users.items()},
-                **gate.store.acls,
-            }
-        )
-        white = len(gate.files.acl.white) if self.scheme == "4" else 0
+        users = {
+            **{name: (repr(user), user.password) for name, user in gate.store.tables.users.items()},
+            **gate.store.acls,
+        }
         clients = broker.parts.clients
         return {
             "topics": dict(broker.parts.topics.configs),
@@ -396,7 +362,6 @@ class Guarded:
             "policies": {name: one.policy for name, one in broker.parts.fence.groups.items()},
             "retired": dict(broker.parts.fence._retired),
             "users": {key: value for key, value in users.items() if STRANGER.access_key not in key},
-            "white": white,
             "settings": broker.settings,
             "end": broker.parts.store.position,
             "producers": {name: len(members) for name, members in clients.producers.items()},
@@ -442,45 +407,31 @@ async def _fill(guarded: Guarded) -> None:
 
 
 @asynccontextmanager
-async def guarded(root: Path, scheme: str, **changes: Any) -> AsyncIterator[Guarded]:
-    """A broker with access control of 4.x (`4`) or 5.x (`5`), filled."""
-    accounts = root / "accounts"
-    accounts.mkdir(parents=True)
-    (accounts / "plain_acl.yml").write_text(
-        f"""accounts:
-- {{accessKey: {ROOT.access_key}, secretKey: {ROOT.secret_key}, admin: true}}
-- accessKey: {VICTIM.access_key}
-  secretKey: {VICTIM.secret_key}
-  topicPerms: [{THEIRS}=PUB|SUB]
-  groupPerms: [theirs=SUB]
-- {{accessKey: {STRANGER.access_key}, secretKey: {STRANGER.secret_key}}}
-"""
-    )
+async def guarded(root: Path, **changes: Any) -> AsyncIterator[Guarded]:
+    """A broker with access control, filled."""
     first = f'{{"username":"{ROOT.access_key}","password":"{ROOT.secret_key}"}}'
-    kinds: dict[str, dict[str, Any]] = {
-        "4": {"acl_enable": True, "acl_path": accounts},
-        "5": {
-            "authentication_enabled": True,
-            "authorization_enabled": True,
-            "init_authentication_user": first,
-        },
-    }
     broker = Broker(
-        settings(root / "store", transaction_check_interval=3_600_000, **kinds[scheme], **changes)
+        settings(
+            root / "store",
+            transaction_check_interval=3_600_000,
+            authentication_enabled=True,
+            authorization_enabled=True,
+            init_authentication_user=first,
+            **changes,
+        )
     )
     await broker.start()
     lines = [await Line.to(broker), await Line.to(broker)]
     try:
-        found = Guarded(broker, scheme, *lines)
-        if scheme == "5":
-            for who in (VICTIM, STRANGER):
-                user = UserInfo(who.access_key, who.secret_key, "Normal").encode()
-                assert (await lines[0].ask(3001, {"username": who.access_key}, user, ROOT)).code == 0
-            entries = [
-                PolicyEntryInfo(name, ["All"], None, "Allow") for name in (f"Topic:{THEIRS}", "Group:theirs")
-            ]
-            acl = AclInfo("User:victim1", [PolicyInfo(None, entries)]).encode()
-            assert (await lines[0].ask(3006, {"subject": "User:victim1"}, acl, ROOT)).code == 0
+        found = Guarded(broker, *lines)
+        for who in (VICTIM, STRANGER):
+            user = UserInfo(who.access_key, who.secret_key, "Normal").encode()
+            assert (await lines[0].ask(3001, {"username": who.access_key}, user, ROOT)).code == 0
+        entries = [
+            PolicyEntryInfo(name, ["All"], None, "Allow") for name in (f"Topic:{THEIRS}", "Group:theirs")
+        ]
+        acl = AclInfo("User:victim1", [PolicyInfo(None, entries)]).encode()
+        assert (await lines[0].ask(3006, {"subject": "User:victim1"}, acl, ROOT)).code == 0
         await _fill(found)
         yield found
     finally:

@@ -29,7 +29,7 @@ from tests.broker.guarded import (
 from tests.broker.rig import send_header
 from tests.support import run
 
-from sparrowmq.broker.access.rights import RIGHTS, Plain, RightScope
+from sparrowmq.broker.access.rights import RIGHTS, RightScope, actions
 from sparrowmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import send_v2_to_ext
@@ -37,23 +37,16 @@ from sparrowmq.protocol.record import encode_record
 from sparrowmq.transport.signing import Credentials
 
 WRONG = Credentials(ROOT.access_key, "not-the-secret")
-LAST = (353, 207, 215, 90202, 90102, 3008, 3003, 51, 53)
+LAST = (353, 207, 215, 90202, 90102, 3008, 3003)
 """Requests that take away what others are about."""
+CHANGES = actions("Create", "Update", "Delete")
+"""Who was given these may change what the request names."""
 KEYS = {"AccessKey", "Signature", "SecurityToken", "zzz"}
 
 
-@pytest.fixture(params=["4", "5"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
-
-
-def is_refusal(scheme: str, answer: Command) -> bool:
+def is_refusal(answer: Command) -> bool:
     """Whether access control refused it."""
-    remark = answer.remark or ""
-    if scheme == "4":
-        return answer.code == 1 and "AclException" in remark
-    return answer.code == 16 and remark != ""
+    return answer.code == 16 and bool(answer.remark)
 
 
 async def tried(
@@ -78,15 +71,15 @@ async def tried(
         await line.close()
 
 
-def test_strangers_wrong_signatures_and_denied_accounts_are_refused(tmp_path: Path, scheme: str) -> None:
+def test_strangers_wrong_signatures_and_denied_accounts_are_refused(tmp_path: Path) -> None:
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             assert await broker.allow(None, deny=True)
             problems = []
             for code in broker.codes:
                 ext, body = request(code, broker.theirs)
                 right = RIGHTS[code]
-                open_to_all = right.plain is Plain.ACCOUNT if scheme == "4" else not right.actions
+                open_to_all = not right.actions
                 for name, who, fields in (
                     ("nobody", None, ext),
                     ("a name without a signature", None, {**ext, "AccessKey": ROOT.access_key}),
@@ -96,23 +89,23 @@ def test_strangers_wrong_signatures_and_denied_accounts_are_refused(tmp_path: Pa
                     wrong, answer = await tried(broker, code, fields, body, who)
                     if wrong:
                         problems.append(f"{code} by {name}: {wrong}")
-                    if not is_refusal(scheme, answer) and not (open_to_all and name == "DENY"):
+                    if not is_refusal(answer) and not (open_to_all and name == "DENY"):
                         problems.append(f"{code} by {name} is answered {answer.code} {answer.remark}")
             assert problems == []
 
     run(main())
 
 
-def test_each_missing_right_is_refused(tmp_path: Path, scheme: str) -> None:
+def test_each_missing_right_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             problems, count = [], 0
             for code in broker.codes:
                 ext, body = request(code, broker.theirs)
                 number = 0
                 while await broker.allow(Command(code, ext=ext, body=body), without=number):
                     wrong, answer = await tried(broker, code, ext, body, STRANGER)
-                    if wrong or not is_refusal(scheme, answer):
+                    if wrong or not is_refusal(answer):
                         problems.append(
                             f"{code} without right {number}: {wrong} {answer.code} {answer.remark}"
                         )
@@ -124,27 +117,26 @@ def test_each_missing_right_is_refused(tmp_path: Path, scheme: str) -> None:
     run(main())
 
 
-def test_rights_of_one_tenant_do_not_apply_to_the_other(tmp_path: Path, scheme: str) -> None:
+def test_rights_of_one_tenant_do_not_apply_to_the_other(tmp_path: Path) -> None:
     """With all rights to what is its own, named in the header, a stranger reaches nothing of the victim.
 
     Places, message ids, client ids and keys of the victim's stand in the requests all the same.
     """
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             mine, theirs = broker.mine, broker.theirs
             cross = replace(theirs, topic=mine.topic, group=mine.group)
             problems = []
             for code in broker.codes:
                 right = RIGHTS[code]
-                if right.plain is Plain.ADMIN and right.scope is not RightScope.PLACED:
+                if right.actions <= CHANGES and right.scope is not RightScope.PLACED:
                     continue
                 ext, body = request(code, cross)
                 await broker.allow(Command(code, ext=ext, body=body))
                 if right.scope is RightScope.PLACED or right.client is not None:
                     wrong, answer = await tried(broker, code, ext, body, STRANGER)
-                    allowed = right.plain is Plain.ADMIN and scheme == "4"  # to the topic under 4.x, too
-                    if not allowed and (wrong or answer.code == 0):
+                    if wrong or answer.code == 0:
                         problems.append(f"{code}: {wrong} {answer.code} {answer.remark}")
                 else:
                     line = await Line.to(broker.broker)
@@ -157,14 +149,11 @@ def test_rights_of_one_tenant_do_not_apply_to_the_other(tmp_path: Path, scheme: 
     run(main())
 
 
-def test_accounts_with_the_rights_are_served_and_clients_learn_no_signature(
-    tmp_path: Path,
-    scheme: str,
-) -> None:
+def test_accounts_with_the_rights_are_served_and_clients_learn_no_signature(tmp_path: Path) -> None:
     """The other tests would pass if everything were refused, or if the requests were invalid."""
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             problems = []
             codes = [code for code in broker.codes if code not in LAST]
             for code in [*codes, *(code for code in LAST if code in broker.codes)]:
@@ -174,12 +163,12 @@ def test_accounts_with_the_rights_are_served_and_clients_learn_no_signature(
                 await broker.allow(command)
                 if RIGHTS[code].scope is RightScope.PLACED:
                     who = ROOT  # rights to the message's own topic come on top
-                elif code in (3002, 3006, 3007, 3003, 3008, 51, 53, 50):
+                elif code in (3002, 3006, 3007, 3003, 3008):
                     who = ROOT  # it changes what the stranger is given
                 else:
                     who = STRANGER
                 answer = await broker.victim.ask(code, {**ext, "zzz": "more"}, body, who)
-                if is_refusal(scheme, answer) and not (code == 370 and "forbidden" in (answer.remark or "")):
+                if is_refusal(answer) and not (code == 370 and "forbidden" in (answer.remark or "")):
                     problems.append(f"{code} is answered {answer.code} {answer.remark}")
                 elif "required field" in (answer.remark or ""):
                     problems.append(f"{code} is no request: {answer.remark}")
@@ -192,11 +181,11 @@ def test_accounts_with_the_rights_are_served_and_clients_learn_no_signature(
 
 
 @pytest.mark.parametrize("code", [324, 325])
-def test_replies_are_stored_only_in_the_reply_topic(tmp_path: Path, scheme: str, code: int) -> None:
+def test_replies_are_stored_only_in_the_reply_topic(tmp_path: Path, code: int) -> None:
     """Not even in a topic the account may send to."""
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             ext, body = request(code, broker.theirs)
             name = "topic" if code == 324 else "b"
             assert ext[name] == REPLIES
@@ -209,12 +198,12 @@ def test_replies_are_stored_only_in_the_reply_topic(tmp_path: Path, scheme: str,
     run(main())
 
 
-def test_half_messages_go_to_producers_that_may_send_to_their_topic(tmp_path: Path, scheme: str) -> None:
+def test_half_messages_go_to_producers_that_may_send_to_their_topic(tmp_path: Path) -> None:
     """A client that only claims to be a producer of the group, or may send only elsewhere, is not checked
     (39)."""
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme, transaction_time_out=0) as broker:
+        async with guarded(tmp_path, transaction_time_out=0) as broker:
             stranger = await Line.to(broker.broker)
             body = heartbeat("spy", MINE, "theirs")
             await broker.allow(Command(34, body=body))
@@ -232,20 +221,17 @@ def test_half_messages_go_to_producers_that_may_send_to_their_topic(tmp_path: Pa
     run(main())
 
 
-def test_transaction_is_ended_only_by_accounts_that_may_send_to_its_topic(
-    tmp_path: Path,
-    scheme: str,
-) -> None:
+def test_transaction_is_ended_only_by_accounts_that_may_send_to_its_topic(tmp_path: Path) -> None:
     """After a check Java's producers name the topic where half messages are stored, not the message's own."""
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             for target, code in ((broker.mine, "refused"), (broker.theirs, "done")):
                 ext, body = request(37, replace(target, topic="RMQ_SYS_TRANS_HALF_TOPIC"))
                 answer = await broker.victim.ask(
                     37, {**ext, "producerGroup": f"p-{target.group}"}, body, VICTIM
                 )
-                assert ("refused" if is_refusal(scheme, answer) else "done") == code
+                assert ("refused" if is_refusal(answer) else "done") == code
                 assert (answer.code == 0) is (code == "done")
 
     run(main())
@@ -253,10 +239,6 @@ def test_transaction_is_ended_only_by_accounts_that_may_send_to_its_topic(
 
 async def _own_rights(broker: Guarded, topic: str) -> None:
     """All rights of the owner of a topic and of the group `mine`."""
-    if broker.scheme == "4":
-        ext = {"accessKey": STRANGER.access_key, "secretKey": STRANGER.secret_key}
-        await broker._fine(50, {**ext, "topicPerms": f"{topic}=PUB|SUB", "groupPerms": "mine=SUB"}, b"")
-        return
     entries = [PolicyEntryInfo(name, ["All"], None, "Allow") for name in (f"Topic:{topic}", "Group:mine")]
     acl = AclInfo("User:stranger", [PolicyInfo(None, entries)])
     await broker._fine(3006, {"subject": "User:stranger"}, acl.encode())
@@ -282,11 +264,11 @@ async def _end(broker: Guarded, who: Credentials, half: tuple[int, int], how: in
     return await broker.root.ask(37, fields, b"", who)
 
 
-def test_forged_half_message_cannot_end_another_transaction(tmp_path: Path, scheme: str) -> None:
+def test_forged_half_message_cannot_end_another_transaction(tmp_path: Path) -> None:
     """Checks note a transaction's first half message in a property; senders may set any property."""
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             await _own_rights(broker, MINE)
             theirs = await _half(broker, VICTIM, THEIRS)
             names_it = f"TRAN_PREPARED_QUEUE_OFFSET\x01{theirs[1]}\x02"
@@ -298,11 +280,11 @@ def test_forged_half_message_cannot_end_another_transaction(tmp_path: Path, sche
     run(main())
 
 
-def test_half_message_inside_a_body_cannot_end_a_transaction(tmp_path: Path, scheme: str) -> None:
+def test_half_message_inside_a_body_cannot_end_a_transaction(tmp_path: Path) -> None:
     """The place of the next message is predictable, and a body may contain something like a record."""
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             await _own_rights(broker, MINE)
             theirs = await _half(broker, VICTIM, THEIRS)
             ext = send_v2_to_ext(send_header(topic=MINE, properties="UNIQ_KEY\x01X\x02"))
@@ -336,11 +318,11 @@ def test_half_message_inside_a_body_cannot_end_a_transaction(tmp_path: Path, sch
     run(main())
 
 
-def test_recreated_topic_has_no_old_messages(tmp_path: Path, scheme: str) -> None:
+def test_recreated_topic_has_no_old_messages(tmp_path: Path) -> None:
     """The log and its index keep messages of deleted topics with the same name."""
 
     async def main() -> None:
-        async with guarded(tmp_path, scheme) as broker:
+        async with guarded(tmp_path) as broker:
             old = broker.theirs
             for code in (215, 17):
                 assert (await broker.root.ask(code, *request(code, old), ROOT)).code == 0
@@ -364,7 +346,7 @@ def test_monitoring_rights_do_not_allow_reading_waiting_messages(tmp_path: Path,
     tables."""
 
     async def main() -> None:
-        async with guarded(tmp_path, "5") as broker:
+        async with guarded(tmp_path) as broker:
             names = [(f"Topic:{MINE}", "All"), ("Group:mine", "All"), ("Cluster:*", "Get")]
             entries = [PolicyEntryInfo(name, [action], None, "Allow") for name, action in names]
             acl = AclInfo("User:stranger", [PolicyInfo(None, entries)])
@@ -376,7 +358,7 @@ def test_monitoring_rights_do_not_allow_reading_waiting_messages(tmp_path: Path,
                 ext, body = request(code, replace(broker.mine, topic=topic, key="ID9"))
                 for queue in ("0", "17"):
                     answer = await broker.root.ask(code, {**ext, "queueId": queue}, body, STRANGER)
-                    assert is_refusal("5", answer) and SECRET not in answer.body
+                    assert is_refusal(answer) and SECRET not in answer.body
             assert (await broker.root.ask(28, {}, b"", STRANGER)).code == 0
 
     run(main())

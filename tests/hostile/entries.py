@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tests.hostile.pop_entries import pop_entries
 from tests.hostile.shapes import Entry, Make, ext, filters, plain
 from tests.hostile.wire import Ask, dumps
-from tests.hostile.world import ACCOUNTS, NAMES, PLAIN, USERS, World, broker_ext, registration, send_ext, v2
+from tests.hostile.world import NAMES, PLAIN, USERS, World, broker_ext, registration, send_ext, v2
 
 from sparrowmq.protocol.batch import encode_batch
 from sparrowmq.protocol.codes import RequestCode as Code
@@ -551,17 +551,6 @@ def _asking() -> list[Entry]:
 
 
 def _access() -> list[Entry]:
-    def perms(world: World) -> list[Ask]:
-        many = ",".join(f"T{number:06}=PUB|SUB" for number in range(world.size.names))
-        account = ext(accessKey="somebody", secretKey="12345678")
-        return [Ask(account), Ask({**account, "topicPerms": many, "groupPerms": many.replace("PUB|", "")})]
-
-    def white(world: World) -> list[Ask]:
-        many = ",".join(
-            f"10.{number // 65536}.{number // 256 % 256}.{number % 256}" for number in range(world.size.names)
-        )
-        return [Ask(ext(globalWhiteAddrs="10.0.0.1")), Ask(ext(globalWhiteAddrs=many))]
-
     def user(world: World) -> list[Ask]:
         return [
             Ask(
@@ -591,12 +580,6 @@ def _access() -> list[Entry]:
             Ask(ext(subject="User:somebody"), body(rows)),
         ]
 
-    plain_codes = [
-        (Code.UPDATE_AND_CREATE_ACL_CONFIG, "an account with many rights", perms, False),
-        (Code.GET_BROKER_CLUSTER_ACL_INFO, "", plain({}), False),
-        (Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, "many addresses", white, False),
-        (Code.DELETE_ACL_CONFIG, "the big account", plain(ext(accessKey="somebody")), False),
-    ]
     user_codes = [
         (Code.AUTH_CREATE_USER, "a user", user, True),
         (Code.AUTH_UPDATE_USER, "a user", user, True),
@@ -609,10 +592,7 @@ def _access() -> list[Entry]:
         (Code.AUTH_DELETE_ACL, "many policies", plain(ext(subject="User:somebody")), False),
         (Code.AUTH_DELETE_USER, "a user", plain(ext(username="somebody")), False),
     ]
-    return [
-        *(Entry(ACCOUNTS, code, said, make, hostile, False) for code, said, make, hostile in plain_codes),
-        *(Entry(USERS, code, said, make, hostile, False) for code, said, make, hostile in user_codes),
-    ]
+    return [Entry(USERS, code, said, make, hostile, False) for code, said, make, hostile in user_codes]
 
 
 def _names() -> list[Entry]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.hostile.entries import entries
 from tests.hostile.load import measure
 from tests.hostile.size import SMALL
-from tests.hostile.world import ACCOUNTS, NAMES, PLAIN, USERS, World, servers
+from tests.hostile.world import NAMES, PLAIN, USERS, World, servers
 from tests.pages import ROOT
 from tests.stall_guard import BOUND_SECONDS
 
@@ -23,7 +22,6 @@ from sparrowmq.testing import LocalCluster
 USER = '{"username":"administrator","password":"12345678"}'
 SETTINGS: dict[str, dict[str, Any]] = {
     PLAIN: {},
-    ACCOUNTS: {"acl_enable": True},
     USERS: {"authentication_enabled": True, "init_authentication_user": USER},
 }
 
@@ -34,15 +32,9 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, World
         yield found
 
 
-def registered(kind: str, root: Path) -> set[int]:
+def registered(kind: str) -> set[int]:
     """The request codes a server has handlers for."""
-    settings = SETTINGS.get(kind, {})
-    if kind == ACCOUNTS:
-        (root / "plain_acl.yml").write_text(
-            "accounts:\n- {accessKey: administrator, secretKey: '12345678', admin: true}\n"
-        )
-        settings = {**settings, "acl_path": root}
-    with LocalCluster(**settings) as cluster:
+    with LocalCluster(**SETTINGS.get(kind, {})) as cluster:
         running = cluster._servers
         assert running is not None and running._nameserver is not None and running._broker is not None
         if kind == NAMES:
@@ -56,10 +48,10 @@ def codes(kind: str) -> list[int]:
     return [int(entry.code) for entry in entries() if entry.kind == kind]
 
 
-@pytest.mark.parametrize("kind", [PLAIN, NAMES, ACCOUNTS, USERS])
-def test_each_code_that_is_registered_has_an_entry(kind: str, tmp_path: Path) -> None:
-    wanted = registered(kind, tmp_path)
-    if kind in (ACCOUNTS, USERS):
+@pytest.mark.parametrize("kind", [PLAIN, NAMES, USERS])
+def test_each_code_that_is_registered_has_an_entry(kind: str) -> None:
+    wanted = registered(kind)
+    if kind == USERS:
         wanted -= set(codes(PLAIN))
     assert sorted(codes(kind)) == sorted(wanted), "write an entry in tests/hostile/entries.py"
 

@@ -17,7 +17,6 @@ from sparrowmq.runtime.child import ChildServers
 from sparrowmq.transport.signing import Credentials
 
 PLAIN = "broker"
-ACCOUNTS = "broker with accounts"
 USERS = "broker with users"
 NAMES = "name server"
 ADMIN = Credentials("administrator", "12345678")
@@ -86,13 +85,12 @@ def topic_config(name: str, queues: int = 1) -> dict[str, object]:
 
 @contextmanager
 def servers(size: Size, root: Path) -> Iterator[dict[str, World]]:
-    """The four servers, each in a process of its own."""
+    """The three servers, each in a process of its own."""
     with ExitStack() as stack:
         worlds = {}
         for number, (kind, extra) in enumerate(
             {
                 PLAIN: {},
-                ACCOUNTS: {"aclEnable": "true", "aclPath": str(root / "acl")},
                 USERS: {
                     "authenticationEnabled": "true",
                     "authorizationEnabled": "true",
@@ -100,10 +98,6 @@ def servers(size: Size, root: Path) -> Iterator[dict[str, World]]:
                 },
             }.items()
         ):
-            if kind == ACCOUNTS:
-                (root / "acl").mkdir()
-                accounts = "accounts:\n- {accessKey: administrator, secretKey: '12345678', admin: true}\n"
-                (root / "acl" / "plain_acl.yml").write_text(accounts)
             settings = {
                 "listenPort": "0",
                 "storePathRootDir": str(root / str(number)),

@@ -535,8 +535,6 @@ class BrokerParts:
             self._tasks.append(periodic(self.rivals.every, self.rivals.look, "looking for another master"))
 
     def _keep_house(self) -> None:
-        if self.gate is not None:
-            self.gate.refresh()
         self.pulling.expire()
         self.store.check_disk()
         self.upkeep.tick()

@@ -26,7 +26,7 @@ def request_handlers(parts: BrokerParts) -> dict[int, Any]:
     """The handler of each request code of a broker, behind the fence of managed groups."""
     settings = parts.settings
     handlers = {
-        **gate_handlers(parts.gate, settings, parts.address),
+        **gate_handlers(parts.gate),
         Code.SEND_MESSAGE: parts.sending.handle,
         Code.SEND_MESSAGE_V2: parts.sending.handle,
         Code.SEND_BATCH_MESSAGE: parts.sending.handle,

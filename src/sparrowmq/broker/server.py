@@ -295,7 +295,7 @@ class Broker:
 
     def _make_parts(self, store: MessageStore, server: Server, reign: Reign) -> BrokerParts:
         settings, record = self._settings, reign.record
-        gate, signing = make_gate(settings, self._clock, self._pool)
+        gate, signing = make_gate(settings, self._pool)
         self._client = RemotingClient(
             tls=_outgoing_tls(settings), hooks=() if signing is None else (signing,)
         )

@@ -65,7 +65,7 @@ SUBJECTS: Final = {
     "Store directories": ("store", "backup", "restore"),
     "Messages": ("send", "consume", "request", "serve", "message", "trace", "dlq"),
     "Topics and groups": ("top", "topic", "group", "cluster", "kv", "hold"),
-    "Access control of brokers": ("user", "acl", "account"),
+    "Access control of brokers": ("user", "acl"),
     "Coordinator": (
         "login",
         "logout",
@@ -217,7 +217,6 @@ app.add_typer(dynamic_settings.app, name="knob", callback=dynamic_settings.warn_
 app.add_typer(access.user_app, name="user")
 app.add_typer(access.acl_app, name="acl")
 access.acl_app.command("import")(acl_import.import_accounts)
-app.add_typer(access.account_app, name="account")
 app.command("trace")(tracing.trace)
 app.add_typer(dlq.app, name="dlq")
 message_query.app.command("entries")(entries.entries)

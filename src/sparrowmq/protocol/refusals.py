@@ -69,7 +69,7 @@ UNSERVED: Final = (
     (frozenset({354, 355, 5001}), "it keeps queues and timers in files only, not in RocksDB"),
     (frozenset(range(2001, 2005)), "it does not limit reads of old messages"),
     (frozenset(range(3001, 3011)), "authenticationEnabled is off, so it has no users and permissions"),
-    (frozenset(range(50, 54)), "aclEnable is off, so it has no accounts"),
+    (frozenset(range(50, 54)), "it has no accounts of RocketMQ 4.x, but users and permissions of 5.x"),
 )
 """Unsupported request codes, and the feature that the server lacks. One that a server does serve is not
 looked up.

@@ -123,10 +123,10 @@ def _holds_password(url: str) -> bool:
 
 def _opening(settings: BrokerSettings | NameServerSettings | CoordinatorSettings) -> str:
     """A warning if a reachable server accepts unauthenticated clients, and what to set; otherwise empty."""
-    if isinstance(settings, BrokerSettings) and (settings.acl_enable or settings.authentication_enabled):
+    if isinstance(settings, BrokerSettings) and settings.authentication_enabled:
         return ""
     tls = _tls(settings)
-    accounts = ", or aclEnable or authenticationEnabled" if isinstance(settings, BrokerSettings) else ""
+    accounts = ", or authenticationEnabled" if isinstance(settings, BrokerSettings) else ""
     if tls is None or tls.server_cert is None:
         members = isinstance(settings, CoordinatorSettings)
         return "" if members else "there is neither access control nor TLS"

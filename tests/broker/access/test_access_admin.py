@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from tests.broker.doubles import FakeClock, FakeConnection
+from tests.broker.doubles import FakeConnection
 
-from sparrowmq.broker.access.access_admin import CHANGE_CHARS_MAX, AuthAdmin, PlainAdmin
-from sparrowmq.broker.access.acl_files import AclFiles
+from sparrowmq.broker.access.access_admin import AuthAdmin
 from sparrowmq.broker.access.auth_store import AuthStore
-from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.protocol.bodies.access import (
     AclInfo,
     PolicyEntryInfo,
@@ -23,13 +21,6 @@ from sparrowmq.protocol.bodies.access import (
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.transport.signing import Credentials, sign
-
-ACCOUNTS = """
-accounts:
-- {accessKey: administrator, secretKey: 12345678, admin: true}
-- {accessKey: producer, secretKey: abcdefgh, topicPerms: [Orders=PUB], defaultTopicPerm: DENY}
-"""
-
 
 PASSWORDS = {"root": "toor1234", "alice": "secret12"}
 
@@ -46,93 +37,6 @@ class Table:
             sign(command, Credentials(ext["AccessKey"], PASSWORDS[ext["AccessKey"]]))
         made: Command = self.handlers[code](FakeConnection(), command)
         return made
-
-
-class TestAccounts:
-    @pytest.fixture
-    def files(self, tmp_path: Path) -> AclFiles:
-        (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
-        return AclFiles(tmp_path, cast("Any", FakeClock()))
-
-    @pytest.fixture
-    def ask(self, files: AclFiles) -> Table:
-        return Table(PlainAdmin(files, BrokerSettings(), "1.2.3.4:10911").table())
-
-    @pytest.mark.proves("remoting:2.7")
-    def test_codes_are_handled(self, ask: Table) -> None:
-        assert sorted(ask.handlers) == [50, 51, 52, 53]
-
-    def test_unnamed_account_fields_stay_unchanged(self, ask: Table, files: AclFiles) -> None:
-        before = files.acl.accounts["producer"]
-        answer = ask(50, accessKey="producer", topicPerms=" Orders=PUB , Bills=SUB ,, ", admin="TRUE")
-        assert (answer.code, answer.remark) == (0, None)
-        after = files.acl.accounts["producer"]
-        assert sorted(after.resources) == ["Bills", "Orders"]
-        assert (before.admin, after.admin) == (False, True)
-        assert (after.secret_key, after.default_topic) == (before.secret_key, before.default_topic)
-
-    @pytest.mark.parametrize("ext", [{}, {"secretKey": "12345678"}])
-    def test_account_without_a_name_is_refused(
-        self, ask: Table, files: AclFiles, ext: dict[str, str]
-    ) -> None:
-        before = files.main.read_text()
-        answer = ask(50, **ext)
-        assert (answer.code, answer.remark) == (
-            209,
-            "The accesskey[] corresponding to accessConfig has been updated failed.",
-        )
-        assert files.main.read_text() == before
-
-    def test_invalid_change_changes_nothing(self, ask: Table, files: AclFiles) -> None:
-        before = files.main.read_text()
-        answer = ask(50, accessKey="producer", topicPerms="Orders=NONSENSE")
-        assert answer.code == 209
-        assert "has been updated failed. " in (answer.remark or "")
-        assert files.main.read_text() == before
-
-    def test_accounts_are_deleted(self, ask: Table, files: AclFiles) -> None:
-        assert ask(51, accessKey="producer").code == 0
-        assert sorted(files.acl.accounts) == ["administrator"]
-        again = ask(51, accessKey="producer")
-        assert again.code == 210 and "has been deleted failed. " in (again.remark or "")
-
-    def test_version_counts_changes(self, ask: Table, files: AclFiles) -> None:
-        assert '"counter":0' in ask(52).ext["version"]
-        ask(53, globalWhiteAddrs="10.0.0.1, 10.1.*.*")
-        told = ask(52).ext
-        assert (told["brokerName"], told["brokerAddr"]) == ("broker-a", "1.2.3.4:10911")
-        assert '"counter":1' in told["version"]
-        assert str(files.main) in told["allAclFileVersion"]
-
-    def test_white_list_is_replaced(self, ask: Table, files: AclFiles) -> None:
-        assert ask(53, globalWhiteAddrs="10.0.0.1, ,10.1.*.*").code == 0
-        assert "10.1.*.*" in files.main.read_text()
-        wrong = ask(53, globalWhiteAddrs="nonsense")
-        assert wrong.code == 211
-        assert (wrong.remark or "").startswith("The globalWhiteAddresses[nonsense] has been updated failed. ")
-        assert ask(53, globalWhiteAddrs="").code == 0
-        assert "10.1.*.*" not in files.main.read_text()
-
-    @pytest.mark.parametrize(
-        ("code", "ext"),
-        [
-            (50, {"accessKey": "producer", "topicPerms": "T=PUB," * CHANGE_CHARS_MAX}),
-            (50, {"accessKey": "x" * (CHANGE_CHARS_MAX + 1), "secretKey": "12345678"}),
-            (53, {"globalWhiteAddrs": "10.0.0.1," * CHANGE_CHARS_MAX}),
-        ],
-    )
-    def test_size_of_a_change_is_limited(
-        self,
-        ask: Table,
-        files: AclFiles,
-        code: int,
-        ext: dict[str, str],
-    ) -> None:
-        before = files.main.read_text()
-        answer = ask(code, **ext)
-        assert answer.code in (209, 211)
-        assert f"the limit is {CHANGE_CHARS_MAX}" in (answer.remark or "") and len(answer.remark or "") < 200
-        assert files.main.read_text() == before
 
 
 ROOT = {"AccessKey": "root"}

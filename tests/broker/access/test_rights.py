@@ -10,12 +10,11 @@ from tests.broker.test_server import settings
 from tests.support import run
 
 from sparrowmq.broker import parts
-from sparrowmq.broker.access.rights import RIGHTS, Plain, RightScope, Without, check_rows
+from sparrowmq.broker.access.rights import RIGHTS, RightScope, Without, check_rows
 from sparrowmq.broker.server import Broker
 from sparrowmq.protocol.codes import RequestCode
 
 FIRST = '{"username":"root","password":"toor1234"}'
-ACCOUNTS = "accounts:\n- {accessKey: administrator, secretKey: 12345678, admin: true}\n"
 
 
 def served(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> set[int]:
@@ -38,11 +37,9 @@ def served(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> set[i
 
 
 def test_requests_and_rows_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
-    plain = served(tmp_path / "4", monkeypatch, acl_enable=True, acl_path=tmp_path)
     auth = served(tmp_path / "5", monkeypatch, authentication_enabled=True, init_authentication_user=FIRST)
     alone = served(tmp_path / "0", monkeypatch)
-    assert plain | auth | alone == RIGHTS.keys()
+    assert auth | alone == RIGHTS.keys()
     assert alone == {code for code, right in RIGHTS.items() if right.without is Without.EVERYBODY}
 
 
@@ -62,7 +59,7 @@ def test_broker_does_not_start_with_a_handler_without_a_row(
 
 
 def test_user_changes_need_access_control() -> None:
-    check_rows([3001, 50], guarded=True)
+    check_rows([3001, 3006], guarded=True)
     with pytest.raises(LookupError, match=r"AUTH_CREATE_USER \(3001\): .* register them with a gate only"):
         check_rows([310, 3001], guarded=False)
 
@@ -92,5 +89,4 @@ def test_retry_topic_counts_as_its_group_and_each_name_once() -> None:
 
 @pytest.mark.parametrize("code", [90101, 90102, 90201, 90202])
 def test_only_admins_change_holds_and_policies(code: int) -> None:
-    assert RIGHTS[code].plain is Plain.ADMIN
     assert RIGHTS[code].actions == {"Update"}

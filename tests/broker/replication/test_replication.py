@@ -605,7 +605,7 @@ def test_excess_connections_and_other_addresses_are_closed(
     ("given", "may"),
     [
         ({}, True),
-        ({"acl_enable": True}, False),
+        ({"authentication_enabled": True}, False),
         ({"tls_server_mode": "enforcing"}, False),
         ({"tls_server_mode": "enforcing", "ha_allowed_addresses": "10.0.0.*"}, True),
     ],

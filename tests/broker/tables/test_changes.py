@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.broker.doubles import FakeClock, FakeConnection
+from tests.broker.doubles import FakeConnection
 from tests.broker.housekeeping.test_retention_holds import rigged
 from tests.support import run, until
 
-from sparrowmq.broker.access.access_admin import AuthAdmin, PlainAdmin
-from sparrowmq.broker.access.acl_files import AclFiles
+from sparrowmq.broker.access.access_admin import AuthAdmin
 from sparrowmq.broker.access.auth_store import AuthStore
 from sparrowmq.broker.tables.changes import ChangeQueue
 from sparrowmq.core.errors import StoreError
-from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.files import disk
 from sparrowmq.protocol.bodies.access import UserInfo
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -63,10 +61,7 @@ def test_changes_are_made_in_order_and_completed() -> None:
 
 
 def test_no_file_is_written_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accounts, users, policies and holds: saving them to disk delays no other request."""
-    (tmp_path / "plain_acl.yml").write_text("accounts:\n- {accessKey: first01, secretKey: '12345678'}\n")
-    files = AclFiles(tmp_path, cast("Any", FakeClock()))
-    plain = PlainAdmin(files, BrokerSettings(), "1.2.3.4:10911").table()
+    """Users, policies and holds: saving them to disk delays no other request."""
     store = AuthStore(tmp_path / "auth")
     users = AuthAdmin(store).table()
     threads: list[str] = []
@@ -81,9 +76,6 @@ def test_no_file_is_written_on_the_loop(tmp_path: Path, monkeypatch: pytest.Monk
     policy = b'{"policies":[{"entries":[{"resource":"Topic:T","actions":["Pub"],"decision":"Allow"}]}]}'
     subject = {"subject": "User:alice"}
     asks = [
-        (plain, Command(50, ext={"accessKey": "second2", "secretKey": "12345678"})),
-        (plain, Command(53, ext={"globalWhiteAddrs": "10.0.0.1"})),
-        (plain, Command(51, ext={"accessKey": "second2"})),
         (users, Command(3001, body=user)),
         (users, Command(3002, body=user)),
         (users, Command(3006, ext=subject, body=policy)),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Sparrow
@@ -9,7 +8,6 @@ from tests.cli.conftest import Sparrow
 from sparrowmq.testing import LocalCluster
 
 FIRST = '{"username":"root","password":"toor1234"}'
-ACCOUNTS = "accounts: [{accessKey: administrator, secretKey: 12345678, admin: true}]\n"
 
 
 @pytest.fixture(scope="module")
@@ -80,32 +78,6 @@ def test_what_is_not_given_or_not_there(root: Sparrow) -> None:
     root("acl", "grant", "alice", status=2)
 
 
-@pytest.mark.proves("client:G-29")
-def test_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
-    monkeypatch.setenv("SPARROW_ACCESS_KEY", "administrator")
-    monkeypatch.setenv("SPARROW_SECRET_KEY", "12345678")
-    with LocalCluster(acl_enable=True, acl_path=tmp_path) as cluster:
-        sparrow = Sparrow(cluster.namesrv)
-        sparrow("topic", "create", "Orders")
-        sparrow(
-            "account", "put", "producer", "--secret", "-", "--topic", "Orders=PUB", stdin="abcdefgh\n" * 2
-        )
-        monkeypatch.setenv("SPARROW_ACCESS_KEY", "producer")
-        monkeypatch.setenv("SPARROW_SECRET_KEY", "abcdefgh")
-        sparrow("send", "Orders", "hello")
-        assert "Need admin permission" in sparrow("account", "delete", "administrator", status=1).err
-        monkeypatch.setenv("SPARROW_ACCESS_KEY", "administrator")
-        monkeypatch.setenv("SPARROW_SECRET_KEY", "12345678")
-        sparrow("account", "delete", "producer")
-        assert "there is no account" in sparrow("account", "delete", "producer", status=1).err
-        assert sparrow("account", "version", "--json").values == [{"broker": "broker-a", "changes": 2}]
-        sparrow("account", "white", "127.0.0.1")
-        monkeypatch.delenv("SPARROW_ACCESS_KEY")
-        monkeypatch.delenv("SPARROW_SECRET_KEY")
-        sparrow("send", "Orders", "from a white address")
-
-
 def test_brokers_without_access_control_say_so(sparrow: Sparrow) -> None:
-    for command in (("user", "list"), ("acl", "list"), ("account", "version")):
+    for command in (("user", "list"), ("acl", "list")):
         assert ". Is access control on there (" in sparrow(*command, status=1).err

@@ -104,3 +104,10 @@ def test_running_broker_is_not_changed(offline: Sparrow, tmp_path: Path, account
         place = f"storePathRootDir={cluster.data}"
         said = offline("acl", "import", str(accounts), "--set", place, status=1)
         assert "is in use by" in said.err and "stop that broker" in said.err
+
+
+@pytest.mark.parametrize("name", ["aclEnable=true", "aclPath=conf", "whiteAddressesAreAdmin=true"])
+def test_broker_with_accounts_does_not_start(offline: Sparrow, tmp_path: Path, name: str) -> None:
+    said = offline("broker", "--set", name, "--data", str(tmp_path / "new"), status=1)
+    assert "type: sparrow acl import plain_acl.yml" in said.err
+    assert not (tmp_path / "new").exists()

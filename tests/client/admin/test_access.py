@@ -1,9 +1,8 @@
-"""Users, policies and accounts through the admin client, at brokers that have access control on."""
+"""Users and policies through the admin client, at brokers that have access control on."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.testing import LocalCluster
 
 FIRST = '{"username":"root","password":"toor1234"}'
-ACCOUNTS = "accounts: [{accessKey: administrator, secretKey: 12345678, admin: true}]\n"
 
 
 def ask(where: str, key: str, secret: str, work: Callable[[aio.Admin], Awaitable[Any]]) -> Any:
@@ -132,39 +130,6 @@ class TestUsers:
                 await admin.grant("root", ["*"], ["Fly"])
 
         ask(namesrv, "root", "toor1234", work)
-
-
-class TestAccounts:
-    @pytest.mark.proves("client:G-29", "remoting:2.7")
-    def test_account_is_created_changed_and_deleted(self, tmp_path: Path) -> None:
-        (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
-        root = ("administrator", "12345678")
-
-        async def begin(admin: aio.Admin) -> None:
-            await admin.create_topic("Orders", 1)
-            assert await admin.account_versions() == {"broker-a": 0}
-            await admin.put_account("producer", "abcdefgh", topic_perms=["Orders=PUB"])
-
-        async def forbid(admin: aio.Admin) -> None:
-            await admin.put_account("producer", topic_perms=["Orders=SUB"], default_topic_perm="PUB")
-
-        async def end(admin: aio.Admin) -> None:
-            with pytest.raises(BrokerError, match="is not a resource permission"):
-                await admin.put_account("producer", topic_perms=["Orders"])
-            await admin.delete_account("producer")
-            with pytest.raises(BrokerError, match="there is no account 'producer'"):
-                await admin.delete_account("producer")
-            assert await admin.account_versions() == {"broker-a": 3}
-            await admin.set_white_addresses(["10.0.0.*", "127.0.0.1"])
-
-        with LocalCluster(acl_enable=True, acl_path=tmp_path) as cluster:
-            ask(cluster.namesrv, *root, begin)
-            send(cluster.namesrv, "producer", "abcdefgh")
-            ask(cluster.namesrv, *root, forbid)
-            with pytest.raises(BrokerError, match="No permission for topic:Orders"):
-                send(cluster.namesrv, "producer", "abcdefgh")
-            ask(cluster.namesrv, *root, end)
-            send(cluster.namesrv, "nobody12", "anything")
 
 
 def test_every_master_is_called_before_a_refusal_is_raised() -> None:

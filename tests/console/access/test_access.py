@@ -75,12 +75,6 @@ def test_broker_refusal_is_shown_and_audited(guarded: Site) -> None:
     assert len(noted) == 1
 
 
-def test_plain_acl_accounts_need_a_broker_that_supports_them(guarded: Site) -> None:
-    body = json.dumps({"secret": "12345678", "topic_perms": ["Orders=PUB"]}).encode()
-    answer = guarded.call("PUT", "/cluster/access/accounts/someaccount", body)
-    assert answer.status == 502 and "12345678" not in guarded.call("GET", "/audit?kind=access").text
-
-
 def test_only_admins_see_and_change_access(guarded: Site) -> None:
     made = guarded.call("POST", "/people", json.dumps({"name": "olaf", "role": "operator"}).encode())
     token = guarded.reader("olaf", json.loads(made.text)["password"]).cookies["sparrow_session"]
@@ -92,8 +86,6 @@ def test_only_admins_see_and_change_access(guarded: Site) -> None:
         ("DELETE", "/users/root", None),
         ("POST", "/policies/olaf", b'{"resources": ["*"], "actions": ["All"]}'),
         ("DELETE", "/policies/root", None),
-        ("PUT", "/accounts/eve", b'{"secret": "12345678"}'),
-        ("DELETE", "/accounts/eve", None),
     ):
         answer = Reader(guarded.address).ask(method, f"/api/v1/cluster/access{path}", body, headers)
         assert answer.status == 403, (method, path, answer.text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +14,6 @@ from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.testing import LocalCluster
 
 ODD = "<script>alert(1)</script>"
-ACCOUNTS = """globalWhiteRemoteAddresses: []
-accounts:
-- {accessKey: rootroot, secretKey: toor12345, admin: true}
-"""
-
-
-@pytest.fixture(scope="module")
-def of_4(empty_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A coordinator in front of a broker with ACL 1.0 accounts."""
-    home = tmp_path_factory.mktemp("of-4")
-    (home / "plain_acl.yml").write_text(ACCOUNTS)
-    path = home / "coordinator.db"
-    path.write_bytes(empty_database.read_bytes())
-    with pytest.MonkeyPatch.context() as patch, LocalCluster(acl_enable=True, acl_path=home) as cluster:
-        patch.setenv("SPARROW_ACCESS_KEY", "rootroot")
-        patch.setenv("SPARROW_SECRET_KEY", "toor12345")
-        with site(database_url=sqlite_url(path), namesrv_addr=cluster.namesrv) as found:
-            assert found.admin.login("admin", found.password).status == 303
-            yield found
 
 
 def looked(reader: Reader, path: str, fields: dict[str, str] | None = None) -> str:
@@ -162,67 +142,25 @@ def test_concurrent_changes_of_one_user_do_not_overwrite_each_other(guarded: Sit
     assert admin.get(path).status == 404, "the user was deleted while its page was open"
 
 
-def test_account_is_created_changed_and_deleted(of_4: Site) -> None:
-    admin = of_4.admin
-    given = {
-        "account": "teamteam", "admin": "normal", "default_topic_perm": "DENY", "default_group_perm": "SUB",
-        "topic_perms": "Orders=PUB|SUB\nBills=SUB", "group_perms": "", "white_address": "",
-    }  # fmt: skip
-    assert "Orders=PUB|SUB, Bills=SUB" in looked(admin, "/new/access-account", given)
-    made = admin.change("/new/access-account", given, new=SECRET)
-    assert made.headers["location"] == "/access?_done=saved"
-    shown = admin.page("/access").part("accounts")
-    assert "teamteam" in shown and "Bills=SUB" in shown and "changed 1 times" in shown
-    base = "/access/accounts/teamteam"
-    assert f'href="{base}"' in admin.page("/access").text
-    assert all(f'href="{base}/{name}"' in admin.page(base).text for name in ("change", "delete"))
-    form = admin.page(f"{base}/change")
-    assert "Bills=SUB" in form.text and SECRET not in form.text
-    less = {key: value for key, value in given.items() if key != "account"} | {"topic_perms": "Orders=PUB"}
-    assert "Orders=PUB|SUB, Bills=SUB → Orders=PUB" in looked(admin, f"{base}/change", less)
-    assert admin.change(f"{base}/change", less).headers["location"] == f"{base}?_done=saved"
-    assert "Orders=PUB" in admin.page(base).part("access-account")
-    assert admin.change(f"{base}/delete").status == 422, "the name has to be typed"
-    assert admin.change(f"{base}/delete", typed="teamteam").status == 303
-    assert "teamteam" not in admin.page("/access").part("accounts")
-    assert "was not set through this coordinator" in admin.page(base).part("access-account")
-    noted = entries(of_4, "teamteam")
-    assert len(json.loads(noted)) == 3 and SECRET not in noted
-
-
-def test_account_refused_by_the_broker_is_not_shown(of_4: Site) -> None:
-    answer = of_4.admin.change("/new/access-account", {"account": "briefkey"}, new="short")
-    assert answer.status == 502 and "7 characters" in answer.words
-    assert "briefkey" not in of_4.admin.page("/access").part("accounts")
-    wrong = of_4.admin.change("/new/access-account", {"account": "briefkey", "topic_perms": "Orders"})
-    assert wrong.status == 422 and "'Orders' is not NAME=PERMISSION" in wrong.words
-
-
-def test_global_white_addresses_are_replaced(of_4: Site) -> None:
-    says = looked(of_4.admin, "/access/white", {"addresses": "10.0.0.5"})
-    assert "From 10.0.0.5 nobody needs an account" in says
-    assert of_4.admin.change("/access/white", {"addresses": "10.0.0.5"}).status == 303
-    assert "Every request needs an account" in looked(of_4.admin, "/access/white", {"addresses": ""})
-    (entry,) = json.loads(of_4.call("GET", "/audit?action=access-white.set").text)
-    assert entry["after"] == {"addresses": ["10.0.0.5"]}
-
-
-def test_page_says_which_access_control_is_disabled_at_the_broker(
-    guarded: Site,  # noqa: F811
-    of_4: Site,
+def test_page_says_that_access_control_is_disabled_at_the_broker(
+    empty_database: Path, tmp_path: Path
 ) -> None:
-    page = guarded.admin.page("/access")
-    assert "root" in page.part("access-users") and "no accounts of 4.x" in page.part("accounts")
-    page = of_4.admin.page("/access")
-    assert "keep no users" in page.part("access-users") and "keep no users" in page.part("policies")
-    assert "not set through" not in page.part("accounts")
+    path = tmp_path / "coordinator.db"
+    path.write_bytes(empty_database.read_bytes())
+    with (
+        LocalCluster() as cluster,
+        site(database_url=sqlite_url(path), namesrv_addr=cluster.namesrv) as unguarded,
+    ):
+        assert unguarded.admin.login("admin", unguarded.password).status == 303
+        page = unguarded.admin.page("/access")
+        assert "keep no users" in page.part("access-users") and "keep no users" in page.part("policies")
 
 
 def test_only_admins_see_and_change_access_pages(guarded: Site) -> None:  # noqa: F811
     password = secret(guarded.admin.change("/new/person", {"name": "oscar", "role": "operator"}))
     oscar = guarded.reader("oscar", password)
     page = oscar.page("/access")
-    for part in ("access-users", "policies", "accounts"):
+    for part in ("access-users", "policies"):
         assert "may not" in page.part(part)
     assert "/new/access-user" not in page.text
     csrf = page.hidden("csrf")
@@ -236,9 +174,8 @@ def test_only_admins_see_and_change_access_pages(guarded: Site) -> None:  # noqa
         "new": SECRET,
     }
     for path in (
-        "/new/access-user", "/new/access-account", "/access/white", "/access/users/root/change",
-        "/access/users/root/policy", "/access/users/root/revoke", "/access/users/root/delete",
-        "/access/accounts/rootroot/change", "/access/accounts/rootroot/delete",
+        "/new/access-user", "/access/users/root/change", "/access/users/root/policy",
+        "/access/users/root/revoke", "/access/users/root/delete",
     ):  # fmt: skip
         assert oscar.get(path).status == 403, path
         assert oscar.post(path, sent).status == 403, path

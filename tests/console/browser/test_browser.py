@@ -86,7 +86,6 @@ def some_paths(console: Site) -> list[str]:
         "broker": "broker-a",
         "queue": "0",
         "user": "viewer",
-        "account": "someaccount",
         "offset": "0",
     }
     services = {"name": "lag-alarm"}

@@ -224,26 +224,6 @@ LINES: Final = (
         "/cluster/access/policies/alice?reason=agreed",
         entry="access-policy.delete",
     ),
-    line("GET /cluster/access/accounts", "administer"),
-    line(
-        "PUT /cluster/access/white-addresses",
-        "administer",
-        body={"addresses": ["10.0.0.5"], **WHY},
-        entry="access-white.set",
-    ),
-    line(
-        "PUT /cluster/access/accounts/{key}",
-        "administer",
-        "/cluster/access/accounts/alice",
-        {"secret": PASSWORD, **WHY},
-        "access-account.put",
-    ),
-    line(
-        "DELETE /cluster/access/accounts/{key}",
-        "administer",
-        "/cluster/access/accounts/alice?reason=agreed",
-        entry="access-account.delete",
-    ),
     line("GET /cluster/groups/{group}/progress", "read", "/cluster/groups/mine/progress"),
     line(
         "GET /cluster/groups/{group}/reset-preview",

@@ -191,18 +191,6 @@ class MadeUpAdmin:
     async def name_server_status(self, address: str) -> NameServerStatus:
         return NameServerStatus(address, frozenset({"T"}), {"a": {0: "127.0.0.1:10911"}}, {"listenPort": "1"})
 
-    async def account_versions(self) -> dict[str, int]:
-        return {"a": 1}
-
-    async def set_white_addresses(self, addresses: list[str]) -> None:
-        self.done.append(f"white {','.join(addresses)}")
-
-    async def put_account(self, key: str, secret: str | None = None, **how: Any) -> None:
-        self.done.append(f"put account {key}")
-
-    async def delete_account(self, key: str) -> None:
-        self.done.append(f"delete account {key}")
-
     async def message_by_id(
         self, topic: str, message_id: str, *, decompress: bool = True
     ) -> ReceivedMessage | None:

@@ -83,7 +83,6 @@ ROCKETMQ_DEFAULTS = {
     "serverChannelMaxIdleTimeSeconds": 120,
     "tls.server.mode": "permissive",
     "useTLS": False,
-    "aclEnable": False,
     "authenticationEnabled": False,
     "authorizationEnabled": False,
     "initAuthenticationUser": "",
@@ -124,9 +123,9 @@ OURS = {
     *("brokerName", "brokerIP1", "bindAddress", "storePathRootDir", "frameBytesMax", "connectionsMax"),
     *("topicsMax", "queuesMax", "groupsMax", "consumerOffsetsMax"),
     *("connectionMemoryMax", "unauthenticatedMemoryMax"),
-    *("connectionsPerAddressMax", "whiteAddressesAreAdmin"),
+    "connectionsPerAddressMax",
     "producerGroupPermissionEnable",
-    *("tls.config.file", "aclPath", "authConfigPath", "enablePropertyFilter"),
+    *("tls.config.file", "authConfigPath", "enablePropertyFilter"),
     *("maxProducerStates", "producerStateExpireHours"),
     *("metricsPromExporterHost", "metricsSeriesMax", "logLevel", "logFormat", "slowRequestTime"),
     *("haListenPort", "haAllowedAddresses", "haCopyFrom", "inSyncReplicas"),
@@ -351,8 +350,18 @@ def test_loopback_addresses_are_recognized(address: str, answer: bool) -> None:
     assert is_loopback(address) is answer
 
 
-def test_both_kinds_of_access_control_together_are_refused() -> None:
-    assert "exclude each other" in problem(aclEnable="true", authenticationEnabled="true")
+@pytest.mark.parametrize("more", [{}, {"authenticationEnabled": "true"}])
+@pytest.mark.parametrize("name", ["aclEnable", "aclPath", "whiteAddressesAreAdmin"])
+def test_accounts_of_4_stop_the_start_and_the_import_is_named(name: str, more: dict[str, str]) -> None:
+    """A broker that ignored them would be open to everybody."""
+    said = problem(**{name: "true", **more})
+    assert f"{name}=true: access control by accounts of RocketMQ 4.x is not in this release" in said
+    assert "type: sparrow acl import plain_acl.yml; then set authenticationEnabled=true" in said
+
+
+def test_accounts_of_4_that_are_off_are_accepted() -> None:
+    made = broker(aclEnable="false", aclPath="", whiteAddressesAreAdmin=" False ")
+    assert made == broker()
     assert broker(authenticationEnabled="true", authorizationEnabled="true").authorization_enabled
 
 

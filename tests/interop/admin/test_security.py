@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from tests.certificates import Authority, tls_properties
-from tests.interop.apache import OLD, PATIENT, ApacheCluster
+from tests.interop.apache import PATIENT, ApacheCluster
 from tests.interop.driver import JavaDriver, JavaError
-from tests.support import run, until, until_sync
+from tests.support import run, until
 
 from sparrowmq import aio
 from sparrowmq.client.admin.types import AccessGrant, AccessUser
 from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import Message
+from sparrowmq.runtime.acl_import import import_acl
+from sparrowmq.runtime.configure import Sources
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop
@@ -195,94 +197,28 @@ def test_refusals_are_the_same_everywhere(
     assert error.value.code == 16
 
 
-@pytest.mark.proves("remoting:7.2")
+@pytest.mark.proves("remoting:7.2", "remoting:7.3")
 @pytest.mark.parametrize("way", ["java ours", "ours java", "java java"])
-def test_accounts_of_4(tmp_path: Any, sides: dict[str, Any], name: str, way: str) -> None:
-    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS % (name, name, name))
+def test_imported_accounts_sign_as_before(tmp_path: Path, sides: dict[str, Any], name: str, way: str) -> None:
+    """Accounts of a `plain_acl.yml` are users after `sparrow acl import`; their keys stay."""
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(ACCOUNTS % (name, name, name))
+    auth = tmp_path / "auth"
+    import_acl([file], Sources(options={"authConfigPath": str(auth)}), dry_run=False)
     producer, consumer = (sides[part] for part in way.split())
-    with LocalCluster(acl_enable=True, acl_path=tmp_path) as cluster:
+    with LocalCluster(
+        authentication_enabled=True, authorization_enabled=True, auth_config_path=auth
+    ) as cluster:
         where = {"namesrv": cluster.namesrv}
         for topic in (name, "Other"):
             create_topic(topic, **where, access_key="rootroot", secret_key="toor12345")
         sender = {**where, "access_key": "producer", "secret_key": "abcdefgh"}
         assert send(producer, name, **sender) == [name] * len(BODIES)
-        with pytest.raises((BrokerError, JavaError), match="No default permission for topic:Other") as error:
+        with pytest.raises((BrokerError, JavaError), match="no permission to access Topic:Other") as error:
             send(producer, "Other", **sender)
-        assert error.value.code == 1
+        assert error.value.code == 16
         reader = {**where, "access_key": "consumer", "secret_key": "ijklmnop"}
         assert consume(consumer, name, name, **reader) == [(name, body) for body in BODIES]
-
-
-@contextmanager
-def servers_of_4(whose: str, directory: Path, text: str) -> Iterator[ApacheCluster | LocalCluster]:
-    """Servers with accounts: Apache's 4.9.7, the last whose broker has them, or ours."""
-    if whose == "ours":
-        (directory / "plain_acl.yml").write_text(text)
-        with LocalCluster(acl_enable=True, acl_path=directory) as ours:
-            yield ours
-        return
-    conf = directory / "broker-a" / "conf"
-    conf.mkdir(parents=True)
-    (conf / "plain_acl.yml").write_text(text)
-    with ApacheCluster(directory, settings={**PATIENT, "aclEnable": "true"}, release=OLD) as apache:
-        yield apache
-
-
-@pytest.mark.proves("remoting:7.2", "remoting:2.7")
-@pytest.mark.parametrize("whose", ["apache", "ours"])
-def test_accounts_of_4_are_administered_the_same_way(tmp_path: Path, name: str, whose: str) -> None:
-    text = "globalWhiteRemoteAddresses: []\n" + ACCOUNTS.split("- accessKey: producer")[0]
-    with servers_of_4(whose, tmp_path, text) as cluster:
-        where = {"namesrv": cluster.namesrv}
-        root = {**where, "access_key": "rootroot", "secret_key": "toor12345"}
-        own = {**where, "access_key": "newcomer", "secret_key": "abcdefgh"}
-
-        def told(work: Callable[[aio.Admin], Awaitable[Any]], **settings: Any) -> Any:
-            async def main() -> Any:
-                async with aio.Admin(settings=ClientSettings(**settings)) as admin:
-                    return await work(admin)
-
-            return run(main())
-
-        def sends(who: dict[str, str]) -> bool:
-            """Whether one may send; changes are in force a little later."""
-            try:
-                return send(None, name, **who) == [name] * len(BODIES)
-            except BrokerError as error:
-                assert error.code in (1, 16), error
-                return False
-
-        create_topic(name, **root)
-        assert not sends(own)
-        before = told(lambda admin: admin.account_versions(), **root)
-        assert list(before) == ["broker-a"]
-        put = {"access_key": "newcomer", "secret_key": "abcdefgh"}
-        perms = {"default_topic_perm": "DENY", "default_group_perm": "SUB"}
-        told(lambda admin: admin.put_account(**put, **perms, topic_perms=[f"{name}=PUB"]), **root)
-        until_sync(lambda: sends(own))
-        if whose == "ours":  # Apache's lets any account change all of them
-            with pytest.raises(BrokerError, match="admin"):
-                told(lambda admin: admin.put_account(access_key="another", secret_key="abcdefgh"), **own)
-        told(lambda admin: admin.put_account(**put, topic_perms=[f"{name}=SUB"]), **root)
-        until_sync(lambda: not sends(own))
-        told(lambda admin: admin.put_account(**put, topic_perms=[f"{name}=PUB|SUB"]), **root)
-        until_sync(lambda: sends(own))
-        assert consume(None, name, f"{name}_c", **own)[: len(BODIES)]
-        told(lambda admin: admin.delete_account("newcomer"), **root)
-        until_sync(lambda: not sends(own))
-        with pytest.raises(BrokerError):
-            told(lambda admin: admin.delete_account("newcomer"), **root)
-        with pytest.raises(BrokerError):
-            told(lambda admin: admin.put_account("bad", "short"), **root)
-
-        def changes() -> int:
-            """How many were counted; Apache's counts when it reads the file anew."""
-            after: dict[str, int] = told(lambda admin: admin.account_versions(), **root)
-            return after["broker-a"] - before["broker-a"]
-
-        until_sync(lambda: changes() == 4)
-        told(lambda admin: admin.set_white_addresses(["127.0.0.1"]), **root)
-        until_sync(lambda: sends(where))
 
 
 @pytest.mark.proves("client:B-121", "client:B-124")
@@ -352,33 +288,14 @@ def test_users_are_administered_the_same_way_everywhere(
 
 
 REPLIES: Final = "DefaultCluster_REPLY_TOPIC"
-EXCHANGE_ACCOUNTS: Final = """
-accounts:
-- {accessKey: rootroot, secretKey: toor12345, admin: true}
-- accessKey: producer
-  secretKey: abcdefgh
-  topicPerms: [%s=PUB]
-- accessKey: consumer
-  secretKey: ijklmnop
-  topicPerms: [%s=SUB, DefaultCluster_REPLY_TOPIC=PUB]
-  groupPerms: [%s=SUB]
-"""
 CHECKED_SOON: Final = {"transaction_time_out": 500, "transaction_check_interval": 500}
 
 
 @contextmanager
-def with_accounts(scheme: str, directory: Path, name: str) -> Iterator[tuple[Any, Any, Any]]:
+def with_accounts(name: str) -> Iterator[tuple[Any, Any, Any]]:
     """A broker of ours with a topic; where it is, an account that sends there, one that reads and replies."""
     producer = {"access_key": "producer", "secret_key": "abcdefgh"}
     consumer = {"access_key": "consumer", "secret_key": "ijklmnop"}
-    if scheme == "4":
-        (directory / "plain_acl.yml").write_text(EXCHANGE_ACCOUNTS % (name, name, name))
-        root = {"access_key": "rootroot", "secret_key": "toor12345"}
-        with LocalCluster(acl_enable=True, acl_path=directory, **CHECKED_SOON) as cluster:
-            where = {"namesrv": cluster.namesrv}
-            create_topic(name, **where, **root)
-            yield where, producer, consumer
-        return
     with LocalCluster(
         authentication_enabled=True,
         authorization_enabled=True,
@@ -400,26 +317,20 @@ def with_accounts(scheme: str, directory: Path, name: str) -> Iterator[tuple[Any
         yield where, producer, consumer
 
 
-@pytest.mark.proves("remoting:7.2", "remoting:7.3")
-@pytest.mark.parametrize("scheme", ["4", "5"])
-def test_java_transactions_with_accounts(
-    tmp_path: Path, sides: dict[str, Any], name: str, scheme: str
-) -> None:
+@pytest.mark.proves("remoting:7.3")
+def test_java_transactions_with_accounts(sides: dict[str, Any], name: str) -> None:
     """A producer that may send to the topic, and nothing else, is asked about its half messages."""
-    with with_accounts(scheme, tmp_path, name) as (where, producer, consumer):
+    with with_accounts(name) as (where, producer, consumer):
         arguments = {"group": f"{name}_tx", "topic": name, "bodies": BODIES, "within": 30}
         checked = sides["java"].call("Security.transact", seconds=60, **arguments, **where, **producer)
         assert checked == len(BODIES)
         assert consume(sides["java"], name, name, **where, **consumer) == [(name, body) for body in BODIES]
 
 
-@pytest.mark.proves("remoting:7.2", "remoting:7.3")
-@pytest.mark.parametrize("scheme", ["4", "5"])
-def test_java_requests_and_replies_with_accounts(
-    tmp_path: Path, sides: dict[str, Any], name: str, scheme: str
-) -> None:
+@pytest.mark.proves("remoting:7.3")
+def test_java_requests_and_replies_with_accounts(sides: dict[str, Any], name: str) -> None:
     """Who answers needs to read the topic, and to send to the reply topic."""
-    with with_accounts(scheme, tmp_path, name) as (where, producer, consumer):
+    with with_accounts(name) as (where, producer, consumer):
         arguments = {"group": name, "topic": name, "bodies": BODIES, "answerer": consumer}
         replies = sides["java"].call("Security.exchange", seconds=90, **arguments, **where, **producer)
         assert replies == [f"re: {body}" for body in BODIES]

@@ -1,142 +1,28 @@
-"""The commands of access control: 50 to 53 of 4.x, 3001 to 3010 of 5.x (remoting:2.7)."""
+"""The commands of access control: 3001 to 3010 (remoting:2.7)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from sparrowmq.broker.access.auth_store import refused, spelled
 from sparrowmq.broker.access.policies import SUPER
 from sparrowmq.broker.tables.changes import ChangeQueue
-from sparrowmq.core.errors import SettingsError, StoreError
 from sparrowmq.protocol.bodies.access import AclInfo, UserInfo, acls_to_json, users_to_json
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
-from sparrowmq.protocol.java_json import dumps
 from sparrowmq.protocol.refusals import Refused
-from sparrowmq.transport.dispatch import refusal
 
 if TYPE_CHECKING:
-    from sparrowmq.broker.access.acl_files import AclFiles
     from sparrowmq.broker.access.auth_store import AuthStore
-    from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.transport.connection import Connection
-
-_ACCOUNT_FIELDS = ("accessKey", "secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
-
-
-CHANGE_CHARS_MAX: Final = 128 * 1024
-"""Maximum length of all fields of a request that changes accounts: some thousand permissions or addresses."""
-
-
-def _too_long(ext: dict[str, str]) -> str:
-    """Why a request is refused unread because it is too large."""
-    chars = sum(map(len, ext.values()))
-    if chars <= CHANGE_CHARS_MAX:
-        return ""
-    return (
-        f"the fields have {chars} characters, the limit is {CHANGE_CHARS_MAX}; write more into a file in the "
-        "directory acl beside plain_acl.yml"
-    )
 
 
 def _done(ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
     return Command(ResponseCode.SUCCESS, flag=FLAG_RESPONSE, ext=ext or {}, body=body)
-
-
-class PlainAdmin:
-    """Changes to the files of 4.x access control."""
-
-    def __init__(
-        self, files: AclFiles, settings: BrokerSettings, address: str, changes: ChangeQueue[Any] | None = None
-    ) -> None:
-        self._files = files
-        self._changes = ChangeQueue[Any]() if changes is None else changes
-        self._settings = settings
-        self._address = address
-
-    def table(self) -> dict[int, Any]:
-        """Handlers by request code."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.put,
-            RequestCode.DELETE_ACL_CONFIG: self.delete,
-            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.version,
-            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.white,
-        }
-
-    def put(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
-        """50: create or change an account; fields that are not given stay unchanged."""
-        ext = command.ext
-        problem = _too_long(ext)
-        if problem:
-            return refusal(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, problem)
-        changes: dict[str, Any] = {name: ext[name] for name in _ACCOUNT_FIELDS if name in ext}
-        if "admin" in ext:
-            changes["admin"] = ext["admin"].lower()
-        for name in ("topicPerms", "groupPerms"):
-            if name in ext:
-                changes[name] = [part.strip() for part in ext[name].split(",") if part.strip()]
-        key = changes.get("accessKey", "")
-        failed = f"The accesskey[{key}] corresponding to accessConfig has been updated failed."
-        return (
-            self._change(
-                lambda: self._files.put_account(changes),
-                ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
-                failed,
-            )
-            if key
-            else refusal(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, failed)
-        )
-
-    def delete(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
-        """51: delete an account."""
-        key = command.ext.get("accessKey", "")
-        return self._change(
-            lambda: self._files.delete_account(key),
-            ResponseCode.DELETE_ACL_CONFIG_FAILED,
-            f"The accesskey[{key}] corresponding to accessConfig has been deleted failed.",
-        )
-
-    def version(self, connection: Connection, command: Command) -> Command:
-        """52: versions of the files."""
-        versions = self._files.versions()
-        main = versions.get(str(self._files.main))
-        settings = self._settings
-        ext = {
-            "brokerName": settings.broker_name,
-            "brokerAddr": self._address,
-            "clusterName": settings.broker_cluster_name,
-            "version": "{}" if main is None else main.encode().decode(),
-            "allAclFileVersion": dumps(
-                {path: version.encode().decode() for path, version in versions.items()}
-            ).decode(),
-        }
-        return _done(ext)
-
-    def white(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
-        """53: replace the global white list."""
-        problem = _too_long(command.ext)
-        if problem:
-            return refusal(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED, problem)
-        addresses = [part.strip() for part in command.ext.get("globalWhiteAddrs", "").split(",")]
-        return self._change(
-            lambda: self._files.put_white([address for address in addresses if address]),
-            ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
-            "The globalWhiteAddresses[{}] has been updated failed.".format(",".join(addresses)),
-        )
-
-    def _change(self, change: Callable[[], None], code: int, failed: str) -> Command | Awaitable[Command]:
-        def changed() -> Command:
-            try:
-                change()
-            except (SettingsError, StoreError) as error:
-                return refusal(code, f"{failed} {error}")
-            return _done()
-
-        return self._changes.run(changed)
 
 
 class AuthAdmin:

@@ -25,20 +25,15 @@ CLIENT_IDS_MAX: Final = 1000
 
 
 class Principal(NamedTuple):
-    """Sender of a request: an authenticated account or user, or an address, trusted or not."""
+    """Sender of a request: an authenticated user, or an address."""
 
     kind: str
     name: str
 
     @classmethod
     def account(cls, name: str) -> Principal:
-        """An account of 4.x or a user of 5.x with a valid signature, or whose address needs none."""
+        """A user with a valid signature."""
         return cls("account", name)
-
-    @classmethod
-    def by_address(cls, host: str) -> Principal:
-        """A caller from an address that needs no account."""
-        return cls("address", host)
 
     @classmethod
     def nobody(cls, host: str) -> Principal:
@@ -49,11 +44,6 @@ class Principal(NamedTuple):
     def is_account(self) -> bool:
         """Whether the caller is an authenticated account."""
         return self.kind == "account"
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the caller is authenticated or trusted."""
-        return self.kind != "nobody"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"

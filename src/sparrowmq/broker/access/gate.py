@@ -1,4 +1,4 @@
-"""The gate in front of a broker's handlers: who sends a request, and is it allowed (remoting:7.2, 7.3).
+"""The gate in front of a broker's handlers: who sends a request, and is it allowed (remoting:7.3).
 
 Without access control there is no gate, and the hot paths are unchanged. With it, every request is decoded
 and checked before it reaches the handlers.
@@ -11,11 +11,9 @@ from concurrent.futures import Executor
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sparrowmq.broker.access.acl_files import AclFiles
 from sparrowmq.broker.access.auth_needs import Need, needs, topic_need
 from sparrowmq.broker.access.auth_store import AuthStore
 from sparrowmq.broker.access.callers import Principal
-from sparrowmq.broker.access.plain_acl import Perm, placed_perm
 from sparrowmq.broker.access.policies import AccessRules, parse_codes
 from sparrowmq.broker.access.rights import PUB, producer_groups
 from sparrowmq.broker.tables.changes import ChangeQueue
@@ -28,14 +26,10 @@ from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.signing import SigningHook
 
 if TYPE_CHECKING:
-    from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.transport.connection import Connection, ServerHandler
 
 log = logging.getLogger("sparrowmq.broker")
-
-ACL_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
-"""Prefix of the remarks of 4.x; clients show them to users."""
 
 
 class AccessGate(Protocol):
@@ -52,47 +46,6 @@ class AccessGate(Protocol):
 
     def may_send(self, caller: Principal, host: str, topic: str) -> bool:
         """Whether a caller whose earlier request was accepted may send to a topic now."""
-
-    def refresh(self) -> None:
-        """Check for changed files; called about once a second."""
-
-
-class PlainGate:
-    """4.x: accounts in files."""
-
-    def __init__(self, files: AclFiles, pool: Executor | None = None) -> None:
-        self.files = files
-        self.changes = ChangeQueue[Any](pool)
-
-    def refusal(self, host: str, command: Command) -> tuple[int, str] | None:
-        """Failures are system errors, with the text of Java's exceptions."""
-        try:
-            why = self.files.acl.refusal(host, command)
-        except ProtocolError as error:
-            why = str(error)
-        return self._answer(why)
-
-    def topic_refusal(self, host: str, command: Command, topic: str) -> tuple[int, str] | None:
-        """Ends of transactions need PUB, all other requests SUB."""
-        needed = {topic: placed_perm(command.code)}
-        return self._answer(self.files.acl.topic_refusal(host, command, needed))
-
-    def caller(self, host: str, command: Command) -> Principal:
-        """An account, or an address on the white list."""
-        return self.files.acl.caller(host, command)
-
-    def may_send(self, caller: Principal, host: str, topic: str) -> bool:
-        """Needs PUB on the topic."""
-        return self.files.acl.may(caller, host, {topic: Perm.PUB})
-
-    def refresh(self) -> None:
-        """Load changed files in the background, because reading them may take long."""
-        if self.files.are_stale and not self.changes.are_running:
-            self.changes.begin(self.files.refresh)
-
-    @staticmethod
-    def _answer(why: str | None) -> tuple[int, str] | None:
-        return None if why is None else (ResponseCode.SYSTEM_ERROR, ACL_EXCEPTION + why)
 
 
 class AuthGate:
@@ -142,28 +95,16 @@ class AuthGate:
         wanted = Need("Topic", topic, PUB)
         return not self._rules.authorize or self.store.tables.may(caller.name, host, wanted)
 
-    def refresh(self) -> None:
-        """Does nothing: users change only by commands."""
-
 
 def make_gate(
-    settings: BrokerSettings, clock: Clock, pool: Executor | None = None
+    settings: BrokerSettings, pool: Executor | None = None
 ) -> tuple[AccessGate | None, SigningHook | None]:
     """The gate configured by the settings, and the signer of this broker's own requests.
 
-    Its files are written and reloaded in `pool`.
+    Its files are written in `pool`.
 
     Raises `SettingsError` for invalid files and settings.
     """
-    config = settings.store_path_root_dir / "config"
-    if settings.acl_enable:
-        files = AclFiles(
-            settings.acl_path or config,
-            clock,
-            white_is_admin=settings.white_addresses_are_admin,
-            producers_need_pub=settings.producer_group_permission_enable,
-        )
-        return PlainGate(files, pool), None
     if not settings.authentication_enabled:
         return None, None
     store = AuthStore(settings.auth_directory)
@@ -233,7 +174,7 @@ class GuardedHandler:
             refused = self._gate.refusal(host, command)
             if refused is None:
                 if not conn.authenticated:
-                    conn.authenticated = self._gate.caller(host, command).is_known
+                    conn.authenticated = self._gate.caller(host, command).is_account
                 passed.append(frame)
                 continue
             self._occasional.write(
@@ -260,12 +201,8 @@ def _is_ambiguous(frame: RawFrame, code: int) -> bool:
     return not header.startswith(b'{"code":%d,' % code)
 
 
-def gate_handlers(gate: AccessGate | None, settings: BrokerSettings, address: str) -> dict[int, Any]:
+def gate_handlers(gate: AccessGate | None) -> dict[int, Any]:
     """The commands that change access control, for the broker's table of handlers."""
-    from sparrowmq.broker.access.access_admin import AuthAdmin, PlainAdmin
+    from sparrowmq.broker.access.access_admin import AuthAdmin
 
-    if isinstance(gate, PlainGate):
-        return PlainAdmin(gate.files, settings, address, gate.changes).table()
-    if isinstance(gate, AuthGate):
-        return AuthAdmin(gate.store, gate.changes).table()
-    return {}
+    return AuthAdmin(gate.store, gate.changes).table() if isinstance(gate, AuthGate) else {}

@@ -1,7 +1,7 @@
 """The rights that each request needs, and what its answer or effect may concern: one row per request code.
 
-The gates (`plain_acl` for accounts of 4.x, `auth_needs` for users of 5.x) and `by_position` and `callers`
-after them use this table. A broker does not start if a handler has no row here. Pure: no state, no I/O.
+The gate, and `by_position` and `callers` after it, use this table. A broker does not start if a handler has
+no row here. Pure: no state, no I/O.
 """
 
 from __future__ import annotations
@@ -34,15 +34,6 @@ from sparrowmq.protocol.pop.records import BatchAckBody, RequestMode
 Fields = Mapping[str, str]
 
 
-class Plain(Enum):
-    """The permission that an account of 4.x needs."""
-
-    ADMIN = "admin"
-    PUB = "PUB"
-    SUB = "SUB"
-    ACCOUNT = "any account"
-
-
 class Without(Enum):
     """Who may make the request at a broker without access control."""
 
@@ -71,7 +62,7 @@ class Named(NamedTuple):
 
 
 def actions(*names: str) -> frozenset[str]:
-    """A set of actions of 5.x."""
+    """A set of actions."""
     return frozenset(names)
 
 
@@ -90,14 +81,12 @@ SUB_UPDATE: Final = actions("Sub", "Update")
 class Right:
     """One row.
 
-    `plain` is for 4.x. `actions` are those of 5.x: one must be granted on each resource named, or on the
-    cluster (Get where it only reads, else Update) when none is; with `free` none is needed in that case.
-    `fields`, `body` and `stored` name the resources. `place` gives the physical offset of the message it is
-    about, whose topic needs `by_position` under 5.x. `client` gives the client id for which it acts.
-    `without` is for a broker without access control.
+    One of the `actions` must be granted on each resource named, or on the cluster (Get where it only reads,
+    else Update) when none is; with `free` none is needed in that case. `fields`, `body` and `stored` name the
+    resources. `place` gives the physical offset of the message it is about, whose topic `by_position` checks.
+    `client` gives the client id for which it acts. `without` is for a broker without access control.
     """
 
-    plain: Plain
     actions: frozenset[str]
     fields: tuple[Named, ...] = ()
     body: Callable[[bytes], Iterable[Resource]] | None = None
@@ -209,30 +198,29 @@ _TOPIC_AND_GROUP: Final = (*_TOPIC, *_GROUP)
 
 
 def _send(field: str) -> Right:
-    return Right(plain=Plain.PUB, actions=PUB, fields=(Named("Topic", field),))
+    return Right(actions=PUB, fields=(Named("Topic", field),))
 
 
 def _admin(needed: frozenset[str], *fields: Named) -> Right:
-    return Right(plain=Plain.ADMIN, actions=needed, fields=fields)
+    return Right(actions=needed, fields=fields)
 
 
 def _look(*fields: Named) -> Right:
-    """Tables and counters, which 4.x shows to every account."""
-    return Right(plain=Plain.ACCOUNT, actions=GET, fields=fields)
+    """Tables and counters."""
+    return Right(actions=GET, fields=fields)
 
 
-_PLAIN_ONLY: Final = Right(plain=Plain.ADMIN, actions=UPDATE, without=Without.NOBODY)
-_READ_USERS: Final = Right(plain=Plain.ADMIN, actions=GET, without=Without.NOBODY)
+_CHANGE_USERS: Final = Right(actions=UPDATE, without=Without.NOBODY)
+_READ_USERS: Final = Right(actions=GET, without=Without.NOBODY)
 _LOCK: Final = Right(
-    plain=Plain.SUB,
     actions=SUB,
     body=_locks,
     client=lambda ext, body: LockBatchRequestBody.decode_request(body).client_id,
 )
-_PULL: Final = Right(plain=Plain.SUB, actions=SUB, fields=_TOPIC_AND_CONSUMER)
-_ACK: Final = Right(plain=Plain.SUB, actions=SUB, fields=_CONSUMER, stored=_stored_for)
+_PULL: Final = Right(actions=SUB, fields=_TOPIC_AND_CONSUMER)
+_ACK: Final = Right(actions=SUB, fields=_CONSUMER, stored=_stored_for)
 
-_MEMBER: Final = Right(plain=Plain.SUB, actions=SUB, body=_member)
+_MEMBER: Final = Right(actions=SUB, body=_member)
 """For messages from members to a coordinator, which checks their permission: the same right as pulling."""
 
 RIGHTS: Final[Mapping[int, Right]] = {
@@ -244,14 +232,12 @@ RIGHTS: Final[Mapping[int, Right]] = {
     Code.RECALL_MESSAGE: _send("topic"),
     Code.END_TRANSACTION: Right(
         # The topic in its header is the half topic after a check: only the position identifies the topic.
-        plain=Plain.PUB,
         actions=PUB,
         free=True,
         place=lambda ext: from_ext(EndTransactionRequest, ext).commit_log_offset,
         placed=PUB,
     ),
     Code.RESUME_CHECK_HALF_MESSAGE: Right(
-        plain=Plain.ADMIN,
         actions=UPDATE,
         fields=(Named("Topic", "topic", optional=True),),
         place=lambda ext: _of_id(from_ext(ResumeCheckHalfMessageRequest, ext).msg_id),
@@ -259,80 +245,71 @@ RIGHTS: Final[Mapping[int, Right]] = {
     ),
     Code.PULL_MESSAGE: _PULL,
     Code.LITE_PULL_MESSAGE: _PULL,
-    Code.QUERY_MESSAGE: Right(plain=Plain.SUB, actions=SUB_GET, fields=_TOPIC),
+    Code.QUERY_MESSAGE: Right(actions=SUB_GET, fields=_TOPIC),
     Code.VIEW_MESSAGE_BY_ID: Right(
-        plain=Plain.SUB,
         actions=GET,
         fields=(Named("Topic", "topic", optional=True),),
         place=lambda ext: from_ext(ViewMessageRequest, ext).offset,
     ),
     Code.QUERY_CONSUME_QUEUE: Right(
-        plain=Plain.SUB,
         actions=GET,
         fields=(*_TOPIC, Named("Group", "consumerGroup", optional=True)),
     ),
     Code.CONSUMER_SEND_MSG_BACK: Right(
-        plain=Plain.SUB,
         actions=SUB,
         fields=_GROUP,
         place=lambda ext: from_ext(ConsumerSendMsgBackRequest, ext).offset,
     ),
     Code.CONSUME_MESSAGE_DIRECTLY: Right(
-        plain=Plain.SUB,
         actions=SUB,
         fields=(*_CONSUMER, Named("Topic", "topic", optional=True)),
         place=lambda ext: _of_id(from_ext(ConsumeMessageDirectlyRequest, ext).msg_id),
     ),
-    Code.QUERY_CONSUMER_OFFSET: Right(plain=Plain.ACCOUNT, actions=SUB_GET, fields=_TOPIC_AND_CONSUMER),
-    Code.UPDATE_CONSUMER_OFFSET: Right(plain=Plain.SUB, actions=SUB_UPDATE, fields=_TOPIC_AND_CONSUMER),
+    Code.QUERY_CONSUMER_OFFSET: Right(actions=SUB_GET, fields=_TOPIC_AND_CONSUMER),
+    Code.UPDATE_CONSUMER_OFFSET: Right(actions=SUB_UPDATE, fields=_TOPIC_AND_CONSUMER),
     Code.SEARCH_OFFSET_BY_TIMESTAMP: _look(*_TOPIC),
     Code.GET_MAX_OFFSET: _look(*_TOPIC),
     Code.GET_MIN_OFFSET: _look(*_TOPIC),
     Code.GET_EARLIEST_MSG_STORETIME: _look(*_TOPIC),
     Code.HEART_BEAT: Right(
-        plain=Plain.SUB,
         actions=SUB,
         body=_heartbeat,
         free=True,
         client=lambda ext, body: HeartbeatData.decode(body).client_id,
     ),
     Code.UNREGISTER_CLIENT: Right(
-        plain=Plain.SUB,
         actions=SUB,
         fields=(Named("Group", "consumerGroup", optional=True),),
         free=True,
         client=lambda ext, body: ext.get("clientID"),
     ),
     Code.REGISTER_PROXIED_CLIENT: Right(
-        plain=Plain.SUB,
         actions=SUB,
         body=_heartbeat,
         client=lambda ext, body: HeartbeatData.decode(body).client_id,
     ),
     Code.UNREGISTER_PROXIED_CLIENT: Right(
-        plain=Plain.SUB,
         actions=SUB,
         fields=_CONSUMER,
         client=lambda ext, body: ext.get("clientID"),
     ),
-    Code.CHECK_TOPIC_RIGHT: Right(plain=Plain.ACCOUNT, actions=ANY_USE, fields=_TOPIC),
-    Code.CHECK_CLIENT_CONFIG: Right(plain=Plain.ACCOUNT, actions=actions(), free=True),
-    Code.GET_CONSUMER_LIST_BY_GROUP: Right(plain=Plain.SUB, actions=SUB_GET, fields=_CONSUMER),
+    Code.CHECK_TOPIC_RIGHT: Right(actions=ANY_USE, fields=_TOPIC),
+    Code.CHECK_CLIENT_CONFIG: Right(actions=actions(), free=True),
+    Code.GET_CONSUMER_LIST_BY_GROUP: Right(actions=SUB_GET, fields=_CONSUMER),
     Code.LOCK_BATCH_MQ: _LOCK,
     Code.UNLOCK_BATCH_MQ: _LOCK,
     Code.QUERY_ASSIGNMENT: Right(
-        plain=Plain.SUB,
         actions=SUB,
         body=_assignment,
         client=lambda ext, body: AssignmentRequest.decode_request(body).client_id,
     ),
-    Code.SET_MESSAGE_REQUEST_MODE: Right(plain=Plain.ADMIN, actions=UPDATE, body=_request_mode),
+    Code.SET_MESSAGE_REQUEST_MODE: Right(actions=UPDATE, body=_request_mode),
     Code.POP_MESSAGE: _PULL,
     Code.NOTIFICATION: _PULL,
     Code.POLLING_INFO: _PULL,
     Code.ACK_MESSAGE: _ACK,
     Code.CHANGE_MESSAGE_INVISIBLETIME: _ACK,
-    Code.BATCH_ACK_MESSAGE: Right(plain=Plain.SUB, actions=SUB, body=_batch_ack),
+    Code.BATCH_ACK_MESSAGE: Right(actions=SUB, body=_batch_ack),
     # Topics, groups and their state
     Code.UPDATE_AND_CREATE_TOPIC: _admin(CREATE, *_TOPIC),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _admin(UPDATE),
@@ -341,7 +318,7 @@ RIGHTS: Final[Mapping[int, Right]] = {
     Code.GET_ALL_TOPIC_CONFIG: _look(),
     Code.GET_TOPIC_STATS_INFO: _look(*_TOPIC),
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _look(),
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Right(plain=Plain.ADMIN, actions=CREATE, body=_group),
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Right(actions=CREATE, body=_group),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _admin(UPDATE),
     Code.DELETE_SUBSCRIPTIONGROUP: _admin(DELETE, Named("Group", "groupName")),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _look(),
@@ -372,8 +349,8 @@ RIGHTS: Final[Mapping[int, Right]] = {
     ),
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: _admin(UPDATE, *_TOPIC_AND_GROUP),
     # Sent to clients
-    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Right(plain=Plain.SUB, actions=GET, fields=_TOPIC_AND_GROUP),
-    Code.GET_CONSUMER_RUNNING_INFO: Right(plain=Plain.SUB, actions=GET, fields=_CONSUMER),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Right(actions=GET, fields=_TOPIC_AND_GROUP),
+    Code.GET_CONSUMER_RUNNING_INFO: Right(actions=GET, fields=_CONSUMER),
     # The broker
     Code.UPDATE_BROKER_CONFIG: _admin(UPDATE),
     Code.GET_BROKER_CONFIG: _look(),
@@ -382,15 +359,11 @@ RIGHTS: Final[Mapping[int, Right]] = {
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: _admin(UPDATE),
     Code.CLEAN_UNUSED_TOPIC: _admin(UPDATE),
     Code.DELETE_EXPIRED_COMMITLOG: _admin(UPDATE),
-    # Accounts, users and policies
-    Code.UPDATE_AND_CREATE_ACL_CONFIG: _PLAIN_ONLY,
-    Code.DELETE_ACL_CONFIG: _PLAIN_ONLY,
-    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _PLAIN_ONLY,
-    Code.GET_BROKER_CLUSTER_ACL_INFO: Right(plain=Plain.ACCOUNT, actions=GET, without=Without.NOBODY),
-    **dict.fromkeys(range(Code.AUTH_CREATE_USER, Code.AUTH_GET_USER), _PLAIN_ONLY),
+    # Users and policies
+    **dict.fromkeys(range(Code.AUTH_CREATE_USER, Code.AUTH_GET_USER), _CHANGE_USERS),
     Code.AUTH_GET_USER: _READ_USERS,
     Code.AUTH_LIST_USER: _READ_USERS,
-    **dict.fromkeys(range(Code.AUTH_CREATE_ACL, Code.AUTH_GET_ACL), _PLAIN_ONLY),
+    **dict.fromkeys(range(Code.AUTH_CREATE_ACL, Code.AUTH_GET_ACL), _CHANGE_USERS),
     Code.AUTH_GET_ACL: _READ_USERS,
     Code.AUTH_LIST_ACL: _READ_USERS,
     # SparrowMQ's own

@@ -62,7 +62,7 @@ def allowed_addresses(settings: BrokerSettings) -> Callable[[str], bool]:
     """
     texts = [text for text in settings.ha_allowed_addresses.split(";") if text.strip()]
     if not texts:
-        is_guarded = settings.acl_enable or settings.authentication_enabled
-        texts = [OWN_MACHINE if is_guarded or settings.tls_server_mode == "enforcing" else "*"]
+        is_guarded = settings.authentication_enabled or settings.tls_server_mode == "enforcing"
+        texts = [OWN_MACHINE if is_guarded else "*"]
     patterns = [address_pattern(text) for text in texts]
     return lambda host: any(matches(host) for matches in patterns)

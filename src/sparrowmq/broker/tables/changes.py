@@ -42,10 +42,9 @@ class ChangeQueue(Generic[T]):
             asyncio.get_running_loop()
         except RuntimeError:
             return change()
-        return asyncio.shield(self.begin(change))
+        return asyncio.shield(self._begin(change))
 
-    def begin(self, change: Callable[[], T]) -> asyncio.Task[T]:
-        """Like `run`, for callers that do not wait."""
+    def _begin(self, change: Callable[[], T]) -> asyncio.Task[T]:
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._one(loop, change), name="a change on disk")
         self._running.add(task)

@@ -1,4 +1,4 @@
-"""`sparrow user|acl|account …`: users and policies of 5.x access control, accounts of 4.x."""
+"""`sparrow user|acl …`: users and policies of access control."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ user_app = typer.Typer(
     help="Users of brokers (5.x): create, update, delete, list. Coordinator: sparrow coordinator user.",
     no_args_is_help=True,
 )
-acl_app = typer.Typer(help="Permissions of users (5.x): grant, revoke, list.", no_args_is_help=True)
-account_app = typer.Typer(help="Accounts (4.x): put, delete, white, version.", no_args_is_help=True)
+acl_app = typer.Typer(help="Permissions of users (5.x): grant, revoke, list, import.", no_args_is_help=True)
 
 User = Annotated[str, typer.Argument(help="Name of the user.")]
-Key = Annotated[str, typer.Argument(help="Access key of the account.")]
 Part = Annotated[str, typer.Argument(help="Only users whose names contain this text.")]
 Cluster = Annotated[str | None, typer.Option(help="Only the brokers of this cluster.")]
 Asked = typer.Option(
@@ -182,71 +180,3 @@ def list_grants(
         for found in _ask(namesrv, lambda admin: admin.grants(part, cluster=cluster))
     ]
     _show(rows, ("user", "resource", "actions", "sources", "decision"), as_json)
-
-
-@account_app.command("put")
-def put_account(
-    key: Key,
-    secret: Annotated[str | None, typer.Option(help="Secret key; - asks on the terminal.")] = None,
-    admin: Annotated[bool | None, typer.Option("--admin/--no-admin", help="May do everything.")] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="Orders=PUB|SUB; repeatable.")] = None,
-    group: Annotated[list[str] | None, typer.Option(help="billing=SUB; repeatable.")] = None,
-    white: Annotated[str | None, typer.Option(help="Addresses that need no signature.")] = None,
-    default_topic: Annotated[str | None, typer.Option(help="For other topics: DENY, PUB, …")] = None,
-    default_group: Annotated[str | None, typer.Option(help="For other groups: DENY, SUB, …")] = None,
-    cluster: Cluster = None,
-    namesrv: Namesrv = None,
-    as_json: AsJson = False,
-) -> None:
-    """Create an account on every broker, or change the given properties of an existing one."""
-    if secret == "-":
-        secret = typer.prompt("Secret key", hide_input=True, confirmation_prompt=True)
-    _ask(
-        namesrv,
-        lambda client: client.put_account(
-            key,
-            secret,
-            admin=admin,
-            white_address=white,
-            default_topic_perm=default_topic,
-            default_group_perm=default_group,
-            topic_perms=topic,
-            group_perms=group,
-            cluster=cluster,
-        ),
-    )
-    tell({"saved": key}, f"account {key} saved", as_json)
-
-
-@account_app.command("delete")
-def delete_account(
-    key: Key, cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False
-) -> None:
-    """Delete an account."""
-    _ask(namesrv, lambda admin: admin.delete_account(key, cluster=cluster))
-    tell({"deleted": key}, f"account {key} deleted", as_json)
-
-
-@account_app.command("white")
-def white_addresses(
-    addresses: Annotated[
-        list[str] | None, typer.Argument(help="10.0.0.5, 10.0.0.*; without any, no address.")
-    ] = None,
-    cluster: Cluster = None,
-    namesrv: Namesrv = None,
-    as_json: AsJson = False,
-) -> None:
-    """Replace the addresses that need no account."""
-    _ask(namesrv, lambda admin: admin.set_white_addresses(addresses or (), cluster=cluster))
-    text = f"addresses that need no account: {', '.join(addresses or ()) or 'none'}"
-    tell({"addresses": addresses or []}, text, as_json)
-
-
-@account_app.command("version")
-def account_version(cluster: Cluster = None, namesrv: Namesrv = None, as_json: AsJson = False) -> None:
-    """Show how often each broker's accounts were changed by command."""
-    versions = _ask(namesrv, lambda admin: admin.account_versions(cluster=cluster))
-    rows: list[dict[str, Any]] = [
-        {"broker": broker, "changes": changes} for broker, changes in sorted(versions.items())
-    ]
-    _show(rows, ("broker", "changes"), as_json)

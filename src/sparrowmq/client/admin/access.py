@@ -1,4 +1,4 @@
-"""Access control: users and policies of 5.x brokers, accounts of 4.x ones (client:F, access control)."""
+"""Access control: users and policies of 5.x brokers (client:F, access control)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sparrowmq.client.admin.calls import AdminCalls
 from sparrowmq.client.admin.types import AccessGrant, AccessUser
 from sparrowmq.client.cluster.broker_api import check
 from sparrowmq.core.errors import ClientError
-from sparrowmq.protocol.bodies import DataVersion
 from sparrowmq.protocol.bodies.access import (
     AclInfo,
     PolicyEntryInfo,
@@ -119,60 +118,6 @@ class AccessAdmin(AdminCalls):
         found = [grant for acl in acls_from_json(body) for grant in _grants(acl)]
         return sorted(found, key=lambda grant: grant.user)
 
-    # Accounts of 4.x
-
-    async def put_account(
-        self,
-        access_key: str,
-        secret_key: str | None = None,
-        *,
-        admin: bool | None = None,
-        white_address: str | None = None,
-        default_topic_perm: str | None = None,
-        default_group_perm: str | None = None,
-        topic_perms: Sequence[str] | None = None,
-        group_perms: Sequence[str] | None = None,
-        cluster: str | None = None,
-    ) -> None:
-        """Create an account, or change its given fields (50).
-
-        `topic_perms` and `group_perms` hold `name=PUB|SUB` and replace the existing ones. Apache's brokers
-        require the secret each time, and remove `admin` from an account when it is not given. Raises
-        `BrokerError` with the reason.
-        """
-        _check_name("the access key", access_key)
-        given = {
-            "accessKey": access_key,
-            "secretKey": secret_key,
-            "admin": None if admin is None else str(admin).lower(),
-            "whiteRemoteAddress": white_address,
-            "defaultTopicPerm": default_topic_perm,
-            "defaultGroupPerm": default_group_perm,
-            "topicPerms": None if topic_perms is None else ",".join(topic_perms),
-            "groupPerms": None if group_perms is None else ",".join(group_perms),
-        }
-        ext = {name: value for name, value in given.items() if value is not None}
-        await self._tell(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, ext, b"", cluster)
-
-    async def delete_account(self, access_key: str, *, cluster: str | None = None) -> None:
-        """Delete an account (51). Raises `BrokerError` if it does not exist."""
-        _check_name("the access key", access_key)
-        await self._tell(RequestCode.DELETE_ACL_CONFIG, {"accessKey": access_key}, b"", cluster)
-
-    async def set_white_addresses(self, addresses: Sequence[str], *, cluster: str | None = None) -> None:
-        """Replace the addresses that need no account (53)."""
-        ext = {"globalWhiteAddrs": ",".join(addresses)}
-        await self._tell(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, ext, b"", cluster)
-
-    async def account_versions(self, *, cluster: str | None = None) -> dict[str, int]:
-        """How often commands changed the main account file, by broker name (52)."""
-        found = {}
-        for broker, address in (await self._cluster_masters(cluster)).items():
-            answer = await self._call(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO, {}, b"")
-            text = answer.ext.get("version", "{}")
-            found[broker] = DataVersion.decode(text.encode()).counter
-        return found
-
     # Internals
 
     async def _tell(self, code: RequestCode, ext: dict[str, str], body: bytes, cluster: str | None) -> None:
@@ -191,9 +136,7 @@ class AccessAdmin(AdminCalls):
         answer = await self._running().remoting.call(address, request, _SECONDS)
         said = answer.remark or ""
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or any(one in said for one in _NOT_ON):
-            answer.remark = (
-                f"{said.strip().rstrip('.')}. Is access control on there (authenticationEnabled, aclEnable)?"
-            )
+            answer.remark = f"{said.strip().rstrip('.')}. Is access control on there (authenticationEnabled)?"
         return check(answer, address, code)
 
 

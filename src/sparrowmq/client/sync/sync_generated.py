@@ -1166,50 +1166,6 @@ class Admin(Facade[_Admin]):
         """The policies of the users whose names contain `part` (3010), by user."""
         return self._run(self._inner.grants, part, cluster=cluster)
 
-    def put_account(
-        self,
-        access_key: str,
-        secret_key: str | None = None,
-        *,
-        admin: bool | None = None,
-        white_address: str | None = None,
-        default_topic_perm: str | None = None,
-        default_group_perm: str | None = None,
-        topic_perms: Sequence[str] | None = None,
-        group_perms: Sequence[str] | None = None,
-        cluster: str | None = None,
-    ) -> None:
-        """Create an account, or change its given fields (50).
-
-        `topic_perms` and `group_perms` hold `name=PUB|SUB` and replace the existing ones. Apache's brokers
-        require the secret each time, and remove `admin` from an account when it is not given. Raises
-        `BrokerError` with the reason.
-        """
-        self._run(
-            self._inner.put_account,
-            access_key,
-            secret_key,
-            admin=admin,
-            white_address=white_address,
-            default_topic_perm=default_topic_perm,
-            default_group_perm=default_group_perm,
-            topic_perms=topic_perms,
-            group_perms=group_perms,
-            cluster=cluster,
-        )
-
-    def delete_account(self, access_key: str, *, cluster: str | None = None) -> None:
-        """Delete an account (51). Raises `BrokerError` if it does not exist."""
-        self._run(self._inner.delete_account, access_key, cluster=cluster)
-
-    def set_white_addresses(self, addresses: Sequence[str], *, cluster: str | None = None) -> None:
-        """Replace the addresses that need no account (53)."""
-        self._run(self._inner.set_white_addresses, addresses, cluster=cluster)
-
-    def account_versions(self, *, cluster: str | None = None) -> dict[str, int]:
-        """How often commands changed the main account file, by broker name (52)."""
-        return self._run(self._inner.account_versions, cluster=cluster)
-
     def broker_clients(self, broker: str) -> BrokerClients:
         """The clients that sent this broker a heartbeat (codes 201, 203 for each group, and 328), by address.
 

@@ -208,7 +208,7 @@ class BrokerSettings:
     ha_master_address: str = _row("", "a slave's master, host:haListenPort; default: as the name server says")
     ha_allowed_addresses: str = _row(
         "",
-        "addresses of slaves, as in white lists of plain_acl.yml, separated by ';'; default: all, with "
+        "addresses of slaves, such as 10.0.0.* or 10.0.1-20.*, separated by ';'; default: all, with "
         "access control or required TLS only this machine; ours",
     )
     ha_copy_from: str = _row(
@@ -286,11 +286,6 @@ class BrokerSettings:
     tls_server_mode: str = shared_rows.tls_server_mode()
     tls_config_file: Path | None = shared_rows.tls_config_file()
     use_tls: bool = _row(False, "whether connections to name servers use TLS", name="useTLS")
-    acl_enable: bool = _row(False, "access control of 4.x: accounts in plain_acl.yml")
-    acl_path: Path | None = _row(None, "directory of plain_acl.yml and acl/*.yml; default: root/config; ours")
-    white_addresses_are_admin: bool = _row(
-        True, "whether white addresses are admins, as in RocketMQ; false: they need no signature; ours"
-    )
     producer_group_permission_enable: bool = _row(
         False, "whether producer groups in heartbeats need Pub; ours"
     )
@@ -340,8 +335,6 @@ class BrokerSettings:
         if not self.broker_name or "@" in self.broker_name:
             raise SettingsError(f"brokerName={self.broker_name}: must not be empty or have '@'")
         self._check_role()
-        if self.acl_enable and self.authentication_enabled:
-            raise SettingsError("aclEnable and authenticationEnabled exclude each other; choose one")
         if self.authorization_enabled and not self.authentication_enabled:
             raise SettingsError(
                 "authorizationEnabled=true: authorization requires authentication; "
@@ -508,10 +501,7 @@ def _sort(settings_class: type, layers: Iterable[Layer]) -> _Sorted:
                     result.values[row.attribute] = value
             elif name in later:
                 if not later[name].allows(text):
-                    result.problems.append(
-                        f"{layer.source}: {name}={text}: {later[name].feature} is not in this release; "
-                        f"only {name}={later[name].accepted} is accepted"
-                    )
+                    result.problems.append(f"{layer.source}: {later[name].refusal(name, text)}")
             elif name in idle_names:
                 result.idle.append(name)
             else:

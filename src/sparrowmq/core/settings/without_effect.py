@@ -14,10 +14,21 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class LaterSetting:
-    """A setting whose feature is missing: the only accepted value, and the name of the feature."""
+    """A setting whose feature is missing: the only accepted value, the name of the feature, and what to do
+    instead.
+    """
 
     accepted: str
     feature: str
+    instead: str = ""
+
+    def refusal(self, name: str, text: str) -> str:
+        """Why the start is refused with this value."""
+        instead = f"; {self.instead}" if self.instead else ""
+        return (
+            f"{name}={text}: {self.feature} is not in this release; only {name}={self.accepted} is "
+            f"accepted{instead}"
+        )
 
     def allows(self, text: str) -> bool:
         """Whether `text` leaves the feature off, ignoring case and surrounding blanks."""
@@ -51,7 +62,16 @@ _OFF: Final = {
     "transRocksDBEnable": "RocksDB",
 }
 
+_ACCOUNTS: Final = "access control by accounts of RocketMQ 4.x"
+_IMPORT: Final = (
+    "to turn the accounts into users, type: sparrow acl import plain_acl.yml; then set "
+    "authenticationEnabled=true and authorizationEnabled=true instead"
+)
+
 LATER: Final[Mapping[str, LaterSetting]] = {
+    "aclEnable": LaterSetting("false", _ACCOUNTS, _IMPORT),
+    "aclPath": LaterSetting("", _ACCOUNTS, _IMPORT),
+    "whiteAddressesAreAdmin": LaterSetting("false", _ACCOUNTS, _IMPORT),
     **{name: LaterSetting("false", feature) for name, feature in _OFF.items()},
     "messageStorePlugIn": LaterSetting("", "the store plug-in"),
     "readOnlyCommitLogStorePaths": LaterSetting("", "a commit log in several directories"),

@@ -15,6 +15,8 @@ from tests.coordinator.running import running
 from tests.support import run, until
 
 from sparrowmq import aio
+from sparrowmq.broker.access.acl_import import import_accounts
+from sparrowmq.broker.access.auth_store import AuthStore
 from sparrowmq.coordinator import server
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.coordinator.groups import judging
@@ -52,11 +54,13 @@ def reads(one: aio.PushConsumer) -> bool:
     return {queue.queue_id for queue in one.assignment if queue.topic == "Orders"} == {0, 1}
 
 
-@pytest.mark.proves("remoting:7.1", "remoting:7.2")
+@pytest.mark.proves("remoting:7.1", "remoting:7.3")
 def test_members_join_with_the_accounts_of_brokers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS)
+    store = AuthStore(tmp_path / "auth")
+    accounts = import_accounts({"plain_acl.yml": ACCOUNTS.encode()})
+    store.add(accounts.users, accounts.acls)
     monkeypatch.setenv("SPARROW_ACCESS_KEY", "administrator")
     monkeypatch.setenv("SPARROW_SECRET_KEY", "12345678")
 
@@ -64,8 +68,9 @@ def test_members_join_with_the_accounts_of_brokers(
         async with aio.Admin(namesrv=cluster.namesrv) as admin:
             await admin.create_topic("Orders", queues=2)
             signed = {"consumerGroup": "billing", "AccessKey": "billing-app", "Signature": "forged"}
-            assert "AclException" in await admin.consume_refusal(90211, signed, JOIN)
-            assert "No accessKey" in await admin.consume_refusal(90211, {"consumerGroup": "billing"}, JOIN)
+            assert "check signature failed" in await admin.consume_refusal(90211, signed, JOIN)
+            unsigned = {"consumerGroup": "billing"}
+            assert "username cannot be null" in await admin.consume_refusal(90211, unsigned, JOIN)
         async with consumer(cluster, access_key="billing-app", secret_key="ijklmnop") as mine:
             await until(lambda: reads(mine))
             stranger = consumer(cluster, access_key="stranger", secret_key="abcdefgh")
@@ -75,7 +80,9 @@ def test_members_join_with_the_accounts_of_brokers(
             assert reads(mine), "nobody came between"
 
     with (
-        LocalCluster(acl_enable=True, acl_path=tmp_path) as cluster,
+        LocalCluster(
+            authentication_enabled=True, authorization_enabled=True, auth_config_path=tmp_path / "auth"
+        ) as cluster,
         running(database_url=sqlite_url(tmp_path / "c.db"), namesrv_addr=cluster.namesrv),
     ):
         run(main(cluster))

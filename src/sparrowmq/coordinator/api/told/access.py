@@ -1,4 +1,4 @@
-"""Routes of access control at the brokers: users and policies of 5.x, accounts of 4.x.
+"""Routes of access control at the brokers: users and policies.
 
 Only admins may see and change permissions at brokers. Passwords and secrets are written, never read, and are
 in no audit entry.
@@ -18,8 +18,6 @@ from sparrowmq.coordinator.api.acting import Change, carry_out
 from sparrowmq.coordinator.api.cluster import explorer
 from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Reason, Who
 from sparrowmq.coordinator.cluster.explorer import asked
-from sparrowmq.coordinator.records import accounts
-from sparrowmq.coordinator.records.audit import AuditEntry
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError
 
@@ -47,24 +45,6 @@ class Policy(Reason):
     actions: Names = Field(min_length=1)
     sources: Names = Field(default_factory=list)
     allow: bool = True
-
-
-class Account(Reason):
-    """An account of a 4.x broker; omitted values stay."""
-
-    secret: str | None = Field(default=None, min_length=1, max_length=SECRET_CHARS_MAX)
-    admin: bool | None = None
-    white_address: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
-    default_topic_perm: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
-    default_group_perm: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
-    topic_perms: Names | None = None
-    group_perms: Names | None = None
-
-
-class WhiteAddresses(Reason):
-    """The addresses that need no account at 4.x brokers; they replace the previous ones."""
-
-    addresses: Names
 
 
 @router.get("/users")
@@ -166,64 +146,6 @@ async def delete_policy(
         before=before,
         reason=reason,
     )
-    return {}
-
-
-@router.get("/accounts")
-async def list_accounts(who: Who) -> Answer:
-    """The accounts of 4.x brokers that were changed through this coordinator, as its audit log has them, and
-    how often each broker's file was changed by command. Brokers do not list their accounts.
-    """
-    who.need(RoleRight.ADMINISTER)
-    admin = await explorer(who).admin()
-    versions = await asked(admin.account_versions())
-
-    def work() -> list[AuditEntry]:
-        return who.read(lambda connection: accounts.entries(connection))
-
-    known = accounts.known(await who.context.database.run(work))
-    return {"versions": versions, "accounts": [asdict(one) for one in known]}
-
-
-@router.put("/white-addresses")
-async def put_white_addresses(body: WhiteAddresses, who: Who) -> Answer:
-    """Replace the addresses that need no account at 4.x brokers. The previous ones are not shown, because
-    brokers do not list them.
-    """
-    who.need(RoleRight.ADMINISTER)
-    admin = await explorer(who).admin()
-    after = {"addresses": body.addresses}
-
-    def act() -> Awaitable[Any]:
-        return asked(admin.set_white_addresses(body.addresses))
-
-    await _do(who, "access-white.set", "white addresses", act, after=after, reason=body.reason)
-    return {"addresses": body.addresses}
-
-
-@router.put("/accounts/{key}")
-async def put_account(key: str, body: Account, who: Who) -> Answer:
-    """Create an account at 4.x brokers, or change the given values of an existing one. Brokers do not list
-    their accounts.
-    """
-    who.need(RoleRight.ADMINISTER)
-    admin = await explorer(who).admin()
-    given = body.model_dump(exclude={"reason", "secret"}, exclude_none=True)
-    after = given | ({"secret": "changed"} if body.secret is not None else {})
-
-    def act() -> Awaitable[Any]:
-        return asked(admin.put_account(key, body.secret, **given))
-
-    await _do(who, "access-account.put", key, act, after=after, reason=body.reason)
-    return {"account": key, **given}
-
-
-@router.delete("/accounts/{key}")
-async def delete_account(key: str, who: Who, reason: Why = "") -> Answer:
-    """Delete an account of 4.x brokers."""
-    who.need(RoleRight.ADMINISTER)
-    admin = await explorer(who).admin()
-    await _do(who, "access-account.delete", key, lambda: asked(admin.delete_account(key)), reason=reason)
     return {}
 
 
