@@ -26,8 +26,12 @@ def flow(test: Callable[[FakeCluster, Admin], Coroutine[Any, Any, None]], broker
     run(main())
 
 
-def record(body: bytes, *, unique: str, keys: str = "", topic: str = "T", stored: int = NOW_MS) -> bytes:
-    host = pack_host("127.0.0.1", 10911)
+HOST = pack_host("127.0.0.1", 10911)
+
+
+def record(
+    body: bytes, *, unique: str, keys: str = "", topic: str = "T", stored: int = NOW_MS, host: bytes = HOST
+) -> bytes:
     properties = f"UNIQ_KEY\x01{unique}\x02KEYS\x01{keys}\x02"
     return encode_record(
         topic=topic.encode(),
@@ -175,5 +179,24 @@ def test_requests_and_answers_of_brokers_are_correct() -> None:
         await admin.clean_expired_queues("broker-a")
         await admin.clean_unused_topics("broker-a")
         assert all(broker.requests(RequestCode(code)) for code in (306, 316, 329))
+
+    flow(test)
+
+
+def test_queries_reach_a_broker_that_came_back_under_another_address() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        broker = cluster.broker
+        host, _, port = broker.server.address.rpartition(":")
+        where = offset_message_id(pack_host(host, int(port)), 0)
+        stored = record(b"x", unique="A", keys="k", host=pack_host(host, int(port)))
+        broker.on[QUERY] = lambda conn, c: answer(body=stored) if c.ext["key"] != where else answer(22)
+        broker.on[VIEW] = lambda conn, c: answer(body=stored)
+        assert [message.body for message in await admin.query_messages("T", "k")] == [b"x"]
+        async with cluster.moved(admin._running()):
+            assert [message.body for message in await admin.query_messages("T", "k")] == [b"x"]
+            found = await admin.message_by_id("T", where)
+            assert found is not None and (found.body, found.queue.broker_name) == (b"x", "broker-a")
+            broker.on[VIEW] = lambda conn, c: answer(body=record(b"of another broker", unique="B"))
+            assert await admin.message_by_id("T", where) is None
 
     flow(test)

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from sparrowmq.client.cluster.broker_api import check
 from sparrowmq.client.cluster.instance import ClientInstance
-from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, RecordError
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    NoRouteError,
+    RecordError,
+    SparrowError,
+)
+from sparrowmq.core.ids import offset_message_id as offset_id_of
 from sparrowmq.core.ids import parse_offset_message_id
-from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.core.route import BrokerData
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
-from sparrowmq.protocol.record import decode_records, to_message
+from sparrowmq.protocol.record import StoredRecord, decode_records, to_message
 
 QUERY_TIMEOUT: Final = 18.0
 """Seconds for the key search of one broker (client:E-51)."""
@@ -57,7 +66,7 @@ async def query(
         index_type=UNIQUE_KEY if unique else KEY,
     )
     ext = {**headers.to_ext(header), "_UNIQUE_KEY_QUERY": "true" if unique else "false"}
-    asked = [_ask(instance, broker, ext, decompress) for broker in route.brokers]
+    asked = [_ask(instance, topic, broker, ext, decompress) for broker in route.brokers]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     failures = [answer for answer in answers if isinstance(answer, BaseException)]
     wanted = _has_unique_key(key) if unique else _has_key(key)
@@ -74,9 +83,11 @@ async def query(
 
 
 async def _ask(
-    instance: ClientInstance, broker: BrokerData, ext: dict[str, str], decompress: bool
+    instance: ClientInstance, topic: str, broker: BrokerData, ext: dict[str, str], decompress: bool
 ) -> list[ReceivedMessage]:
-    address = broker.master or next(iter(broker.addresses.values()))
+    address = next(iter(broker.addresses.values()))
+    if broker.master is not None:
+        address = await instance.master_of(MessageQueue(topic, broker.broker_name, 0)) or address
     request = Command(RequestCode.QUERY_MESSAGE, ext=ext)
     try:
         answer = check(await instance.remoting.call(address, request, QUERY_TIMEOUT), address, request.code)
@@ -101,7 +112,8 @@ async def by_offset_id(
 ) -> ReceivedMessage | None:
     """The message with an offset id, from the broker whose address it contains; None if it was deleted.
 
-    Raises `ClientError` for an invalid id.
+    If that broker cannot be connected it may have moved: the brokers of `topic` are asked for the message
+    that was stored at that address. Raises `ClientError` for an invalid id.
     """
     try:
         host, port, offset = parse_offset_message_id(offset_message_id)
@@ -110,11 +122,41 @@ async def by_offset_id(
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     header = headers.ViewMessageRequest(offset=offset, topic=topic)
     request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext=headers.to_ext(header))
+    try:
+        record: StoredRecord | None = await _view(instance, address, request)
+    except ConnectError:
+        address, record = await _view_elsewhere(instance, topic, offset_message_id, request)
+        if record is None:
+            raise
+    if record is None:
+        return None
+    route = await instance.find_route(record.topic)
+    names = [b.broker_name for b in route.brokers if address in b.addresses.values()] if route else []
+    return to_message(record, names[0] if names else address, decompress=decompress)
+
+
+async def _view(instance: ClientInstance, address: str, request: Command) -> StoredRecord | None:
+    """The record at a physical offset of a broker; None if there is none."""
     answer = await instance.remoting.call(address, request, VIEW_TIMEOUT)
     if answer.code == ResponseCode.SYSTEM_ERROR and "can not find message" in (answer.remark or ""):
         return None
     check(answer, address, request.code)
-    record = decode_records(answer.body)[0]
-    route = await instance.find_route(record.topic)
-    names = [b.broker_name for b in route.brokers if address in b.addresses.values()] if route else []
-    return to_message(record, names[0] if names else address, decompress=decompress)
+    return decode_records(answer.body)[0]
+
+
+async def _view_elsewhere(
+    instance: ClientInstance, topic: str, offset_message_id: str, request: Command
+) -> tuple[str, StoredRecord | None]:
+    """The record that was stored where an offset id says, from a broker that has another address now."""
+    route = await instance.update_route(topic) if topic else None
+    for broker in () if route is None else route.brokers:
+        with suppress(SparrowError):
+            address = broker.master or ""
+            record = await _view(instance, address, request) if address else None
+            if record is not None and _offset_id(record) == offset_message_id.upper():
+                return address, record
+    return "", None
+
+
+def _offset_id(record: StoredRecord) -> str:
+    return offset_id_of(record.store_host, record.physical_offset)
