@@ -73,7 +73,9 @@ def guarded(rig: Rig, gate: OneTopic, code: int, ext: dict[str, str]) -> Any:
 
 
 def stored(rig: Rig, topic: str, text: bytes = b"") -> int:
-    """The physical offset of a message stored under `topic`."""
+    """The physical offset of a message stored under `topic`, which is made for it."""
+    if topic not in rig.topics.configs:
+        rig.make_topic(topic, 1)
     (placed,) = rig.inner.put([InnerMessage(topic, 0, b"x", text, 0, 0, 1_700_000_000_000, HOST)])
     return placed.physical_offset
 

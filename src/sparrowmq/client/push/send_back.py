@@ -136,8 +136,8 @@ class SendBack:
                 name = message.queue.broker_name
                 log.info("%s did not take a message back; a copy is sent instead: %s", name, error)
                 first = error
-            error = await self._copy(message, why)
-        return error is None or self._kept(message, first, error, is_last=is_last)
+            second = await self._copy(message, why)
+        return second is None or self._kept(message, first, second, is_last=is_last)
 
     @property
     def _limit(self) -> int | None:
