@@ -14,7 +14,7 @@ from tests.columnar.records import HOST6, chunk, ledger_of, log_of, packed, reco
 
 from sparrowmq.columnar import decode as module
 from sparrowmq.columnar.decode import ROWS_LOOP_MAX, decode, decode_vectors
-from sparrowmq.columnar.rows import decode_rows
+from sparrowmq.columnar.rows import MILLIS_MAX, MILLIS_MIN, decode_rows
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS, TYPES, arrow_schema
 from sparrowmq.core.errors import RecordError
 from sparrowmq.protocol.sysflag import CompressionType
@@ -124,12 +124,27 @@ def test_a_record_without_unique_key_gets_the_offset_id() -> None:
     assert len(third) == 56
 
 
-def test_times_beyond_64_bits_of_microseconds_are_cut() -> None:
-    buffer = record(born_timestamp=2**63 - 1, store_timestamp=-(2**63))
-    fast, slow = decode_vectors(buffer), decode_rows(buffer, module.DEFAULT_SCHEMA)
-    assert fast["born_timestamp"].equals(slow["born_timestamp"])
-    assert fast["born_timestamp"].cast(pa.int64())[0].as_py() == (2**63 // 1000 - 1) * 1000
-    assert fast["store_timestamp"].equals(slow["store_timestamp"])
+def test_times_that_readers_cannot_hold_are_null() -> None:
+    first, last = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, 59, 999_000, UTC)
+    times = [
+        -(2**63),
+        MILLIS_MIN - 1,
+        MILLIS_MIN,
+        -1,
+        0,
+        MILLIS_MAX,
+        MILLIS_MAX + 1,
+        1_764_000_000_000_000,
+        2**63 - 1,
+    ]
+    buffer = b"".join(
+        record(offset, born_timestamp=at, store_timestamp=-at - 1) for offset, at in enumerate(times)
+    )
+    batch = _agree(buffer)
+    born = batch["born_timestamp"].to_pylist()
+    assert [number for number, at in enumerate(born) if at is None] == [0, 1, 6, 7, 8]
+    assert (born[2], born[5]) == (first, last)
+    assert batch["store_timestamp"].null_count == 5
 
 
 def test_joined_answers_that_overlap_lose_their_doubles() -> None:

@@ -17,7 +17,7 @@ from sparrowmq.columnar.arrays import numbers, repeated, texts
 from sparrowmq.columnar.equal_properties import EqualProperties
 from sparrowmq.columnar.layout import Layout, layout, record_count
 from sparrowmq.columnar.properties import Properties, read_properties
-from sparrowmq.columnar.rows import MICROS_MAX, decode_rows
+from sparrowmq.columnar.rows import MILLIS_MAX, MILLIS_MIN, decode_rows
 from sparrowmq.columnar.schema import TIMESTAMP, arrow_schema
 from sparrowmq.columnar.slices import BufferSlices, is_utf8
 from sparrowmq.core.errors import RecordError
@@ -134,8 +134,9 @@ def _number(name: str, kind: type[np.signedinteger[Any]]) -> Callable[[_Chunk], 
 
 def _time(name: str) -> Callable[[_Chunk], pa.Array]:
     def column(chunk: _Chunk) -> pa.Array:
-        millis = np.clip(chunk.places.heads[name].astype(np.int64), -MICROS_MAX, MICROS_MAX)
-        return numbers(millis * 1000).view(TIMESTAMP)
+        millis = chunk.places.heads[name].astype(np.int64)
+        missing = (millis < MILLIS_MIN) | (millis > MILLIS_MAX)
+        return numbers(np.where(missing, 0, millis) * 1000, missing).view(TIMESTAMP)
 
     return column
 

@@ -18,8 +18,12 @@ from sparrowmq.columnar.schema import PROPERTIES, TIMESTAMP, TYPES
 from sparrowmq.core.message import PROPERTY_KEYS, ReceivedMessage
 from sparrowmq.protocol.record import decode_records, to_message
 
-MICROS_MAX: Final = 2**63 // 1000 - 1
-"""Largest millisecond time whose microseconds fit 64 bits; later times are reduced to it."""
+_DAY: Final = 86_400_000
+MILLIS_MIN: Final = -62_135_596_800_000 + _DAY
+MILLIS_MAX: Final = 253_402_300_800_000 - _DAY - 1
+"""Times that Python and Spark hold: years 1 to 9999, in every time zone. Others become null: a single one,
+of a producer whose clock is wrong, would fail the reader of all rows.
+"""
 
 _VALUES: Final[dict[str, Callable[[ReceivedMessage], Any]]] = {
     "topic": lambda message: message.topic,
@@ -43,8 +47,8 @@ _VALUES: Final[dict[str, Callable[[ReceivedMessage], Any]]] = {
 }
 
 
-def _micros(millis: int) -> int:
-    return max(-MICROS_MAX, min(MICROS_MAX, millis)) * 1000
+def _micros(millis: int) -> int | None:
+    return millis * 1000 if MILLIS_MIN <= millis <= MILLIS_MAX else None
 
 
 def decode_rows(
@@ -71,8 +75,9 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     if kind in (pa.string(), pa.binary()):
         return texts(values, kind)
     if kind != PROPERTIES:
-        whole = np.array(values, np.int32 if kind == pa.int32() else np.int64)
-        return numbers(whole).view(TIMESTAMP) if kind == TIMESTAMP else numbers(whole)
+        missing = np.array([value is None for value in values], np.bool_)
+        whole = np.array([value or 0 for value in values], np.int32 if kind == pa.int32() else np.int64)
+        return numbers(whole, missing).view(TIMESTAMP) if kind == TIMESTAMP else numbers(whole)
     bounds = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(pairs) for pairs in values], out=bounds[1:])
     names = texts([name for pairs in values for name, _ in pairs], pa.string())

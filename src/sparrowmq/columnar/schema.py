@@ -33,7 +33,9 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "born_host": pa.string(),
     "store_host": pa.string(),
 }
-"""Every column. Times are microseconds in UTC; `sys_flag` is as stored, `body` is decompressed."""
+"""Every column. Times are microseconds in UTC, null outside of the years 1 to 9999; `sys_flag` is as stored,
+`body` is decompressed.
+"""
 
 DEFAULT_COLUMNS: Final = tuple(TYPES)[:12]
 """`topic` to `body`: the columns of a reader that names none."""

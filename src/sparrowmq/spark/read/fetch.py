@@ -32,6 +32,7 @@ from sparrowmq.spark.cluster.garbage import task_begins
 from sparrowmq.spark.cluster.retry import Retries
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import ReadOptions
+from sparrowmq.spark.read.odd_times import OddTimes
 from sparrowmq.spark.read.prefetch import prefetch
 from sparrowmq.spark.read.pull_size import PULLS_MAX, PullSize, PullSizes
 from sparrowmq.spark.read.raw_consumer import RawConsumer
@@ -275,11 +276,14 @@ def read_batches(
     loop = loop_thread()
 
     def batches() -> Iterator[pa.RecordBatch]:
+        times = OddTimes()
         for chunk in _chunks(spans, options, loop):
             batch = decode_chunk(chunk, schema, options)
+            times.count(batch)
             if finish is not None:
                 batch = finish(batch, chunk.queue)
             if batch.num_rows:
                 yield batch
+        times.warn()
 
     return prefetch(batches, options.prefetch_batches)

@@ -30,6 +30,7 @@ from sparrowmq.columnar.slices import BufferSlices
 from sparrowmq.core.errors import RecordError, SettingsError
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.options.values import SKIP
+from sparrowmq.spark.read.odd_times import OddTimes
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -152,6 +153,7 @@ def read_files(
 
     Raises `RecordError` with file and position on damage unless damagedRecords=skip.
     """
+    times = OddTimes()
     for file in files:
 
         def damaged(start: int, end: int, why: str, path: str = file.path) -> None:
@@ -169,8 +171,10 @@ def read_files(
                 damaged=damaged,
             ):
                 batch = _decode(chunk, options, schema)
+                times.count(batch)
                 if batch.num_rows:
                     yield batch
+    times.warn()
 
 
 def _decode(chunk: LogChunk, options: ReadOptions, schema: pa.Schema) -> pa.RecordBatch:
