@@ -22,6 +22,7 @@ from sparrowmq.spark.pipelines.common.queries import (
     drive,
     explain,
     plain_errors,
+    run_batches,
     stopped_by_signals,
 )
 from sparrowmq.spark.pipelines.common.watch import Watch
@@ -53,6 +54,46 @@ def test_an_interrupted_query_is_not_an_error_of_spark() -> None:
         interrupted()
     with pytest.raises(PipelineError, match="Gateway"), plain_errors():
         raise Py4JError("Gateway must be connected to send cancel cmd.")
+
+
+class Writer:
+    """A stream's writer whose query does not start."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    @property
+    def writeStream(self) -> Writer:
+        return self
+
+    def queryName(self, name: str) -> Writer:
+        self.name = name
+        return self
+
+    def foreachBatch(self, write: Any) -> Writer:
+        return self
+
+    def option(self, name: str, value: str) -> Writer:
+        return self
+
+    def trigger(self, **when: Any) -> Writer:
+        return self
+
+    def start(self) -> Any:
+        raise PySparkException("cannot start\nmore")
+
+
+def test_queries_of_one_name_are_told_apart_by_their_checkpoints() -> None:
+    def named(checkpoint: str) -> str:
+        frame: Any = Writer()
+        with pytest.raises(PipelineError, match=r"^cannot start$"):
+            run_batches(
+                frame, lambda batch, number: None, Watch(), name="a b", checkpoint=checkpoint, every=None
+            )
+        return str(frame.name)
+
+    assert named("/x") == named("/x") != named("/y")
+    assert named("/x").startswith("a b (")
 
 
 def test_a_batch_function_remembers_what_it_raised() -> None:

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -91,6 +92,11 @@ def nothing() -> None:
     """Does nothing."""
 
 
+def query_name(name: str, checkpoint: str | Path) -> str:
+    """A query's name, unique in a session: two pipelines of one name have different checkpoints."""
+    return f"{name} ({blake2b(str(checkpoint).encode(), digest_size=4).hexdigest()})"
+
+
 def run_batches(
     frame: DataFrame,
     write: Callable[[DataFrame, int], None],
@@ -103,18 +109,20 @@ def run_batches(
 ) -> None:
     """Give a stream's micro-batches to `write`, `every` so many seconds, or all that is there when `None`.
 
-    The query is called `name` and continues from `checkpoint`; its errors and `tick` are those of `drive`.
+    The query is called `query_name(name, checkpoint)` and continues from `checkpoint`; its errors and `tick`
+    are those of `drive`, and `PipelineError` if it does not start.
     """
     function = BatchFunction(write)
-    writer = (
-        frame.writeStream.foreachBatch(function).queryName(name).option("checkpointLocation", str(checkpoint))
-    )
+    writer = frame.writeStream.foreachBatch(function).queryName(query_name(name, checkpoint))
+    writer = writer.option("checkpointLocation", str(checkpoint))
     triggered = (
         writer.trigger(availableNow=True)
         if every is None
         else writer.trigger(processingTime=f"{every} seconds")
     )
-    drive(triggered.start(), function, watch, tick=tick)
+    with plain_errors():
+        query = triggered.start()
+    drive(query, function, watch, tick=tick)
 
 
 def drive(
