@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+from tests.columnar.records import record
 from tests.spark.support import Topics
 
 import sparrowmq as mq
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.results import PullStatus, RawBatch
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.pipelines.mirror import clusters
@@ -44,6 +48,18 @@ def test_pages_of_origins(topics: Topics, topic: str, side: Side) -> None:
     (stored,) = [message for message in topics.read(topic) if message.queue_offset == 2]
     assert ask(side.stored_at(queue, 2)) == stored.store_timestamp / 1000
     assert ask(side.stored_at(queue, 4)) is None
+
+
+def test_a_store_time_that_no_reader_holds_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fetch_raw(*_: object, **__: object) -> RawBatch:
+        return RawBatch(PullStatus.FOUND, record(0, store_timestamp=2**62), 1, 0, 1)
+
+    async def consumer(_: Side) -> Any:
+        return SimpleNamespace(fetch_raw=fetch_raw)
+
+    monkeypatch.setattr(Side, "consumer", consumer)
+    queue = MessageQueue("t", "broker-a", 0)
+    assert ask(Side.of("here", ReadOptions(name_server="stub:1")).stored_at(queue, 0)) is None
 
 
 def test_an_end_that_does_not_show_is_waited_for_a_moment(

@@ -116,7 +116,8 @@ class Side:
             return None
         if raw.status is not PullStatus.FOUND:
             return None
-        return float(decode(raw.buffer, _TIMES)["store_timestamp"][0].value) / 1e6
+        micros = decode(raw.buffer, _TIMES)["store_timestamp"][0].value
+        return None if micros is None else float(micros) / 1e6
 
     async def writable(self, topic: str) -> Sequence[MessageQueue]:
         """The writable queues of a topic; empty if it does not exist."""
