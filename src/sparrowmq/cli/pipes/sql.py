@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from math import isfinite, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -58,6 +59,7 @@ def sql(
     """Query topics as tables, live, archived or both: sparrow sql "select count(*) from Orders"."""
     need_spark()
     from sparrowmq.spark.pipelines.query import sql as pipeline
+    from sparrowmq.spark.pipelines.query.statements import statements_in
 
     if rows < 1:
         raise UsageError(f"--rows {rows}: must be 1 or more")
@@ -72,16 +74,21 @@ def sql(
     if shared.plan:
         if query is None:
             raise UsageError("--plan needs a query")
-        show_plan(pipeline.plan_sql(query, settings, tables), shared.as_json)
+        for text in statements_in(query):
+            show_plan(pipeline.plan_sql(text, settings, tables), shared.as_json)
         return
     with served(shared.metrics) as reports, session("sql", shared.master, shared.conf or ()) as spark:
         console = Console(spark, settings, rows, shared, reports)
         if query is not None:
-            console.query(query, tables)
+            for text in statements_in(query):
+                console.query(text, tables)
             return
-        for text in prompted(tables) if sys.stdin.isatty() else statements(sys.stdin.readline):
+        typed = sys.stdin.isatty()
+        for text in prompted(tables) if typed else statements(sys.stdin.readline):
             if not console.run(text):
-                return
+                break
+        if console.failed and not typed:
+            raise typer.Exit(1)
 
 
 class Console:
@@ -100,6 +107,8 @@ class Console:
         self._rows = rows
         self._shared = shared
         self._reports = reports
+        self.failed = False
+        """Whether any query or command failed."""
 
     def query(self, text: str, tables: Collection[str] | None = None) -> None:
         """Run one query: print its result, or with --dry-run its columns. `tables`: the existing topics, if
@@ -138,29 +147,22 @@ class Console:
                 else:
                     self.query(text)
         except KeyboardInterrupt:
+            self.failed = True
             complain("stopped")
         except SparrowError as error:
+            self.failed = True
             complain(str(error))
         return True
 
 
 def statements(read: Callable[[], str]) -> Iterator[str]:
     """Queries and commands from lines until `read` returns "". A query ends with ";" or the input."""
-    waiting: list[str] = []
+    from sparrowmq.spark.pipelines.query.statements import Script
+
+    script = Script()
     while line := read():
-        text = line.strip()
-        if not waiting and text.startswith("\\"):
-            yield text
-            continue
-        waiting.append(text)
-        if text.endswith(";"):
-            whole = "\n".join(waiting).rstrip(";").strip()
-            waiting.clear()
-            if whole:
-                yield whole
-    rest = "\n".join(waiting).strip()
-    if rest:
-        yield rest
+        yield from script.add(line)
+    yield from script.rest()
 
 
 def prompted(tables: list[str]) -> Iterator[str]:
@@ -169,6 +171,8 @@ def prompted(tables: list[str]) -> Iterator[str]:
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import FileHistory
 
+    from sparrowmq.spark.pipelines.query.statements import Script
+
     words = [*tables, *COLUMNS, *WORDS]
     asking: PromptSession[str] = PromptSession(
         history=FileHistory(str(Path.home() / HISTORY)),
@@ -176,20 +180,17 @@ def prompted(tables: list[str]) -> Iterator[str]:
         complete_while_typing=False,
     )
     say(HELP)
-    waiting = False
-
-    def read() -> str:
-        nonlocal waiting
+    script = Script()
+    while True:  # until Ctrl-D
         try:
-            text = asking.prompt("   -> " if waiting else "sql> ")
+            line = asking.prompt("   -> " if script.waiting else "sql> ")
         except KeyboardInterrupt:
-            text = ";" if waiting else ""
+            script = Script()
+            continue
         except EOFError:
-            return ""
-        waiting = bool(text.strip()) and not text.rstrip().endswith(";") and not text.startswith("\\")
-        return text + "\n"
-
-    return statements(read)
+            break
+        yield from script.add(line + "\n")
+    yield from script.rest()
 
 
 def _show(columns: Sequence[str], found: Sequence[Any], most: int, as_json: bool) -> None:
@@ -212,7 +213,13 @@ def _show_columns(columns: Sequence[tuple[str, str]], as_json: bool) -> None:
 
 
 def _value(value: Any) -> Any:
-    """A value for output: bytes as text, times in ISO form."""
+    """A value for output: bytes as text, times in ISO form, numbers that JSON lacks as Spark writes them."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
-    return value if value is None or isinstance(value, bool | int | float | str | dict | list) else str(value)
+    if isinstance(value, dict):
+        return {str(_value(key)): _value(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_value(one) for one in value]
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

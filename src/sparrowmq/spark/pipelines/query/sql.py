@@ -5,7 +5,6 @@ Only the topics in a query are looked up. Each table is a snapshot from the mome
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,6 +22,7 @@ from sparrowmq.spark.pipelines.archive.location import content_of
 from sparrowmq.spark.pipelines.common import reading
 from sparrowmq.spark.pipelines.common.steps import AT_MOST, Plan, Step
 from sparrowmq.spark.pipelines.query.history import HistorySettings, history, plan_history
+from sparrowmq.spark.pipelines.query.statements import names_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 NAME: Final = "sql"
 TEXT: Final = "text"
 """An additional column of every table: the body as text."""
-_NAME: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|`((?:[^`]|``)+)`|([\w]+)")
-"""Skips strings and comments; then matches a quoted or a plain name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +48,6 @@ class SqlSettings:
     def __post_init__(self) -> None:
         if not self.live and self.directory is None:
             raise SettingsError("without the live log a query needs an archive: give its directory")
-
-
-def names_in(query: str) -> set[str]:
-    """Every word of a query that may be a table name; quoted ones without quotes."""
-    return {
-        quoted.replace("``", "`") if quoted else plain
-        for quoted, plain in _NAME.findall(query)
-        if quoted or plain
-    }
 
 
 def mentioned(query: str, tables: Collection[str]) -> list[str]:
