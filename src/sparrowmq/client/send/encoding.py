@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from sparrowmq.client.send.tags_and_keys import check_tag, keys_text
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, ProtocolError
 from sparrowmq.core.message import (
     BODY_BYTES_MAX,
@@ -33,12 +34,9 @@ from sparrowmq.core.message import (
     SYSTEM_PROPERTIES,
     Message,
     MessageQueue,
-    is_key,
-    split_keys,
 )
 from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.results import SendResult, SendStatus
-from sparrowmq.core.subscription import TAG_SEPARATOR
 from sparrowmq.protocol import headers
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, BatchItem, encode_batch
 from sparrowmq.protocol.codes import VERSION, RequestCode
@@ -245,10 +243,10 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
     )
     entries = 2
     if message.tags:
-        _check_tag(message)
+        check_tag(message)
         text += f"{PROPERTY_TAGS}\x01{message.tags}\x02"
         entries += 1
-    if message.keys and (keys := _keys_text(message)):
+    if message.keys and (keys := keys_text(message)):
         text += f"{PROPERTY_KEYS}\x01{keys}\x02"
         entries += 1
     if system is not None:
@@ -269,40 +267,6 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
         raise InvalidMessageError(
             f"the properties of a message to {message.topic!r} take {size} bytes, the limit is "
             f"{PROPERTIES_BYTES_MAX}; move data to the body"
-        )
-    return text
-
-
-def _check_tag(message: Message) -> None:
-    """Raise `InvalidMessageError` for a tag that is no text or that no subscription can name."""
-    tag = message.tags
-    if not isinstance(tag, str):
-        raise InvalidMessageError(
-            f"the tag of a message to {message.topic!r} must be text, not {type(tag).__name__}"
-        )
-    if tag.strip() != tag or TAG_SEPARATOR in tag:
-        raise InvalidMessageError(
-            f"the tag {tag!r} of a message to {message.topic!r} cannot be subscribed: subscriptions separate "
-            f"tags with '{TAG_SEPARATOR}' and ignore white space around them; send a tag without both"
-        )
-
-
-def _keys_text(message: Message) -> str:
-    """The keys as they are stored. Raises `InvalidMessageError` for one that is stored as several or that
-    nobody finds.
-    """
-    try:
-        text = message.keys_text
-    except TypeError:
-        raise InvalidMessageError(
-            f"the keys of a message to {message.topic!r} must be text or several texts, not {message.keys!r}"
-        ) from None
-    if not all(map(is_key, split_keys(text))) or (
-        not isinstance(message.keys, str) and any(" " in key for key in message.keys)
-    ):
-        raise InvalidMessageError(
-            f"the keys {message.keys!r} of a message to {message.topic!r} have white space in a key; a blank "
-            "separates keys, and a key with other white space is not found: send keys without it"
         )
     return text
 
