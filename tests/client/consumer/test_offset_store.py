@@ -228,3 +228,9 @@ def test_commit_reaches_a_broker_that_came_back_under_another_address() -> None:
             assert cluster.broker.offsets["g", "T", 0] == 4
 
     flow(test)
+
+
+def test_negative_offsets_of_a_file_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    text = offsets_text({QUEUES[0]: -7, QUEUES[1]: 6})
+    assert parse_offsets(text) == {QUEUES[1]: 6}
+    assert "the offset -7 of" in caplog.text

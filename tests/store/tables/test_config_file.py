@@ -116,3 +116,16 @@ def test_crash_between_the_renames_loses_only_unsaved_changes(
         with pytest.raises(KeyboardInterrupt):
             file.save({"n": 3})
     assert ConfigFile(file.path).load() == {"n": 2}
+
+
+@pytest.mark.parametrize("backup", [None, b""])
+def test_empty_file_without_a_backup_is_reported(
+    backup: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = ConfigFile(tmp_path / "a.json")
+    assert file.load() == {} and not caplog.records, "a new store has no file"
+    file.path.write_bytes(b"")
+    if backup is not None:
+        file.backup.write_bytes(backup)
+    assert file.load() == {}
+    assert f"{file.path} is empty and has no backup" in caplog.text

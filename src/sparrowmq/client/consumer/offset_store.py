@@ -210,8 +210,8 @@ def offsets_text(table: dict[MessageQueue, int]) -> bytes:
 
 
 def parse_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """The offsets in a file's content, as written by any version of the Java client. Raises
-    `JavaJsonError`.
+    """The offsets in a file's content, as written by any version of the Java client. Negative ones are left
+    out with a warning: there is no such message. Raises `JavaJsonError`.
     """
     value = loads(data)
     table = value.get("offsetTable") if isinstance(value, dict) else None
@@ -221,6 +221,11 @@ def parse_offsets(data: bytes) -> dict[MessageQueue, int]:
     for key, offset in table.items():
         if isinstance(offset, bool) or not isinstance(offset, int):
             raise JavaJsonError(f"the offset of {key[:80]} is {offset!r}, not a number")
+        if offset < 0:
+            log.warning(
+                "the offset %d of %s in an offsets file is ignored: offsets begin at 0", offset, key[:80]
+            )
+            continue
         found[queue_of_key(key)] = offset
     return found
 

@@ -35,11 +35,12 @@ class ConfigFile:
         """
         if not self._mode & 0o077:
             self._keep_private()
-        problems = []
+        problems, empty = [], False
         for path in (self.path, self.backup):
             try:
                 data = disk.read(path).removeprefix(BOM_UTF8)  # an editor may have written one
                 if not data.strip():
+                    empty = True
                     continue
                 value = java_json.loads(data)
                 if not isinstance(value, dict):
@@ -57,6 +58,10 @@ class ConfigFile:
         if problems:
             raise StoreCorruptError(
                 f"{'; '.join(problems)}; replace it with a good copy, or remove it to start empty"
+            )
+        if empty:
+            log.warning(
+                "%s is empty and has no backup: what it held is lost, and a new one begins", self.path
             )
         return {}
 
