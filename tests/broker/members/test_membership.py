@@ -309,3 +309,31 @@ def test_client_in_many_groups_is_checked_and_removed_in_steps(
 async def _done(answer: Any) -> None:
     if not isinstance(answer, Command):
         await answer
+
+
+def test_members_that_subscribe_differently_are_named_once(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if "differently" in record.getMessage()]
+        caplog.clear()
+        return found
+
+    def tagged(tag: str) -> ConsumerData:
+        return ConsumerData("g", subscriptions=(SubscriptionData("T", tag, frozenset([tag]), 1),))
+
+    first, second = connection(1), connection(2)
+    for _ in range(3):
+        members.beat(first, "a", tagged("x"))
+        members.beat(second, "b", tagged("y"))
+    (text,) = told()
+    assert text.startswith("members of group g subscribe differently: a asks for T x; b asks for T y;")
+    members.beat(second, "b", consumer("g", "Other"))
+    members.beat(first, "a", tagged("x"))
+    (text,) = told()
+    assert "b asks for Other *; a asks for T x" in text
+    members.handlers.connection_gone(second)
+    members.beat(first, "a", tagged("z"))
+    assert told() == [], "one member may change its mind"
+    members.beat(connection(3), "c", consumer("g", "T", model=MessageModel.BROADCASTING))
+    assert told() == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.broker.members.unlike_members import UnlikeMembers
 from sparrowmq.broker.tables.clients import LANGUAGE_CHARS_MAX, ConnectedMember, ConsumerGroup
 from sparrowmq.core.errors import InvalidNameError, TooManyRequestsError
 from sparrowmq.core.names import check_topic, retry_topic
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from sparrowmq.core.clock import Clock
     from sparrowmq.transport.connection import Connection
 
+log = logging.getLogger("sparrowmq.broker")
 SILENT_SECONDS_MAX: Final = 120.0
 
 
@@ -48,6 +51,7 @@ class Membership:
         self._clock = clock
         self._topic_made = topic_made
         self._at_once = at_once
+        self._unlike = UnlikeMembers()
         self._changed: dict[str, None] = {}
         self._telling: dict[str, bool] = {}
         """Groups whose members are being notified, and whether they changed again meanwhile."""
@@ -104,6 +108,7 @@ class Membership:
                 incoming, connection, member, keep_subscriptions=data.without_sub
             )
             if not data.without_sub:
+                self._compare(incoming, member.client_id)
                 wanted = self._clients.consumers[consumer.group].subscriptions
                 yield from self._filters.registering(consumer.group, wanted)
             if changed and consumer.group in self._clients.consumers:
@@ -111,6 +116,15 @@ class Membership:
             yield
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": str(tell_again).lower()}
         return Command(ResponseCode.SUCCESS, command.opaque, FLAG_RESPONSE, ext)
+
+    def _compare(self, incoming: ConsumerGroup, client_id: str) -> None:
+        """Report members that subscribe differently. Members of broadcasting groups divide nothing."""
+        group = self._clients.consumers.get(incoming.name)
+        if group is None or incoming.message_model == MessageModel.BROADCASTING:
+            return
+        asked = incoming.subscriptions.values()
+        if text := self._unlike.seen(group.name, client_id, asked, group.client_ids):
+            log.warning("%s", text)
 
     def _is_news(self, name: str, beat: HeartbeatData) -> bool:
         """Whether a heartbeat of version 2 does not match the known state of a group.
@@ -179,6 +193,7 @@ class Membership:
         for group in groups:
             if not group.members:
                 self._filters.unregister(group.name)
+                self._unlike.forget(group.name)
         self._notify(groups)
 
     def _notify(self, groups: Iterable[ConsumerGroup]) -> None:

@@ -115,7 +115,9 @@ def test_members_with_different_subscriptions_are_named() -> None:
     ]
     assert unlike("g", same) == unlike("g", [*same, member("c", error="x")]) == []
     (found,) = unlike("g", [*same, wanting("c", SubscriptionData("T", "A", frozenset("A")))])
-    assert found.text == "members of group g have 2 different subscriptions; c and a differ in T TAG A"
+    assert found.text == (
+        "members of group g have 2 different subscriptions; c asks for T TAG A, a for T TAG A || B"
+    )
 
 
 def test_broadcasting_groups_have_no_plan() -> None:

@@ -29,6 +29,8 @@ from sparrowmq.protocol.managed import GENERATIONS_PROPERTY, QueueGrant, generat
 DOUBLE: Final = "double-queue"
 DIFFERENT: Final = "plan-difference"
 SUBSCRIPTIONS: Final = "subscription-difference"
+ASKED_TOLD: Final = 5
+"""Maximum subscriptions of one member in an alarm."""
 KIND: Final = ServiceKind(
     "plan-check",
     "What members actually consume, compared with each other and the plan",
@@ -137,12 +139,17 @@ def unlike(group: str, members: Members) -> list[Condition]:
     if len(seen) < 2:
         return []
     (few, fewer), *_, (most, more) = sorted(seen.items(), key=lambda pair: (len(pair[1]), pair[0]))
-    odd = sorted(set(few).symmetric_difference(most))[0]
     text = (
-        f"members of group {group} have {len(seen)} different subscriptions; {fewer[0]} and {more[0]} "
-        f"differ in {odd}"
+        f"members of group {group} have {len(seen)} different subscriptions; {fewer[0]} asks for "
+        f"{_told(few)}, {more[0]} for {_told(most)}"
     )
     return [Condition(group, text, group)]
+
+
+def _told(wanted: tuple[str, ...]) -> str:
+    """Subscriptions in an alarm: the first ones, and how many more there are."""
+    more = f" and {len(wanted) - ASKED_TOLD} more" if len(wanted) > ASKED_TOLD else ""
+    return f"{', '.join(wanted[:ASKED_TOLD])}{more}" if wanted else "nothing"
 
 
 class PlanCheck(WatchService[MemberReportsView]):
