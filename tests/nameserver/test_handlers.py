@@ -18,9 +18,7 @@ from sparrowmq.nameserver.kv import KeyValues
 from sparrowmq.nameserver.options import Options
 from sparrowmq.nameserver.registry import Registry
 from sparrowmq.nameserver.server import NameServer
-from sparrowmq.protocol.bodies import (
-    route_from_json,
-)
+from sparrowmq.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfigTable, route_from_json
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.java_json import loads
@@ -322,3 +320,20 @@ def test_size_of_a_route_in_a_request_is_limited() -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR and "the limit" in (answer.remark or "")
 
     asked(main)
+
+
+def test_brokers_with_one_name_and_id_are_told_of_each_other(caplog: pytest.LogCaptureFixture) -> None:
+    def body(state: int) -> bytes:
+        version = DataVersion(1, state, 1)
+        return RegisterBrokerBody([], TopicConfigTable(version, {})).encode()
+
+    async def main(server: NameServer, ask: Ask) -> None:
+        other = BROKER | {"brokerAddr": "10.0.0.2:10911"}
+        first = await ask(RequestCode.REGISTER_BROKER, body=body(1), **BROKER)
+        newer = await ask(RequestCode.REGISTER_BROKER, body=body(2), **other)
+        older = await ask(RequestCode.REGISTER_BROKER, body=body(1), **BROKER)
+        assert "sparrowRival" not in first.ext
+        assert (newer.ext["sparrowRival"], older.ext["sparrowRival"]) == ("10.0.0.1:10911", "10.0.0.2:10911")
+
+    asked(main)
+    assert "stays at 10.0.0.2:10911, which has a newer state; 10.0.0.1:10911 claims the same" in caplog.text

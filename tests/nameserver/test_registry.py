@@ -120,7 +120,8 @@ class TestRegister:
         registry = Registry()
         register(registry, topics(*SYSTEM, version=DataVersion(1, 5, 1)))
         late = topics(*SYSTEM, version=DataVersion(9, 4, 9))
-        assert register(registry, late, address="10.0.0.2:10911") == RegistrationResult()
+        found = register(registry, late, address="10.0.0.2:10911")
+        assert found == RegistrationResult(kept="10.0.0.1:10911")
         assert registry.member_group("C", "broker-a").addresses == {0: "10.0.0.1:10911"}
         assert registry.data_version("C", "10.0.0.2:10911") is None
         newer = topics(*SYSTEM, version=DataVersion(1, 6, 1))

@@ -179,13 +179,21 @@ class Handlers:
                 f"is now at {header.broker_addr}; if both run, one needs another brokerName or brokerId"
             )
             self._occasional.write(logging.WARNING, "displaced", one_line(text))
+        elif registered.kept:
+            text = (
+                f"broker {header.broker_name} with id {header.broker_id} stays at {registered.kept}, which "
+                f"has a newer state; {header.broker_addr} claims the same name and id"
+            )
+            self._occasional.write(logging.WARNING, "kept", one_line(text))
         if known is None:
             self._tell(header.broker_name, header.broker_addr, "registered")
         table: dict[str, str] = {}
         if self._options.return_order_topic_config_to_broker:
             table = self._values.namespace(ORDER_TOPIC_CONFIG)
         told = RegisterBrokerResponse(
-            ha_server_addr=registered.ha_address, master_addr=registered.master_address
+            ha_server_addr=registered.ha_address,
+            master_addr=registered.master_address,
+            sparrow_rival=registered.displaced or registered.kept,
         )
         return success(KVTable(table).encode() if table else b"", to_ext(told))
 

@@ -41,13 +41,15 @@ class RegistrationResult:
     """The answer to a registration: for a slave, the address of its master.
 
     `left_out` of its topics were not registered, because there are too many or their names are too long.
-    `displaced` is the address of a live member that had the same broker name and id until now.
+    `displaced` is the address of a live member that had the same broker name and id until now; `kept` that of
+    one that keeps them, because its state version is greater.
     """
 
     master_address: str | None = None
     ha_address: str | None = None
     left_out: int = 0
     displaced: str | None = None
+    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class Registry:
             and holder.version.state_version > table.data_version.state_version
         ):
             self._forget_member((request.cluster_name, address))
-            return RegistrationResult()
+            return RegistrationResult(kept=holder.address)
         displaced = None if holder is None or holder.address == address else holder.address
         first = number not in addresses
         if first and len(table.topic_config_table) == 1:

@@ -486,10 +486,14 @@ class RegisterBrokerRequest(BrokerRequest, kw_only=True):
 
 
 class RegisterBrokerResponse(Header, kw_only=True):
-    """Both only for a slave whose master is known."""
+    """The first two are only for a slave whose master is known.
+
+    `sparrow_rival` is the address of another live broker with this name and id, a SparrowMQ extension.
+    """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    sparrow_rival: str | None = None
 
 
 class UnregisterBrokerRequest(BrokerRequest):

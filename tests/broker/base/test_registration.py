@@ -107,3 +107,14 @@ def test_unavailable_name_server_is_soon_tried_again(monkeypatch: pytest.MonkeyP
         assert servers.registrations() == 3
 
     run(main())
+
+
+def test_other_broker_of_the_same_name_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    class Shared(NameServers):
+        async def call(self, address: str, command: Command, timeout: float) -> Command:
+            answer = await super().call(address, command, timeout)
+            answer.ext["sparrowRival"] = "127.0.0.1:9"
+            return answer
+
+    run(registration(Shared()).register())
+    assert "name server a:1 has another broker b with id 0 at 127.0.0.1:9" in caplog.text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.broker.tables.coalesced_run import SharedRun
 from sparrowmq.core.errors import TransportError
+from sparrowmq.core.outside import one_line
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import (
@@ -169,12 +170,24 @@ class Registration:
         if reply.code != ResponseCode.SUCCESS:
             self._complain(address, f"it answered {reply.code}: {reply.remark}")
             return
+        found = from_ext(RegisterBrokerResponse, reply.ext)
+        if found.sparrow_rival:
+            self._warn(address, found.sparrow_rival)
         if self._told is not None:
-            found = from_ext(RegisterBrokerResponse, reply.ext)
             self._told(found.master_addr, found.ha_server_addr)
         if address in self._silent:
             del self._silent[address]
             log.info("registered at name server %s again", address)
+
+    def _warn(self, address: str, rival: str) -> None:
+        """Report another broker with this one's name and id; clients reach the one that registered last."""
+        me = self._identity
+        text = (
+            f"name server {address} has another broker {me.broker_name} with id {me.broker_id} at {rival}, "
+            f"this one is at {me.broker_addr}: if both run, clients lose sight of messages; one needs "
+            "another brokerName or brokerId"
+        )
+        self._occasional.write(logging.WARNING, f"rival {address}", one_line(text))
 
     def _complain(self, address: str, why: str) -> None:
         is_new = address not in self._silent
