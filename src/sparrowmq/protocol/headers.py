@@ -373,10 +373,7 @@ class GetBrokerConfigResponse(Header, kw_only=True):
 
 
 class CreateTopicRequest(Header, kw_only=True):
-    """UPDATE_AND_CREATE_TOPIC (17). `attributes`: `+key=value,-key`.
-
-    `sparrow_force` allows a change that hides unread messages, a SparrowMQ extension.
-    """
+    """UPDATE_AND_CREATE_TOPIC (17). `attributes`: `+key=value,-key`. `sparrow_force`, ours: hide messages."""
 
     topic: str
     read_queue_nums: Int32
@@ -486,9 +483,8 @@ class RegisterBrokerRequest(BrokerRequest, kw_only=True):
 
 
 class RegisterBrokerResponse(Header, kw_only=True):
-    """The first two are only for a slave whose master is known.
-
-    `sparrow_rival` is the address of another live broker with this name and id, a SparrowMQ extension.
+    """The first two are only for a slave whose master is known. `sparrow_rival` is the address of another
+    live broker with this name and id, a SparrowMQ extension.
     """
 
     ha_server_addr: str | None = None
