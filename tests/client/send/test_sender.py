@@ -29,6 +29,7 @@ from sparrowmq.core.errors import (
 )
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
+from sparrowmq.core.route import QueueData
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.record import decode_records
@@ -578,3 +579,27 @@ def test_new_routes_are_used_and_the_rotation_continues() -> None:
         return len(await producer.queues("T")) == count
 
     flow(test, route_interval=0.02)
+
+
+@pytest.mark.parametrize("mode", [SendMode.SYNC, SendMode.ASYNC])
+def test_queue_that_is_gone_renews_the_route_and_another_one_is_chosen(mode: SendMode) -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        await producer.send(Message("T", b"x"))
+
+        def smaller(conn: Connection, command: Command) -> Command:
+            if int(command.ext["e"]) > 0:
+                return answer(29, remark=f"request queueId[{command.ext['e']}] is illegal, T has 1 queue")
+            return cluster.broker.send(conn, command)
+
+        cluster.broker.on[SEND] = smaller
+        cluster.topics["T"]["broker-a"] = QueueData("broker-a", 1, 1, 6)
+        results: list[SendResult | BaseException | None] = []
+        for _ in range(8):
+            if mode is SendMode.SYNC:
+                results.append(await producer.send(Message("T", b"x")))
+            else:
+                producer.submit(Message("T", b"x"), lambda result, error: results.append(result or error))
+        await until(lambda: len(results) == 8)
+        assert [one.queue.queue_id for one in results if isinstance(one, SendResult)] == [0] * 8
+
+    flow(test)

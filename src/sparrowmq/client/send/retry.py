@@ -15,6 +15,7 @@ from sparrowmq.core.errors import (
     TooManyRequestsError,
     TransportError,
 )
+from sparrowmq.protocol.codes import ResponseCode
 
 CLIENT_FAULT: Final = 10003
 """RocketMQ's code for a send whose last attempt failed in the client, not at a broker (client:B-43)."""
@@ -33,6 +34,18 @@ def is_retryable(error: Exception, retry_codes: Collection[int]) -> bool:
     if isinstance(error, ClientError):
         return not isinstance(error, _FINAL)
     return isinstance(error, BrokerError) and error.code in retry_codes
+
+
+def is_queue_gone(error: object) -> bool:
+    """Whether a broker answered that its topic has no such queue: the topic became smaller.
+
+    RocketMQ answers so with the code of all invalid parameters; its remark tells the case.
+    """
+    return (
+        isinstance(error, BrokerError)
+        and error.code == ResponseCode.INVALID_PARAMETER
+        and "queueId[" in error.remark
+    )
 
 
 def is_retryable_async(error: Exception) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from sparrowmq.client.send.encoding import (
 from sparrowmq.client.send.fault_strategy import FaultStrategy
 from sparrowmq.client.send.in_flight import Gate
 from sparrowmq.client.send.queue_selection import PublishInfo, QueueSelector, one_choice, select_target
-from sparrowmq.client.send.retry import final_error, is_retryable, is_retryable_async
+from sparrowmq.client.send.retry import final_error, is_queue_gone, is_retryable, is_retryable_async
 from sparrowmq.client.send.topic_routes import PublishTable, target_of
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import SparrowError, TooManyRequestsError
@@ -318,6 +319,8 @@ class Sender:
 
     def _is_final(self, outcome: SendResult | SparrowError, mode: SendMode = SendMode.SYNC) -> bool:
         """Whether an attempt's outcome ends the send (client:B.8)."""
+        if is_queue_gone(outcome):
+            return False
         if mode is SendMode.ASYNC:
             return isinstance(outcome, SendResult) or not is_retryable_async(outcome)
         if isinstance(outcome, SendResult):
@@ -422,9 +425,12 @@ class Sender:
         stored = outcome if isinstance(outcome, SendResult) else None
         pauses = _SAME_BROKER_PAUSE.delays(self.instance.rng)
         while len(tried) <= more:
+            is_gone = is_queue_gone(outcome)
+            if is_gone:
+                await self._renew_route(outgoing.topic, deadline)
             try:
                 info = await self.table.find(outgoing.topic, deadline)
-                target = self._next_target(info, tried, mode, queue)
+                target = self._next_target(info, tried, SendMode.SYNC if is_gone else mode, queue)
             except SparrowError as error:
                 outcome = outcome or error
                 break
@@ -454,6 +460,12 @@ class Sender:
         return self._count(
             final_error(outcome, topic=outgoing.topic, tries=len(tried), seconds=seconds, brokers=brokers)
         )
+
+    async def _renew_route(self, topic: str, deadline: float) -> None:
+        """A broker lacks a queue of the known route: get the route again before another one is chosen."""
+        with suppress(SparrowError, TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self.instance.update_route(topic)
 
     def _next_target(
         self, info: PublishInfo, tried: list[SendTarget], mode: SendMode, queue: MessageQueue | None
