@@ -1,4 +1,4 @@
-"""`sparrow topic perm|order|producers`: who may use a topic, and who does."""
+"""`sparrow topic update|perm|order|producers`: a topic's queues, who may use it, and who does."""
 
 from __future__ import annotations
 
@@ -17,6 +17,45 @@ from sparrowmq.cli.base.common import (
     say,
 )
 from sparrowmq.cli.cluster.topics import PERMISSIONS, Topic
+
+
+def update(
+    topic: Topic,
+    read_queues: Annotated[int | None, typer.Option(min=1, max=1024, help="Queues to read.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=1, max=1024, help="Queues to write.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if nobody reads the messages of other queues any more.")
+    ] = False,
+    namesrv: Namesrv = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a topic's numbers of queues at each of its brokers. What is not named stays."""
+    if read_queues is None and write_queues is None:
+        raise UsageError("give --read-queues, --write-queues or both")
+
+    async def work() -> list[dict[str, Any]]:
+        from msgspec.structs import replace
+
+        from sparrowmq import aio
+
+        rows = []
+        async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            for name in sorted(queues.broker_name for queues in (await admin.topic_route(topic)).queues):
+                config = await admin.topic_config(name, topic)
+                if config is None:
+                    continue
+                reads = config.read_queue_nums if read_queues is None else read_queues
+                writes = config.write_queue_nums if write_queues is None else write_queues
+                changed = replace(config, read_queue_nums=reads, write_queue_nums=writes)
+                await admin.put_topic_config(name, changed, force=force)
+                rows.append({"broker": name, "read_queues": reads, "write_queues": writes})
+        return rows
+
+    for row in run(work()):
+        text = (
+            f"{topic}: {row['read_queues']} queues to read, {row['write_queues']} to write on {row['broker']}"
+        )
+        print_json(row) if as_json else say(text)
 
 
 def perm(

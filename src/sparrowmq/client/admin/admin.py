@@ -186,36 +186,45 @@ class Admin(
         name: str,
         queues: int = 8,
         *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
         perm: int = PERM_READ_WRITE,
         cluster: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        force: bool = False,
     ) -> TopicRoute:
         """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
 
-        Returns when the name server knows the topic on these brokers. `queues` is per broker; `perm` bits are
-        2 write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
+        Returns when the name server knows the topic on these brokers. `queues` is per broker; `read_queues`
+        and `write_queues` set the two numbers apart. SparrowMQ's brokers refuse fewer queues to read while
+        the others have unread messages (`BrokerError` with their number), unless `force`. `perm` bits are 2
+        write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """
         instance = self._running()
         check_topic(name)
         if is_system_topic(name):
             raise InvalidNameError(f"the topic {name!r} is RocketMQ's own; choose another name")
-        check_range("queues", queues, 1, 65535)
+        reads = queues if read_queues is None else read_queues
+        writes = queues if write_queues is None else write_queues
+        for what, number in (("queues", queues), ("read_queues", reads), ("write_queues", writes)):
+            check_range(what, number, 1, 65535)
         check_range("perm", perm, 0, 7)
         masters = await self._cluster_masters(cluster)
         header = headers.CreateTopicRequest(
             topic=name,
-            read_queue_nums=queues,
-            write_queue_nums=queues,
+            read_queue_nums=reads,
+            write_queue_nums=writes,
             perm=perm,
             attributes=changes_text(attributes or {}),
+            sparrow_force=force or None,
         )
         code = RequestCode.UPDATE_AND_CREATE_TOPIC
         await asyncio.gather(*(self._ask(address, code, header) for address in masters.values()))
         deadline = asyncio.get_running_loop().time() + _ROUTE_WAIT
         for pause in Backoff(first=0.01, most=0.25).delays(instance.rng):
             route = await instance.update_route(name)
-            if route is not None and _has_queues(route, masters, queues, perm):
+            if route is not None and _has_queues(route, masters, reads, writes, perm):
                 return route
             if asyncio.get_running_loop().time() > deadline:
                 break
@@ -521,11 +530,11 @@ def _is_hidden(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")) or is_system_topic(topic)
 
 
-def _has_queues(route: TopicRoute, brokers: Iterable[str], queues: int, perm: int) -> bool:
+def _has_queues(route: TopicRoute, brokers: Iterable[str], reads: int, writes: int, perm: int) -> bool:
     """Whether the route has the topic with these queues on all these brokers."""
     ready = {
         q.broker_name
         for q in route.queues
-        if q.read_queue_nums == queues and q.write_queue_nums == queues and q.perm == perm
+        if (q.read_queue_nums, q.write_queue_nums, q.perm) == (reads, writes, perm)
     }
     return ready.issuperset(brokers)

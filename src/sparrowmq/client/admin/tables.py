@@ -73,8 +73,9 @@ class TableAdmin(AdminCalls):
         """The offset of a queue's first message stored at or after that time (code 29)."""
         return await self._running().brokers.search_offset(await self._master_of(queue), queue, time_ms)
 
-    async def put_topic_config(self, broker: str, config: bodies.TopicConfig) -> None:
+    async def put_topic_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
         """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
+        `force` as in `create_topic`.
 
         Raises `ClientError` for RocketMQ's system topics.
         """
@@ -91,6 +92,7 @@ class TableAdmin(AdminCalls):
             topic_filter_type=config.topic_filter_type,
             topic_sys_flag=config.topic_sys_flag,
             order=config.order,
+            sparrow_force=force or None,
         )
         await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 

@@ -269,8 +269,9 @@ class Producer:
 
         One of its arguments is None. For callers that manage many sends themselves. Unlike `send` it retries
         (`retries_async` times) only after transport errors, on the same queue number of the next broker or,
-        with `queue`, on that queue. If a broker refuses the message, that error is the result. With
-        `mode=SendMode.SYNC` it retries like `send`. Errors in the message itself are raised immediately.
+        with `queue`, on that queue, and when the topic lost the queue. If a broker refuses the message, that
+        error is the result. With `mode=SendMode.SYNC` it retries like `send`. Errors in the message itself
+        are raised immediately.
         """
         self._running().submit(message, done, timeout, mode, queue)
 

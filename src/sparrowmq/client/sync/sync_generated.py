@@ -986,18 +986,31 @@ class Admin(Facade[_Admin]):
         name: str,
         queues: int = 8,
         *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
         perm: int = PERM_READ_WRITE,
         cluster: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        force: bool = False,
     ) -> TopicRoute:
         """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
 
-        Returns when the name server knows the topic on these brokers. `queues` is per broker; `perm` bits are
-        2 write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
+        Returns when the name server knows the topic on these brokers. `queues` is per broker; `read_queues`
+        and `write_queues` set the two numbers apart. SparrowMQ's brokers refuse fewer queues to read while
+        the others have unread messages (`BrokerError` with their number), unless `force`. `perm` bits are 2
+        write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """
         return self._run(
-            self._inner.create_topic, name, queues, perm=perm, cluster=cluster, attributes=attributes
+            self._inner.create_topic,
+            name,
+            queues,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=perm,
+            cluster=cluster,
+            attributes=attributes,
+            force=force,
         )
 
     def delete_topic(self, name: str) -> None:
@@ -1516,12 +1529,13 @@ class Admin(Facade[_Admin]):
         """The offset of a queue's first message stored at or after that time (code 29)."""
         return self._run(self._inner.offset_at, queue, time_ms)
 
-    def put_topic_config(self, broker: str, config: bodies.TopicConfig) -> None:
+    def put_topic_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
         """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
+        `force` as in `create_topic`.
 
         Raises `ClientError` for RocketMQ's system topics.
         """
-        self._run(self._inner.put_topic_config, broker, config)
+        self._run(self._inner.put_topic_config, broker, config, force=force)
 
     def queue_entries(self, queue: MessageQueue, offset: int, count: int = 10) -> list[ListedEntry]:
         """Entries of a consume queue from an offset on (code 321), at most 1000.
