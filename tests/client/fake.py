@@ -87,6 +87,7 @@ class FakeBroker:
             RequestCode.LOCK_BATCH_MQ: self.lock,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
+            RequestCode.GET_TOPIC_CONFIG: self.topic_config,
             RequestCode.DELETE_TOPIC_IN_BROKER: lambda _, c: answer(),
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
@@ -286,6 +287,19 @@ class FakeBroker:
         header = headers.from_ext(headers.CreateTopicRequest, command.ext)
         self.cluster.add_topic(header.topic, header.write_queue_nums, perm=header.perm)
         return answer()
+
+    def topic_config(self, conn: Connection, command: Command) -> Command:
+        topic = command.ext["topic"]
+        data = self.cluster.topics[topic].get(self.name) if topic in self.cluster.topics else None
+        if data is None:
+            return answer(17, remark=f"topic[{topic}] not exist")
+        config = bodies.TopicConfig(
+            topic_name=topic,
+            read_queue_nums=data.read_queue_nums,
+            write_queue_nums=data.write_queue_nums,
+            perm=data.perm,
+        )
+        return answer(body=config.encode())
 
     def topic_stats(self, conn: Connection, command: Command) -> Command:
         topic = command.ext["topic"]

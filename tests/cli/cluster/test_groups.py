@@ -37,6 +37,16 @@ def test_groups_are_made_and_deleted(sparrow: Sparrow) -> None:
     assert "RocketMQ's own" in sparrow("group", "delete", "CID_RMQ_SYS_TRANS", status=1).err
 
 
+def test_what_is_not_given_stays_as_it_is(sparrow: Sparrow) -> None:
+    sparrow("group", "create", "kept", "--disabled", "--ordered")
+    changed = sparrow("group", "create", "kept", "--retries", "2").out
+    assert changed == "kept: retry_max_times 16 to 2 on broker-a\n"
+    (row,) = sparrow("group", "config", "kept", "--json").values
+    assert (row["consumeEnable"], row["consumeMessageOrderly"], row["retryMaxTimes"]) == (False, True, 2)
+    assert "nothing changed" in sparrow("group", "create", "kept").out
+    assert "consume_enable False to True" in sparrow("group", "create", "kept", "--enabled").out
+
+
 def test_a_group_goes_back_and_to_the_end(sparrow: Sparrow) -> None:
     read(sparrow, "Reset", "resetters", 5)
     reset = ("group", "reset", "resetters", "--topic", "Reset")

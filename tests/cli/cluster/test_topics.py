@@ -20,6 +20,14 @@ def test_create_and_list(sparrow: Sparrow) -> None:
     assert "TBW102" in sparrow("topic", "list", "--all").lines
 
 
+def test_what_is_not_given_stays_as_it_is(sparrow: Sparrow) -> None:
+    sparrow("topic", "create", "Kept", "--queues", "3", "--perm", "4")
+    changed = sparrow("topic", "create", "Kept", "--queues", "5").out
+    assert changed == "Kept: read_queue_nums 3 to 5, write_queue_nums 3 to 5 on broker-a\n"
+    (told,) = sparrow("topic", "create", "Kept", "--json").values
+    assert (told["queues"], told["perm"], told["changed"]) == (5, 4, {"broker-a": {}})
+
+
 def test_route(sparrow: Sparrow, cluster: LocalCluster) -> None:
     sparrow("topic", "create", "Routed", "--queues", "2", "--perm", "4")
     assert sparrow("topic", "route", "Routed", "--json").values == [

@@ -20,6 +20,8 @@ from sparrowmq.core.errors import (
     SettingsError,
 )
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.route import QueueData
+from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.headers import CreateTopicRequest, from_ext
 
@@ -65,6 +67,36 @@ def test_topic_is_created_on_every_master_and_visible_at_the_name_server() -> No
         assert (await admin.create_topic("New", 5, cluster="FakeCluster")).queues[0].read_queue_nums == 5
 
     flow(test, brokers=2)
+
+
+def test_change_of_a_topic_keeps_what_is_not_given() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        kept = bodies.TopicConfig(
+            topic_name="T", read_queue_nums=4, write_queue_nums=2, perm=4, order=True, topic_sys_flag=2
+        )
+        cluster.broker.on[RequestCode.GET_TOPIC_CONFIG] = lambda conn, c: answer(body=kept.encode())
+        cluster.topics["T"]["broker-a"] = QueueData("broker-a", 4, 2, 6)
+        cluster.broker.on[CREATE] = lambda conn, c: answer()
+        await admin.create_topic("T", perm=6)
+        header = from_ext(CreateTopicRequest, cluster.broker.requests(CREATE)[-1].ext)
+        assert (header.read_queue_nums, header.write_queue_nums, header.perm) == (4, 2, 6)
+        assert (header.order, header.topic_sys_flag) == (True, 2)
+
+    flow(test)
+
+
+def test_change_of_a_topic_at_an_older_broker_reads_its_table() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        broker = cluster.broker
+        broker.on[RequestCode.GET_TOPIC_CONFIG] = lambda conn, c: answer(3, remark="not supported")
+        kept = bodies.TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=4)
+        table = bodies.TopicConfigTable(topic_config_table={"T": kept})
+        broker.learn(RequestCode.GET_ALL_TOPIC_CONFIG, lambda conn, c: answer(body=table.encode()))
+        await admin.create_topic("T", 6)
+        header = from_ext(CreateTopicRequest, broker.requests(CREATE)[-1].ext)
+        assert (header.read_queue_nums, header.perm) == (6, 4)
+
+    flow(test)
 
 
 def test_creating_waits_for_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:

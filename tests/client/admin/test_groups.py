@@ -38,6 +38,24 @@ def queue(number: int, broker: str = "broker-a") -> MessageQueue:
     return MessageQueue("T", broker, number)
 
 
+def test_change_of_a_group_keeps_what_is_not_given() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        kept = bodies.SubscriptionGroupConfig(
+            group_name="g", consume_enable=False, retry_queue_nums=4, retry_max_times=5
+        )
+        table = bodies.SubscriptionGroupTable(subscription_group_table={"g": kept})
+        cluster.broker.on[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = lambda conn, c: answer(
+            body=table.encode()
+        )
+        await admin.create_group("g", ordered=True)
+        (asked,) = cluster.broker.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+        config = bodies.SubscriptionGroupConfig.decode(asked.body)
+        assert config.consume_message_orderly and not config.consume_enable
+        assert (config.retry_queue_nums, config.retry_max_times) == (4, 5)
+
+    flow(test)
+
+
 def fill(cluster: FakeCluster) -> None:
     """Group g has consumed 3 of 10 messages in queue 0, and 8 of 8 in queue 1."""
     for number, count, offset in ((0, 10, 3), (1, 8, 8)):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from sparrowmq.cli.base.changes import changes_of, changes_text
 from sparrowmq.cli.base.common import (
     AsJson,
     Namesrv,
@@ -22,6 +23,9 @@ from sparrowmq.cli.base.common import (
 
 if TYPE_CHECKING:
     from sparrowmq.core.message import MessageQueue
+    from sparrowmq.protocol.bodies import SubscriptionGroupConfig
+
+    Configs = dict[str, SubscriptionGroupConfig]
 
 app = typer.Typer(help="Consumer groups: progress, members, plans, policies, offsets.", no_args_is_help=True)
 
@@ -138,36 +142,48 @@ def config(group: Group, namesrv: Namesrv = None, as_json: AsJson = False) -> No
 @app.command("create")
 def create(
     group: Group,
-    retries: Annotated[int, typer.Option(min=0, help="Retries before a message becomes a dead letter.")] = 16,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Forbid the group to consume.")] = False,
-    no_broadcast: Annotated[
-        bool, typer.Option("--no-broadcast", help="Forbid broadcasting consumers.")
-    ] = False,
+    retries: Annotated[
+        int | None,
+        typer.Option(min=0, help="Retries before a message becomes a dead letter; 16 for a new group."),
+    ] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enabled/--disabled", help="Permit or forbid the group to consume.")
+    ] = None,
+    broadcast: Annotated[
+        bool | None,
+        typer.Option("--broadcast/--no-broadcast", help="Permit or forbid broadcasting consumers."),
+    ] = None,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="Clients of the gRPC API consume in order.")
-    ] = False,
+        bool | None,
+        typer.Option("--ordered/--unordered", help="Whether clients of the gRPC API consume in order."),
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="Only the brokers of this cluster.")] = None,
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a group on every broker, or change an existing one."""
+    """Create a group on every broker, or change an existing one; what is not given stays as it is."""
 
-    async def work() -> None:
+    async def work() -> tuple[Configs, Configs]:
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
+            before = await admin.group_config(group)
             await admin.create_group(
-                group,
-                retries=retries,
-                enabled=not disabled,
-                broadcast=not no_broadcast,
-                ordered=ordered,
-                cluster=cluster,
+                group, retries=retries, enabled=enabled, broadcast=broadcast, ordered=ordered, cluster=cluster
             )
+            return before, await admin.group_config(group)
 
-    run(work())
-    made = {"group": group, "retries": retries, "enabled": not disabled, "broadcast": not no_broadcast}
-    tell(made, f"{group}: {retries} retries", as_json)
+    before, after = run(work())
+    config, changes = after[min(after)], changes_of(before, after)
+    made = {
+        "group": group,
+        "retries": config.retry_max_times,
+        "enabled": config.consume_enable,
+        "broadcast": config.consume_broadcast_enable,
+        "changed": changes,
+    }
+    text = changes_text(changes) if changes else f"{config.retry_max_times} retries"
+    tell(made, f"{group}: {text}", as_json)
 
 
 @app.command("delete")

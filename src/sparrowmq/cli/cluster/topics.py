@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparrowmq.cli.base.changes import changes_of, changes_text
 from sparrowmq.cli.base.common import (
     AsJson,
     Namesrv,
@@ -19,6 +20,11 @@ from sparrowmq.cli.base.common import (
 from sparrowmq.cli.base.times import when
 from sparrowmq.core.route import TopicRoute
 
+if TYPE_CHECKING:
+    from sparrowmq.protocol.bodies import TopicConfig
+
+    Configs = dict[str, TopicConfig]
+
 app = typer.Typer(help="Topics: create, list, show, route, status, delete.", no_args_is_help=True)
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
@@ -28,8 +34,12 @@ PERMISSIONS = {2: "write", 4: "read", 6: "read and write"}
 @app.command("create")
 def create(
     topic: Topic,
-    queues: Annotated[int, typer.Option(min=1, max=1024, help="Queues on each broker.")] = 8,
-    perm: Annotated[int, typer.Option(min=0, max=6, help="2 write, 4 read, 6 both.")] = 6,
+    queues: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Queues on each broker; 8 for a new topic.")
+    ] = None,
+    perm: Annotated[
+        int | None, typer.Option(min=0, max=6, help="2 write, 4 read, 6 both; 6 for a new topic.")
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="Only the brokers of this cluster.")] = None,
     attribute: Annotated[
         list[str] | None,
@@ -38,7 +48,7 @@ def create(
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic on every broker, or change an existing one."""
+    """Create a topic on every broker, or change an existing one; what is not given stays as it is."""
     attributes: dict[str, str | None] = {}
     for text in attribute or ():
         key, equals, value = text.partition("=")
@@ -48,15 +58,29 @@ def create(
             )
         attributes[key] = value if equals else None
 
-    async def work() -> TopicRoute:
+    async def work() -> tuple[Configs, Configs]:
         from sparrowmq import aio
+        from sparrowmq.core.errors import NoRouteError
+
+        async def configs(admin: aio.Admin) -> Configs:
+            try:
+                brokers = {data.broker_name for data in (await admin.topic_route(topic)).queues}
+            except NoRouteError:
+                return {}
+            found = {name: await admin.topic_config(name, topic) for name in sorted(brokers)}
+            return {name: config for name, config in found.items() if config is not None}
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
-            return await admin.create_topic(topic, queues, perm=perm, cluster=cluster, attributes=attributes)
+            before = await configs(admin)
+            await admin.create_topic(topic, queues, perm=perm, cluster=cluster, attributes=attributes)
+            return before, await configs(admin)
 
-    brokers = sorted(data.broker_name for data in run(work()).queues)
-    made = {"topic": topic, "queues": queues, "perm": perm, "brokers": brokers}
-    tell(made, f"{topic}: {queues} queues on {', '.join(brokers)}", as_json)
+    before, after = run(work())
+    config, changes = after[min(after)], changes_of(before, after)
+    number = max(config.read_queue_nums, config.write_queue_nums)
+    made = {"topic": topic, "queues": number, "perm": config.perm, "brokers": list(after), "changed": changes}
+    text = changes_text(changes) if changes else f"{number} queues on {', '.join(after)}"
+    tell(made, f"{topic}: {text}", as_json)
 
 
 @app.command("list")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -184,20 +184,21 @@ class Admin(
     async def create_topic(
         self,
         name: str,
-        queues: int = 8,
+        queues: int | None = None,
         *,
         read_queues: int | None = None,
         write_queues: int | None = None,
-        perm: int = PERM_READ_WRITE,
+        perm: int | None = None,
         cluster: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
         force: bool = False,
     ) -> TopicRoute:
         """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
 
-        Returns when the name server knows the topic on these brokers. `queues` is per broker; `read_queues`
-        and `write_queues` set the two numbers apart. SparrowMQ's brokers refuse fewer queues to read while
-        the others have unread messages (`BrokerError` with their number), unless `force`. `perm` bits are 2
+        Returns when the name server knows the topic on these brokers. What is not given stays as each broker
+        has it; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
+        `write_queues` set the two numbers apart. SparrowMQ's brokers refuse fewer queues to read while the
+        others have unread messages (`BrokerError` with their number), unless `force`. `perm` bits are 2
         write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """
@@ -205,26 +206,25 @@ class Admin(
         check_topic(name)
         if is_system_topic(name):
             raise InvalidNameError(f"the topic {name!r} is RocketMQ's own; choose another name")
-        reads = queues if read_queues is None else read_queues
-        writes = queues if write_queues is None else write_queues
-        for what, number in (("queues", queues), ("read_queues", reads), ("write_queues", writes)):
-            check_range(what, number, 1, 65535)
-        check_range("perm", perm, 0, 7)
+        given: dict[str, int] = {}
+        for what, number in (("read_queues", read_queues), ("write_queues", write_queues)):
+            number = queues if number is None else number
+            if number is not None:
+                check_range("queues" if number == queues else what, number, 1, 65535)
+                given[f"{what.removesuffix('s')}_nums"] = number
+        if perm is not None:
+            check_range("perm", perm, 0, 7)
+            given["perm"] = perm
         masters = await self._cluster_masters(cluster)
-        header = headers.CreateTopicRequest(
-            topic=name,
-            read_queue_nums=reads,
-            write_queue_nums=writes,
-            perm=perm,
-            attributes=changes_text(attributes or {}),
-            sparrow_force=force or None,
+        change = changes_text(attributes or {})
+        changes = (
+            self._change_topic(address, name, given, change, force=force) for address in masters.values()
         )
-        code = RequestCode.UPDATE_AND_CREATE_TOPIC
-        await asyncio.gather(*(self._ask(address, code, header) for address in masters.values()))
+        wanted = dict(zip(masters, await asyncio.gather(*changes), strict=True))
         deadline = asyncio.get_running_loop().time() + _ROUTE_WAIT
         for pause in Backoff(first=0.01, most=0.25).delays(instance.rng):
             route = await instance.update_route(name)
-            if route is not None and _has_queues(route, masters, reads, writes, perm):
+            if route is not None and _has_queues(route, wanted):
                 return route
             if asyncio.get_running_loop().time() > deadline:
                 break
@@ -530,11 +530,10 @@ def _is_hidden(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")) or is_system_topic(topic)
 
 
-def _has_queues(route: TopicRoute, brokers: Iterable[str], reads: int, writes: int, perm: int) -> bool:
-    """Whether the route has the topic with these queues on all these brokers."""
-    ready = {
-        q.broker_name
-        for q in route.queues
-        if (q.read_queue_nums, q.write_queue_nums, q.perm) == (reads, writes, perm)
-    }
-    return ready.issuperset(brokers)
+def _has_queues(route: TopicRoute, wanted: Mapping[str, bodies.TopicConfig]) -> bool:
+    """Whether the route has the topic with these settings on all these brokers."""
+    known = {q.broker_name: (q.read_queue_nums, q.write_queue_nums, q.perm) for q in route.queues}
+    return all(
+        known.get(name) == (config.read_queue_nums, config.write_queue_nums, config.perm)
+        for name, config in wanted.items()
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from msgspec.structs import replace
 
 from sparrowmq.client.admin.calls import AdminCalls, masters_of
 from sparrowmq.client.admin.tables import apart
@@ -46,31 +48,36 @@ class GroupAdmin(AdminCalls):
         self,
         group: str,
         *,
-        retries: int = 16,
-        enabled: bool = True,
-        broadcast: bool = True,
-        ordered: bool = False,
+        retries: int | None = None,
+        enabled: bool | None = None,
+        broadcast: bool | None = None,
+        ordered: bool | None = None,
         cluster: str | None = None,
     ) -> None:
         """Create or change a group on every master of `cluster` (all clusters by default).
 
-        `retries` is the maximum number of retries unless a consumer sets its own. `enabled` and `broadcast`
-        permit consumption, and consumption by broadcasting. With `ordered`, clients of the gRPC API consume
-        in order; they cannot choose this themselves. Raises `InvalidNameError`.
+        What is not given stays as each broker has it; a new group gets RocketMQ's defaults (16 retries,
+        enabled, broadcasting permitted, not ordered). `retries` is the maximum number of retries unless a
+        consumer sets its own. `enabled` and `broadcast` permit consumption, and consumption by broadcasting.
+        With `ordered`, clients of the gRPC API consume in order; they cannot choose this themselves. Raises
+        `InvalidNameError`.
         """
         check_group(group)
-        check_range("retries", retries, 0, 2**31 - 1)
-        config = bodies.SubscriptionGroupConfig(
-            group_name=group,
-            retry_max_times=retries,
-            consume_enable=enabled,
-            consume_broadcast_enable=broadcast,
-            consume_message_orderly=ordered,
-        )
-        code, body = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config.encode()
-        ask = self._running().brokers.ask
+        if retries is not None:
+            check_range("retries", retries, 0, 2**31 - 1)
+        fields = {
+            "retry_max_times": retries,
+            "consume_enable": enabled,
+            "consume_broadcast_enable": broadcast,
+            "consume_message_orderly": ordered,
+        }
+        given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         masters = await self._cluster_masters(cluster)
-        await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at in masters.values()))
+        known = await self._group_configs(group, masters)
+        code, ask = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._running().brokers.ask
+        new = bodies.SubscriptionGroupConfig(group_name=group)
+        changed = [(at, replace(known.get(name, new), **given).encode()) for name, at in masters.items()]
+        await asyncio.gather(*(ask(at, code, body=body, timeout=_CALL_SECONDS) for at, body in changed))
 
     async def set_request_mode(
         self,
@@ -124,7 +131,12 @@ class GroupAdmin(AdminCalls):
     async def group_config(self, group: str) -> dict[str, bodies.SubscriptionGroupConfig]:
         """The group's settings by broker name; empty when no broker knows it."""
         check_group(group)
-        masters = await self._cluster_masters(None)
+        return await self._group_configs(group, await self._cluster_masters(None))
+
+    async def _group_configs(
+        self, group: str, masters: Mapping[str, str]
+    ) -> dict[str, bodies.SubscriptionGroupConfig]:
+        """The group's settings by broker name, at these masters."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         answers = await asyncio.gather(*(self._ask(address, code) for address in masters.values()))
         found = {}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from sparrowmq.client.admin.calls import AdminCalls
 from sparrowmq.client.admin.types import BrokerTopics, ListedEntry
@@ -83,8 +85,14 @@ class TableAdmin(AdminCalls):
         if is_system_topic(config.topic_name):
             raise ClientError(f"the topic {config.topic_name!r} is RocketMQ's own and cannot be changed")
         address = await self._broker_address(broker)
+        await self._put_topic(address, config, await self._attribute_changes(address, config), force=force)
+
+    async def _put_topic(
+        self, address: str, config: bodies.TopicConfig, attributes: str | None, *, force: bool
+    ) -> None:
+        """Create or change a topic (code 17); `attributes` are the changes of its attributes."""
         header = headers.CreateTopicRequest(
-            attributes=await self._attribute_changes(address, config),
+            attributes=attributes,
             topic=config.topic_name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
@@ -95,6 +103,17 @@ class TableAdmin(AdminCalls):
             sparrow_force=force or None,
         )
         await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def _change_topic(
+        self, address: str, name: str, given: Mapping[str, int], attributes: str | None, *, force: bool
+    ) -> bodies.TopicConfig:
+        """Create a topic, or change only the `given` settings of it; returns the new ones."""
+        found = await self._topic_config(address, name)
+        if found is None:
+            found = bodies.TopicConfig(topic_name=name, read_queue_nums=8, write_queue_nums=8)
+        config = replace(found, **given)
+        await self._put_topic(address, config, attributes, force=force)
+        return config
 
     async def queue_entries(self, queue: MessageQueue, offset: int, count: int = 10) -> list[ListedEntry]:
         """Entries of a consume queue from an offset on (code 321), at most 1000.
@@ -125,6 +144,9 @@ class TableAdmin(AdminCalls):
         try:
             return bodies.TopicConfig.decode(await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header))
         except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # by older brokers
+                table = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                return bodies.TopicConfigTable.decode(table).topic_config_table.get(topic)
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             return None

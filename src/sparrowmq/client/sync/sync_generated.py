@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from sparrowmq.client.admin import queries
-from sparrowmq.client.admin.admin import PERM_READ_WRITE
 from sparrowmq.client.admin.admin import Admin as _Admin
 from sparrowmq.client.admin.groups import _MEMBERS_SECONDS
 from sparrowmq.client.admin.holds import HOURS
@@ -984,20 +983,21 @@ class Admin(Facade[_Admin]):
     def create_topic(
         self,
         name: str,
-        queues: int = 8,
+        queues: int | None = None,
         *,
         read_queues: int | None = None,
         write_queues: int | None = None,
-        perm: int = PERM_READ_WRITE,
+        perm: int | None = None,
         cluster: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
         force: bool = False,
     ) -> TopicRoute:
         """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
 
-        Returns when the name server knows the topic on these brokers. `queues` is per broker; `read_queues`
-        and `write_queues` set the two numbers apart. SparrowMQ's brokers refuse fewer queues to read while
-        the others have unread messages (`BrokerError` with their number), unless `force`. `perm` bits are 2
+        Returns when the name server knows the topic on these brokers. What is not given stays as each broker
+        has it; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
+        `write_queues` set the two numbers apart. SparrowMQ's brokers refuse fewer queues to read while the
+        others have unread messages (`BrokerError` with their number), unless `force`. `perm` bits are 2
         write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
         refuse unknown attributes. Raises `InvalidNameError` for illegal and reserved names.
         """
@@ -1233,17 +1233,19 @@ class Admin(Facade[_Admin]):
         self,
         group: str,
         *,
-        retries: int = 16,
-        enabled: bool = True,
-        broadcast: bool = True,
-        ordered: bool = False,
+        retries: int | None = None,
+        enabled: bool | None = None,
+        broadcast: bool | None = None,
+        ordered: bool | None = None,
         cluster: str | None = None,
     ) -> None:
         """Create or change a group on every master of `cluster` (all clusters by default).
 
-        `retries` is the maximum number of retries unless a consumer sets its own. `enabled` and `broadcast`
-        permit consumption, and consumption by broadcasting. With `ordered`, clients of the gRPC API consume
-        in order; they cannot choose this themselves. Raises `InvalidNameError`.
+        What is not given stays as each broker has it; a new group gets RocketMQ's defaults (16 retries,
+        enabled, broadcasting permitted, not ordered). `retries` is the maximum number of retries unless a
+        consumer sets its own. `enabled` and `broadcast` permit consumption, and consumption by broadcasting.
+        With `ordered`, clients of the gRPC API consume in order; they cannot choose this themselves. Raises
+        `InvalidNameError`.
         """
         self._run(
             self._inner.create_group,
