@@ -7,13 +7,12 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from sparrowmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 
-Config = TopicConfig | SubscriptionGroupConfig
+def changes_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
+    """By broker: the settings that differ, each with its old and new value; no broker where it is new.
 
-
-def changes_of(before: Mapping[str, Config], after: Mapping[str, Config]) -> dict[str, dict[str, list[Any]]]:
-    """By broker: the settings that differ, each with its old and new value; no broker where it is new."""
+    `before` and `after` are the settings of a topic or group by broker, as `Admin` returns them.
+    """
     found: dict[str, dict[str, list[Any]]] = {}
     for broker, config in after.items():
         if broker in before:

@@ -23,9 +23,6 @@ from sparrowmq.cli.base.common import (
 
 if TYPE_CHECKING:
     from sparrowmq.core.message import MessageQueue
-    from sparrowmq.protocol.bodies import SubscriptionGroupConfig
-
-    Configs = dict[str, SubscriptionGroupConfig]
 
 app = typer.Typer(help="Consumer groups: progress, members, plans, policies, offsets.", no_args_is_help=True)
 
@@ -163,7 +160,7 @@ def create(
 ) -> None:
     """Create a group on every broker, or change an existing one; what is not given stays as it is."""
 
-    async def work() -> tuple[Configs, Configs]:
+    async def work() -> tuple[dict[str, Any], dict[str, Any]]:
         from sparrowmq import aio
 
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,11 +19,6 @@ from sparrowmq.cli.base.common import (
 )
 from sparrowmq.cli.base.times import when
 from sparrowmq.core.route import TopicRoute
-
-if TYPE_CHECKING:
-    from sparrowmq.protocol.bodies import TopicConfig
-
-    Configs = dict[str, TopicConfig]
 
 app = typer.Typer(help="Topics: create, list, show, route, status, delete.", no_args_is_help=True)
 
@@ -58,11 +53,11 @@ def create(
             )
         attributes[key] = value if equals else None
 
-    async def work() -> tuple[Configs, Configs]:
+    async def work() -> tuple[dict[str, Any], dict[str, Any]]:
         from sparrowmq import aio
         from sparrowmq.core.errors import NoRouteError
 
-        async def configs(admin: aio.Admin) -> Configs:
+        async def configs(admin: aio.Admin) -> dict[str, Any]:
             try:
                 brokers = {data.broker_name for data in (await admin.topic_route(topic)).queues}
             except NoRouteError:
