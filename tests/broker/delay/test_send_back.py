@@ -377,8 +377,16 @@ def test_direct_retry_allows_one_attempt_more_than_a_send_back(
 @pytest.mark.proves("broker:6.6")
 def test_ordered_group_with_queue_locks_is_not_retried_here(rig: Rig) -> None:
     rig.locks.claim("g", "somebody", [MessageQueue("TopicTest", "broker-a", 0)])
-    retry_send(rig, times=0)
+    retry_send(rig, times=1)
     assert len(dead(rig)) == 1
+    retry_send(rig, times=0, most=0)
+    assert len(dead(rig)) == 2, "a group without retries sends a copy after the first failure"
+
+
+def test_dead_letter_of_an_ordered_group_that_is_sent_again_is_consumed_again(rig: Rig) -> None:
+    rig.locks.claim("g", "somebody", [MessageQueue("TopicTest", "broker-a", 0)])
+    retry_send(rig, times=0)
+    assert dead(rig) == []
 
 
 def test_direct_retry_of_an_unknown_group_is_refused(rig: Rig) -> None:

@@ -13,7 +13,9 @@ from sparrowmq.core.errors import ClientError, InvalidNameError, SettingsError
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol import properties
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.compression import compress
 from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.sysflag import CompressionType, with_compression
 from sparrowmq.transport.connection import Connection
 
 DLQ = "%DLQ%g"
@@ -141,6 +143,20 @@ def test_dead_letter_is_resent_only_to_its_group_without_its_history() -> None:
         assert kept == {"UNIQ_KEY": "0", "RETRY_TOPIC": "T", "TAGS": "t", "mine": "1"}
 
     flow(test, brokers=2)
+
+
+def test_compressed_dead_letter_is_resent_as_it_is_stored() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        packed = compress(b"x" * 100_000)
+        flag = with_compression(0, CompressionType.ZLIB)
+        cluster.broker.store(DLQ, 0, packed, b"UNIQ_KEY\x01A\x02", sys_flag=flag)
+        sent = take_sends(cluster)
+        (letter,) = await admin.dead_letters("g")
+        await admin.resend_dead_letter("g", letter)
+        await admin.resend_dead_letters("g")
+        assert [(one.body, one.ext["sysFlag"]) for one in sent] == [(packed, str(flag))] * 2
+
+    flow(test)
 
 
 def test_selected_dead_letters_are_sent_once_each() -> None:

@@ -263,7 +263,8 @@ class DirectRetry:
     def is_dead(self, request: SendMessageRequest, version: int) -> bool:
         """Whether the message goes to its group's dead letters; False if its topic is not a retry topic.
 
-        It does so after more retries than allowed, and at once if the group consumes in order. Raises
+        It does so after more retries than allowed, and at once if the group consumes in order. A message that
+        was not retried and names no limit begins a new life: it is a dead letter that is sent again. Raises
         `Refused` if the group does not exist.
         """
         if not request.topic.startswith(RETRY_PREFIX):
@@ -275,5 +276,7 @@ class DirectRetry:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {name}; create it with: sparrow group create",
             )
+        if request.reconsume_times == 0 and request.max_reconsume_times is None:
+            return False
         most = retries_max(group, version, request.max_reconsume_times)
         return request.reconsume_times > most or self._is_locked(name)

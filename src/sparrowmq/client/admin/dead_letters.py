@@ -24,6 +24,7 @@ from sparrowmq.core.route import TopicRoute
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import headers, properties
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.compression import stored_form
 from sparrowmq.protocol.record import decode_records, to_message
 
 READER_GROUP: Final = "TOOLS_CONSUMER"
@@ -97,19 +98,20 @@ class DeadLetterAdmin(AdminCalls):
             for name, value in message.properties.items()
             if name in _KEPT or name not in SYSTEM_PROPERTIES
         }
+        body, sys_flag = stored_form(message.body, message.sys_flag, message.store_size)
         request = headers.SendMessageRequest(
             producer_group=INNER_PRODUCER_GROUP,
             topic=topic,
             default_topic=TEMPLATE_TOPIC,
             default_topic_queue_nums=1,
             queue_id=-1,
-            sys_flag=0,
+            sys_flag=sys_flag,
             born_timestamp=self._running().clock.now_ms(),
             flag=message.flag,
             properties=properties.encode(kept).decode(),
         )
         ask = self._running().brokers.ask
-        answer = await ask(address, RequestCode.SEND_MESSAGE, request, body=message.body, timeout=_SECONDS)
+        answer = await ask(address, RequestCode.SEND_MESSAGE, request, body=body, timeout=_SECONDS)
         return headers.from_ext(headers.SendMessageResponse, answer.ext).msg_id
 
     async def resend_dead_letters(self, group: str, message_ids: Iterable[str] | None = None) -> list[str]:
@@ -122,7 +124,7 @@ class DeadLetterAdmin(AdminCalls):
         wanted = None if message_ids is None else set(message_ids)
         sent: dict[str, None] = {}
         for queue, first, end in await self._dead_queues(group):
-            async for letter in self._read(queue, first, end):
+            async for letter in self._read(queue, first, end, decompress=False):
                 key = letter.message_id
                 if key not in sent and (wanted is None or key in wanted):
                     await self.resend_dead_letter(group, letter)
