@@ -23,6 +23,7 @@ from sparrowmq.cli.base.common import (
     tell,
 )
 from sparrowmq.cli.base.times import when
+from sparrowmq.core.names import dlq_topic, retry_topic
 from sparrowmq.core.outside import json_line
 
 if TYPE_CHECKING:
@@ -130,41 +131,48 @@ def resend(
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver dead letters to their group again, through its retry topic. They also stay where they are."""
+    """Deliver dead letters to their group again, through its retry topic. They also stay where they are.
+
+    Brokers of RocketMQ make letters of a group that consumes in order dead again at once: the answer says so.
+    """
     wanted = set(message_id or ())
     if not wanted and not everything:
         raise UsageError("give the ids of the dead letters to resend, or --all")
     if wanted and everything:
         raise UsageError("give either ids of dead letters or --all, not both")
 
-    async def work() -> list[str]:
+    async def work() -> dict[str, str]:
         async with _admin(namesrv) as admin:
-            if rate is None:
-                return await admin.resend_dead_letters(group, None if everything else wanted)
-            return await _resend_slowly(admin, group, None if everything else wanted, rate)
+            return await _resend(admin, group, None if everything else wanted, rate)
 
     sent = run(work())
-    tell({"group": group, "sent": sent}, f"{len(sent)} sent again to group {group}", as_json)
+    text = f"{len(sent)} sent again to group {group}"
+    dead = [one for one, topic in sent.items() if topic == dlq_topic(group)]
+    if dead:
+        text += f"; {len(dead)} of them became dead letters again at once: {', '.join(dead)}"
+    tell({"group": group, "sent": list(sent), "stored_in": sent}, text, as_json)
     gone = wanted.difference(sent)
     if gone:
         raise UsageError(f"group {group} has no dead letter with the id {', '.join(sorted(gone))}")
 
 
-async def _resend_slowly(admin: Admin, group: str, wanted: set[str] | None, rate: float) -> list[str]:
+async def _resend(admin: Admin, group: str, wanted: set[str] | None, rate: float | None) -> dict[str, str]:
     """Like `Admin.resend_dead_letters`, with a rate limit; letters that fail again meanwhile are not sent
-    twice.
+    twice. Returns the topic in which the broker stored each.
     """
     import asyncio
 
-    sent: dict[str, None] = {}
+    sent: dict[str, str] = {}
     async for letter in _letters(admin, group):
         if letter.message_id in sent or (wanted is not None and letter.message_id not in wanted):
             continue
-        if sent:
+        if sent and rate is not None:
             await asyncio.sleep(1 / rate)
-        await admin.resend_dead_letter(group, letter)
-        sent[letter.message_id] = None
-    return list(sent)
+        stored = await admin.message_by_offset_id(
+            await admin.resend_dead_letter(group, letter), decompress=False
+        )
+        sent[letter.message_id] = retry_topic(group) if stored is None else stored.queue.topic
+    return sent
 
 
 @app.command("purge")
