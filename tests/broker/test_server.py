@@ -292,6 +292,8 @@ def test_deleting_a_group_deletes_its_offsets_on_request(tmp_path: Path, field: 
     async def scenario() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest", 1)
+            for _ in range(2):
+                await call(send_command())
             place = {"consumerGroup": "g", "topic": "TopicTest", "queueId": 0}
             await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=2))
             await call(ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g"))
@@ -311,7 +313,7 @@ def test_offsets_of_a_retry_topic_are_deleted_with_it(tmp_path: Path) -> None:
         async with serving(tmp_path) as call:
             await call.create("%RETRY%g", 1)
             place = {"consumerGroup": "g", "topic": "%RETRY%g", "queueId": 0}
-            await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=2))
+            call.broker.parts.offsets.commit("%RETRY%g", "g", 0, 2)
             assert (await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))).ext["offset"] == "2"
             await call(ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g"))
             gone = await call(ask(RequestCode.QUERY_CONSUMER_OFFSET, **place))
@@ -503,6 +505,7 @@ def test_consumer_offsets_are_written_outside_the_loop(
         async with serving(tmp_path, flush_consumer_offset_interval=10) as call:
             await call.create("TopicTest")
             for offset in (1, 2):
+                await call(send_command())
                 await call(
                     ask(
                         RequestCode.UPDATE_CONSUMER_OFFSET,

@@ -326,14 +326,15 @@ def test_commits_below_the_first_offset_are_refused(cluster: LocalCluster) -> No
     served(cluster, test)
 
 
-def test_a_group_that_committed_beyond_the_end_goes_on(cluster: LocalCluster) -> None:
+def test_a_commit_beyond_the_end_is_refused_and_the_group_goes_on(cluster: LocalCluster) -> None:
     topic = "Beyond"
 
     async def test(call: Call) -> None:
         await call(message(b"old", topic=topic))
         await make_group(cluster, "beyond")
         commit = {"consumerGroup": "beyond", "topic": topic, "queueId": 0, "commitOffset": 10**15}
-        assert (await call(request(RequestCode.UPDATE_CONSUMER_OFFSET, **commit))).code == 0
+        refused = await call(request(RequestCode.UPDATE_CONSUMER_OFFSET, **commit))
+        assert refused.code == ResponseCode.INVALID_PARAMETER
         got: list[bytes] = []
         settings = aio.ConsumerSettings(rebalance_interval_min=0.05, consume_from="first")
         consumer = aio.PushConsumer("beyond", namesrv=cluster.namesrv, settings=settings)

@@ -280,7 +280,7 @@ def test_an_illegal_group_is_refused_by_name(cluster: LocalCluster, group: str, 
 
 def test_commits_for_queues_that_a_topic_does_not_have_are_refused(cluster: LocalCluster) -> None:
     def commit(topic: str, queue_id: int) -> Command:
-        ext = {"consumerGroup": "committers", "topic": topic, "queueId": str(queue_id), "commitOffset": "1"}
+        ext = {"consumerGroup": "committers", "topic": topic, "queueId": str(queue_id), "commitOffset": "0"}
         return answer(cluster, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext))
 
     unknown = commit("Sound", 0)

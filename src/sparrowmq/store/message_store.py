@@ -136,6 +136,9 @@ class MessageStore:
             queues.load(thorough=not clean, deleted=safe_point.deleted)
             checkpoint = Checkpoint.load(root / "checkpoint")
             recovery = recover(commit_log, queues, checkpoint, safe_point, clean=clean)
+            if not clean:
+                for queue in queues.all():
+                    queue.recovered = queue.next_offset
             if not recovery.commits:
                 recovery = replace(recovery, commits=commits)
             index = MessageIndex(settings, commit_log, clock)

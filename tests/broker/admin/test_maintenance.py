@@ -135,11 +135,11 @@ def test_all_offsets_have_the_form_of_the_file(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path) as call:
             await call.create("TopicTest")
-            place = {"topic": "TopicTest", "queueId": 1, "consumerGroup": "g", "commitOffset": 7}
+            place = {"topic": "TopicTest", "queueId": 1, "consumerGroup": "g", "commitOffset": 0}
             await call(ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place))
             reply = await call(ask(RequestCode.GET_ALL_CONSUMER_OFFSET))
-            assert b"{1:7}" in reply.body
-            assert java_json.loads(reply.body)["offsetTable"] == {"TopicTest@g": {"1": 7}}
+            assert b"{1:0}" in reply.body
+            assert java_json.loads(reply.body)["offsetTable"] == {"TopicTest@g": {"1": 0}}
 
     run(main())
 

@@ -67,6 +67,13 @@ def test_stored_offset_is_returned(desk: Desk) -> None:
     assert desk.query().ext == {"offset": "2"}
 
 
+def test_offset_beyond_the_end_is_refused(desk: Desk) -> None:
+    assert desk.update(3).code == ResponseCode.SUCCESS
+    refused = desk.update(10**6)
+    assert refused.code == ResponseCode.INVALID_PARAMETER and "the queue ends at" in (refused.remark or "")
+    assert desk.query().ext == {"offset": "3"}
+
+
 @pytest.mark.proves("client:C-35")
 def test_topic_that_is_being_deleted_has_no_group_offsets(desk: Desk) -> None:
     assert desk.update(3).code == ResponseCode.SUCCESS

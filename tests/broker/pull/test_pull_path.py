@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_bulk_answer_has_as_many_messages_as_its_bytes_allow(rig: Rig) -> None:
     ("offset", "code", "next_offset"),
     [
         (3, ResponseCode.PULL_NOT_FOUND, "3"),
-        (99, ResponseCode.PULL_OFFSET_MOVED, "3"),
+        (99, ResponseCode.PULL_OFFSET_MOVED, "0"),
         (-1, ResponseCode.PULL_OFFSET_MOVED, "0"),
     ],
 )
@@ -233,6 +234,36 @@ def test_pull_commits_its_offset(rig: Rig) -> None:
     fill(rig, 3)
     pull(rig, sysFlag=5, commitOffset=2)
     assert rig.offsets.query("TopicTest", "g", 0) == 2
+
+
+def test_pull_commits_no_offset_of_an_earlier_life_of_the_queue(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(rig, 3)
+    answer = pull(rig, sysFlag=5, commitOffset=15, queueOffset=15)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+    assert rig.offsets.query("TopicTest", "g", 0) is None
+    assert "group g committed offset 15 of TopicTest/0, which ends at 3: it is ignored" in caplog.text
+    assert "group g asked for offset 15 of TopicTest/0, which ends at 3: it continues at 0" in caplog.text
+
+
+def test_broker_that_comes_back_on_an_empty_disk_serves_all_new_messages(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "old")
+    rig.make_topic("TopicTest", 1)
+    fill(rig, 9)
+    pull(rig, sysFlag=5, commitOffset=9, queueOffset=9)
+    rig.offsets.save()
+    rig.close()
+    (tmp_path / "new" / "config").mkdir(parents=True)
+    for name in ("topics.json", "consumerOffset.json"):
+        shutil.copy(tmp_path / "old" / "config" / name, tmp_path / "new" / "config")
+    rig = Rig(tmp_path / "new")
+    assert rig.offsets.query("TopicTest", "g", 0) == 0
+    fill(rig, 3)
+    answer = pull(rig, sysFlag=5, commitOffset=9, queueOffset=9)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+    assert rig.offsets.query("TopicTest", "g", 0) == 0
+    rig.close()
 
 
 def test_client_that_does_not_read_is_told_to_wait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_results_without_messages_are_explained(tmp_path: Path) -> None:
             assert get(store, queue, offset) == GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
         fill(store, queue, 3)
         assert get(store, queue, 3) == GetResult(GetStatus.OFFSET_OVERFLOW_ONE, 3, 0, 3, [])
-        assert get(store, queue, 4) == GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, 3, 0, 3, [])
+        assert get(store, queue, 4) == GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, 0, 0, 3, [])
         assert get(store, queue, -1) == GetResult(GetStatus.OFFSET_TOO_SMALL, 0, 0, 3, [])
 
 
@@ -58,6 +58,25 @@ def test_results_after_old_messages_were_deleted_are_explained(tmp_path: Path) -
         queue.min_offset = 5
         assert get(store, queue, 4) == GetResult(GetStatus.OFFSET_TOO_SMALL, 5, 5, 5, [])
         assert get(store, queue, 5) == GetResult(GetStatus.OFFSET_OVERFLOW_ONE, 5, 5, 5, [])
+        assert get(store, queue, 6) == GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, 5, 5, 5, [])
+
+
+@pytest.mark.parametrize(("is_clean", "continued"), [(False, 3), (True, 0)])
+def test_a_reader_past_the_end_after_a_crash_continues_with_what_is_new(
+    tmp_path: Path, is_clean: bool, continued: int
+) -> None:
+    with opened(tmp_path) as store:
+        fill(store, store.queue("T", 0), 3)
+        if not is_clean:
+            store.flush()
+            store.abandon()
+    with opened(tmp_path) as store:
+        queue = store.queue("T", 0)
+        fill(store, queue, 2)
+        assert get(store, queue, 9).next_offset == continued
+        again = store.queue("New", 0)
+        fill(store, again, 2)
+        assert get(store, again, 9).next_offset == 0
 
 
 @pytest.mark.proves("broker:5.1")

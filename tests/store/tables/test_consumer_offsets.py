@@ -99,11 +99,12 @@ def test_offsets_beyond_the_end_of_a_queue_are_lowered(tmp_path: Path) -> None:
         warnings = offsets.clamp(store)
         assert offsets.clamp(store) == []
     assert warnings == [
-        "group beyond had consumed T/0 up to 4, but the queue ends at 3: the offset is lowered to it"
+        "group beyond had consumed T/0 up to 4, but the queue ends at 3: the offset is lowered to it",
+        "group g had consumed Unknown/0 up to 9, but the queue ends at 0: the offset is lowered to it",
     ]
     assert offsets.query("T", "beyond", 0) == 3
     assert offsets.query("T", "fine", 0) == 3
-    assert offsets.query("Unknown", "g", 0) == 9
+    assert offsets.query("Unknown", "g", 0) == 0
 
 
 def test_snapshot_is_written_unchanged(tmp_path: Path) -> None:

@@ -120,6 +120,10 @@ class OffsetRequests:
             remark = f"commitOffset {request.commit_offset}: offsets start at 0"
             return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
         group, queue_id = request.consumer_group, request.queue_id
+        end = topic.queues[queue_id].max_offset
+        if request.commit_offset > end:  # of an earlier life of the queue
+            remark = f"commitOffset {request.commit_offset}: the queue ends at {end}"
+            return refusal(command, ResponseCode.INVALID_PARAMETER, remark)
         if not self._offsets.commit(request.topic, group, queue_id, request.commit_offset):
             return refusal(command, ResponseCode.SYSTEM_BUSY, self._offsets.too_many)
         return answer(command)

@@ -16,6 +16,7 @@ from sparrowmq.broker.members.filters import (
     wanted_tags,
 )
 from sparrowmq.broker.members.subscription_query import SubscriptionQuery
+from sparrowmq.broker.pull.earlier_lives import EarlierLives
 from sparrowmq.broker.pull.held_pulls import HeldPull, HoldTable
 from sparrowmq.core.bounded import SHORT_CHARS
 from sparrowmq.core.errors import InvalidExpressionError, StoreError
@@ -116,6 +117,7 @@ class PullPath:
         self._groups = tables.groups
         self._clients = tables.clients
         self._offsets = tables.offsets
+        self._lives = EarlierLives(tables.offsets, log)
         self._subscription_query = SubscriptionQuery(tables.clients, filters, clock)
         self._filters = filters
         self._holds = HoldTable()
@@ -177,7 +179,7 @@ class PullPath:
         if self._offsets.resets and self._answer_reset(connection, frame, queue):
             return
         if fields.sys_flag & COMMIT and fields.commit_offset >= 0:
-            self._offsets.commit(fields.topic, fields.consumer_group, fields.queue_id, fields.commit_offset)
+            self._lives.commit(fields, queue)
         if managed is not None and managed.may_rest and self._rests(fields):
             self._rest(connection, frame, queue, wanted)
             return
@@ -477,8 +479,9 @@ class PullPath:
             )
             self._occasional.write(logging.ERROR, "damaged", text)
         code, remark = _ANSWERS[result.status]
+        next_offset = result.next_offset
         if not result.count:
-            code = self._code_without_messages(code, result.status, fields.queue_offset)
+            code, next_offset = self._without_messages(code, fields, result)
         if code == ResponseCode.PULL_NOT_FOUND:
             if may_hold and self._hold(connection, frame, queue, wanted):
                 return
@@ -489,7 +492,7 @@ class PullPath:
         head = pull_answer(
             code,
             frame.opaque,
-            result.next_offset,
+            next_offset,
             result.min_offset,
             result.max_offset,
             remark,
@@ -502,19 +505,21 @@ class PullPath:
         connection.write_parts((head, *result.buffers), len(head) + result.size)
         self.took(queue, fields.consumer_group, result.count, result.size, result.next_offset)
 
-    def _code_without_messages(self, code: int, status: GetStatus, offset: int) -> int:
-        """The code of an answer without messages.
+    def _without_messages(self, code: int, fields: PullFields, result: GetResult) -> tuple[int, int]:
+        """Code and next offset of an answer without messages.
 
         At a slave, the reader asks the master if that is there, or this broker again if its offset is not
         here, because it may be right at the master (broker:5.4).
         """
-        if status in _EMPTY_QUEUE and offset != 0:
+        if result.status in _EMPTY_QUEUE and fields.queue_offset != 0:
             code = int(ResponseCode.PULL_OFFSET_MOVED)
         if self._is_master_there is None:
-            return code
+            if result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+                self._lives.warn(fields, result)
+            return code, result.next_offset
         if code == ResponseCode.PULL_OFFSET_MOVED or self._is_master_there():
-            return int(ResponseCode.PULL_RETRY_IMMEDIATELY)
-        return code
+            code = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+        return code, max(result.next_offset, fields.queue_offset)
 
     def _suggested(self, fields: PullFields, queue: ConsumeQueue, result: GetResult) -> int:
         """The broker id to pull from next: a slave's when the group reads uncached messages (5.4)."""

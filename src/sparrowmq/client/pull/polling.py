@@ -415,8 +415,17 @@ class LitePull:
         return self._hooks.filtered(queue, messages)
 
     async def not_stored(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Continue reading from `offset`."""
+        """Continue reading from `offset`. What was polled behind it is of an earlier life of the queue, and
+        is not committed.
+        """
         process_queue.read_on_from(offset)
+        held = self._queues.get(process_queue.queue)
+        if held is None or held.process_queue is not process_queue:
+            return
+        held.begun = min(held.begun, offset)
+        if held.consume_offset > offset:
+            held.consume_offset = offset
+            self._store.set(process_queue.queue, offset)
 
     async def topic_gone(self, process_queue: ProcessQueue) -> None:
         """Discard what was read of the deleted topic, and determine the start offset again."""

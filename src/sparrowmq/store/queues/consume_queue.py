@@ -85,6 +85,7 @@ class ConsumeQueue:
         "min_offset",
         "next_offset",
         "queue_id",
+        "recovered",
         "synced",
         "topic",
         "topic_bytes",
@@ -114,6 +115,8 @@ class ConsumeQueue:
         self.leaving = False
         self.born = born
         """Records before this log position belong to a deleted queue of the same name."""
+        self.recovered = 0
+        """Its end after a start that followed a crash: messages behind it may have been read, and be lost."""
         self._log = log
         self._confirmed = self._visible = 0
         self._waiting: deque[tuple[int, int]] | None = None

@@ -125,9 +125,9 @@ def get_messages(log_: CommitLog, queue: ConsumeQueue | None, offset: int, wante
     if offset < low:
         return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high, [])
     if offset >= high or (is_limited and log_.confirmed == NOT_TOLD):
-        badly = offset > end
-        status = GetStatus.OFFSET_OVERFLOW_BADLY if badly else GetStatus.OFFSET_OVERFLOW_ONE
-        return GetResult(status, high if badly else offset, low, high, [])
+        if offset > end:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, _past_end(queue, low, high), low, high, [])
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [])
     most = ENTRIES_MAX if wanted.codes is None and wanted.match is None else STEPS_MAX
     scan_end = offset + max(wanted.scan_bytes // ENTRY_BYTES, wanted.max_count, 1)
     entries = queue.entries(offset, min(high, scan_end, offset + most))
@@ -139,6 +139,17 @@ def get_messages(log_: CommitLog, queue: ConsumeQueue | None, offset: int, wante
     if wanted.match is not None:
         rows = _affordable(rows, wanted.cost)
     return _collect(log_, queue, rows, offset, high, wanted)
+
+
+def _past_end(queue: ConsumeQueue, low: int, high: int) -> int:
+    """Where a reader continues whose offset is past the end, without missing a message.
+
+    A crash may have cut the queue: what is behind its end at that start is new. Otherwise a queue that begins
+    at 0 is another one, of a topic that was made again or of a broker on an empty disk: all of it is new.
+    """
+    if queue.recovered:
+        return max(low, min(queue.recovered, high))
+    return high if low else 0
 
 
 def _affordable(rows: Iterable[Row], cost: MatchCost) -> Iterator[Row]:

@@ -288,18 +288,18 @@ class ConsumerOffsets:
             self._changes += 1
 
     def clamp(self, store: QueueEnds) -> list[str]:
-        """Lower offsets beyond the end of their queue, as after a power failure; logs one warning for each.
-
-        Offsets of unknown queues stay: their topic may not have been written to yet.
+        """Lower offsets beyond the end of their queue, as after a power failure or on an empty disk: to 0 if
+        the store does not have the queue. Returns one warning for each.
         """
         warnings = []
         for topic, group, queue_id, offset in list(self.items()):
             queue = store.find_queue(topic, queue_id)
-            if queue is not None and offset > queue.max_offset:
-                self.commit(topic, group, queue_id, queue.max_offset)
+            end = 0 if queue is None else queue.max_offset
+            if offset > end:
+                self.commit(topic, group, queue_id, end)
                 warnings.append(
                     f"group {group} had consumed {topic}/{queue_id} up to {offset}, but the queue ends at "
-                    f"{queue.max_offset}: the offset is lowered to it"
+                    f"{end}: the offset is lowered to it"
                 )
         return warnings
 
