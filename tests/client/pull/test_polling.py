@@ -213,6 +213,35 @@ def test_no_offset_beyond_the_end_is_committed_after_the_broker_lost_messages() 
     flow(test, messages=20, auto_commit=False, pull_hold=0.2)
 
 
+def test_messages_that_a_filter_left_out_count_as_consumed() -> None:
+    """The broker answers that none matched; otherwise the lag stays, and a restart reads everything again."""
+
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        def none_matched(conn: object, command: Any) -> Any:
+            at = int(command.ext["queueOffset"])
+            after = {20: 500, 500: 1000, 1000: 1000}.get(at)
+            if after is None or int(command.ext["queueId"]) != 0:
+                return cluster.broker.pull(conn, command)
+            ext = {"suggestWhichBrokerId": 0, "nextBeginOffset": after, "minOffset": 0, "maxOffset": 1000}
+            return answer(19 if at == after else 20, ext={name: str(value) for name, value in ext.items()})
+
+        cluster.broker.on[LITE] = none_matched
+        consumer.subscribe("T")
+        await consumer.start()
+        await until(lambda: consumer._lite.find(Q) is not None)
+        held = consumer._lite.find(Q)
+        assert held is not None
+        await until(lambda: len(held) > 0)
+        consumer._lite.commit_polled()
+        assert (await consumer.committed(Q) or 0) == 0, "messages are buffered that were not polled"
+        assert await take(consumer, 20) == list(range(20))
+        await until(lambda: consumer._lite._queues[Q].consume_offset == 1000)
+        consumer._lite.commit_polled()
+        assert await consumer.committed(Q) == 1000
+
+    flow(test, messages=20, auto_commit=False, pull_hold=0.2)
+
+
 @pytest.mark.proves("client:E-32")
 def test_failed_pulls_are_repeated(caplog: pytest.LogCaptureFixture) -> None:
     async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:

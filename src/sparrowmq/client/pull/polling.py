@@ -37,7 +37,6 @@ from sparrowmq.client.pull.read_mode import PullPlan
 from sparrowmq.core.dynamic_settings import is_paused
 from sparrowmq.core.errors import ClientError, SparrowError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
-from sparrowmq.core.results import PullStatus
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.transport.occasional import OccasionalLog
 
@@ -450,6 +449,9 @@ class LitePull:
         self._arrived.set()
 
     def left_out(self, process_queue: ProcessQueue, answer: PullAnswer) -> None:
-        """Filtered-out messages count as consumed."""
-        if answer.status is PullStatus.FOUND:
-            self._queues[process_queue.queue].consume_offset = answer.next_offset
+        """Filtered-out messages count as consumed. No message is buffered, see the caller, so the offset
+        passes none that was not polled.
+        """
+        held = self._queues[process_queue.queue]
+        if answer.next_offset > max(held.begun, held.consume_offset):
+            held.consume_offset = answer.next_offset
