@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.support import run
 from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.broker_api import no_generation
 from sparrowmq.client.cluster.instance import ClientInstance
-from sparrowmq.client.consumer.offset_store import BrokerOffsetStore
+from sparrowmq.client.consumer.offset_store import BrokerOffsetStore, LocalOffsetStore
 from sparrowmq.client.consumer.start_offset import start_offset
 from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import MessageQueue
@@ -71,5 +72,27 @@ def test_error_does_not_count_as_no_stored_offset() -> None:
             cluster.broker.on[RequestCode.QUERY_CONSUMER_OFFSET] = lambda conn, c: answer(1, remark="x")
             with pytest.raises(BrokerError):
                 await start(cluster, "T", "first")
+
+    run(main())
+
+
+@pytest.mark.parametrize(("told", "expected"), [(0, 0), (None, 10)])
+def test_local_store_asks_whether_the_queue_is_young(told: int | None, expected: int, tmp_path: Path) -> None:
+    """A message may arrive between the question whether the queue is empty and that for its end."""
+
+    async def main() -> None:
+        async with fake_cluster("T") as cluster:
+            for _ in range(10):
+                cluster.broker.store("T", 0, b"x")
+            if told is not None:
+                cluster.broker.offsets["TOOLS_CONSUMER", "T", 0] = told
+            instance = ClientInstance(ClientSettings(namesrv=cluster.namesrv))
+            try:
+                await instance.find_route("T")
+                store = LocalOffsetStore(tmp_path / "offsets.json")
+                queue = MessageQueue("T", "broker-a", 0)
+                assert await start_offset(instance, store, queue, "last") == expected
+            finally:
+                await instance.close()
 
     run(main())

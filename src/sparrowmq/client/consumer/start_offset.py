@@ -5,7 +5,9 @@ from __future__ import annotations
 from sparrowmq.client.base.settings import ConsumeFrom
 from sparrowmq.client.cluster.broker_api import need_address
 from sparrowmq.client.cluster.instance import ClientInstance
-from sparrowmq.client.consumer.offset_store import OffsetStore
+from sparrowmq.client.consumer.offset_store import BrokerOffsetStore, OffsetStore
+from sparrowmq.client.consumer.queue_reader import DEFAULT_GROUP
+from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
 
@@ -26,5 +28,19 @@ async def start_offset(
         return 0
     address = need_address(await instance.master_of(queue), queue, "master")
     if isinstance(consume_from, str) or is_retry:
+        is_local = not (is_retry or isinstance(store, BrokerOffsetStore))
+        if is_local and await _is_young(instance, address, queue):
+            return 0
         return await instance.brokers.max_offset(address, queue)
     return await instance.brokers.search_offset(address, queue, int(consume_from.timestamp() * 1000))
+
+
+async def _is_young(instance: ClientInstance, address: str, queue: MessageQueue) -> bool:
+    """Whether the broker would let a new group read the queue from its beginning. Other stores than the
+    brokers' have to ask: messages that are sent between two answers about "empty" and "the end" would be
+    missed. False if a caller may not ask.
+    """
+    try:
+        return await instance.brokers.query_offset(address, DEFAULT_GROUP, queue) == 0
+    except BrokerError:
+        return False
