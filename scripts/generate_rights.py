@@ -1,22 +1,30 @@
-"""Writes the table of rights in `docs/protocol.md` from `sparrowmq/broker/access/rights.py`.
+"""Writes the table of rights in `docs/protocol.md` from the servers' tables.
 
     python scripts/generate_rights.py            write the page
     python scripts/generate_rights.py --check    say (exit status 1) whether it is stale
 
-The table stands between `<!-- table: rights -->` and `<!-- end -->`.
+Each table stands between its `<!-- table: … -->`, see `TABLES`, and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from sparrowmq.broker.access.rights import GET, RIGHTS, Right, RightScope, Without
+from sparrowmq.broker.access.rights import RIGHTS as OF_BROKER
+from sparrowmq.core.rights import GET, Right, RightScope, Without
+from sparrowmq.nameserver.rights import RIGHTS as OF_NAME_SERVER
 from sparrowmq.protocol.codes import RequestCode
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
-BLOCK = re.compile(r"(<!-- table: rights -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = r"(<!-- table: {} -->\n).*?(<!-- end -->)"
+TABLES: dict[str, tuple[str, Mapping[int, Right]]] = {
+    "rights at a name server": ("name server", OF_NAME_SERVER),
+    "rights": ("broker", OF_BROKER),
+}
+"""The tables of the page, with the server that each is about."""
 IN_BODIES = {
     **dict.fromkeys((34, 41, 42, 400, 401, 90211, 90212, 90501, 200151), "Group, Topic"),
     200: "Group",
@@ -32,8 +40,10 @@ def named(code: int, right: Right) -> str:
     return ", ".join(dict.fromkeys(kinds if right.stored is None else [*kinds, "Topic"]))
 
 
-def users_text(code: int, right: Right) -> str:
+def users_text(code: int, right: Right, server: str) -> str:
     """What a user needs."""
+    if server == "name server":
+        return "everybody"
     kinds = named(code, right)
     words = " or ".join(sorted(right.actions))
     if right.place is not None and not kinds:
@@ -45,10 +55,10 @@ def users_text(code: int, right: Right) -> str:
     return f"{'Get' if right.actions == GET else 'Update'}: Cluster"
 
 
-def about(code: int, right: Right) -> str:
+def about(code: int, right: Right, server: str) -> str:
     """What the answer or the effect is about."""
     if right.scope is RightScope.BROKER:
-        return "the broker"
+        return f"the {server}"
     found = named(code, right).lower() or "message"
     if right.scope is RightScope.PLACED:
         found = "the message at a position, with its own topic" + (
@@ -59,18 +69,18 @@ def about(code: int, right: Right) -> str:
     return found
 
 
-def table() -> str:
+def table(server: str, rights: Mapping[int, Right]) -> str:
     """The Markdown table, by code."""
     lines = ["| code | name | user | without users | about |"]
     lines.append("| --- | --- | --- | --- | --- |")
-    for code, right in sorted(RIGHTS.items()):
+    for code, right in sorted(rights.items()):
         without = "everybody" if right.without is Without.EVERYBODY else "not served"
         cells = (
             str(int(code)),
             f"`{RequestCode(code).name}`",
-            users_text(code, right),
+            users_text(code, right, server),
             without,
-            about(code, right),
+            about(code, right, server),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -79,9 +89,15 @@ def table() -> str:
 def main() -> int:
     """Write or check the page; the exit status."""
     text = TARGET.read_text()
-    fresh = BLOCK.sub(lambda match: f"{match[1]}\n{table()}\n{match[2]}", text)
+    fresh = text
+    for name, (server, rights) in TABLES.items():
+        made = table(server, rights)
+        block = re.compile(BLOCK.format(name), re.DOTALL)
+        fresh, count = block.subn(lambda match, made=made: f"{match[1]}\n{made}\n{match[2]}", fresh)
+        if not count:
+            raise SystemExit(f"{TARGET} has no place for the table {name!r}")
     if "--check" in sys.argv[1:]:
-        same = text == fresh and BLOCK.search(text) is not None
+        same = text == fresh
         sys.stdout.write("fresh\n" if same else f"{TARGET} is stale: run scripts/generate_rights.py\n")
         return 0 if same else 1
     TARGET.write_text(fresh)

@@ -29,7 +29,8 @@ from tests.broker.guarded import (
 from tests.broker.rig import send_header
 from tests.support import run
 
-from sparrowmq.broker.access.rights import RIGHTS, RightScope, actions
+from sparrowmq.broker.access.rights import RIGHTS
+from sparrowmq.core.rights import RightScope, actions
 from sparrowmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import send_v2_to_ext

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from sparrowmq.broker.access import rights
 from sparrowmq.broker.access.by_position import PlacedRequests
 from sparrowmq.broker.access.callers import ClientOwners
 from sparrowmq.broker.access.gate import GuardedHandler
-from sparrowmq.broker.access.rights import check_rows
 from sparrowmq.broker.admin.admin import GroupRequests, TopicRequests
 from sparrowmq.broker.admin.deletions import Deletions, finish_deletions
 from sparrowmq.broker.admin.producer_ends import ProducerEnds
@@ -66,7 +66,7 @@ from sparrowmq.protocol.bodies import RegisterBrokerBody, TopicConfigTable
 from sparrowmq.protocol.bodies.replicas import MASTER
 from sparrowmq.store.tables.config_file import ConfigFile
 from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
-from sparrowmq.transport.dispatch import CommandHandler
+from sparrowmq.transport.dispatch import CommandHandler, check_rows
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.request_watch import RequestWatch
 
@@ -154,7 +154,7 @@ class BrokerParts:
         self._make_replication()
         self._make_requests()
         self.handlers = request_handlers(self)
-        check_rows(self.handlers, guarded=gate is not None)
+        check_rows(self.handlers, rights.RIGHTS, rights.__name__, guarded=gate is not None)
         self.general = CommandHandler(self._guarded(self.handlers), requests=self.requests)
         self.handler = self._front()
 

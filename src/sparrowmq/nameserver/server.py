@@ -11,13 +11,14 @@ from typing import Final
 from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.figures.exposition import Operated, Starting
 from sparrowmq.core.outside import one_line
+from sparrowmq.nameserver import rights
 from sparrowmq.nameserver.handlers import Handlers
 from sparrowmq.nameserver.kv import KeyValues
 from sparrowmq.nameserver.operated import OperatedNameServer
 from sparrowmq.nameserver.options import Options
 from sparrowmq.nameserver.registry import LiveBroker, Registry
 from sparrowmq.transport.connection import Connection
-from sparrowmq.transport.dispatch import CommandHandler
+from sparrowmq.transport.dispatch import CommandHandler, check_rows
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.server import CONNECTIONS_MAX, Server
 from sparrowmq.transport.slices import shared
@@ -66,9 +67,10 @@ class NameServer:
             self._clock,
             settings=self._fixed_settings,
             runtime=self._runtime,
-        )
+        ).table()
+        check_rows(handlers, rights.RIGHTS, rights.__name__, guarded=False)
         self._handler = CommandHandler(
-            handlers.table(),
+            handlers,
             on_connection_made=self._connection_made,
             on_connection_lost=self._connection_lost,
         )

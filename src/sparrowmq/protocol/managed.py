@@ -19,6 +19,7 @@ from sparrowmq.core.dynamic_settings import SettingPlace, SettingValue, dump, fi
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.grants import Orders, Report
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.rights import SUB, Resource, Right, resource
 from sparrowmq.protocol.bodies.base import Body, Int32, Int64, read_request
 from sparrowmq.protocol.headers import Header
 
@@ -151,6 +152,17 @@ class MemberBody(Body, frozen=True):
 
     group: str
     topics: list[str] = field(default_factory=list)
+
+
+def _of_member(body: bytes) -> Iterable[Resource]:
+    asked = MemberBody.decode_request(body)
+    yield ("Group", asked.group)
+    for topic in asked.topics:
+        yield resource("Topic", topic)
+
+
+MEMBER_RIGHT: Final = Right(actions=SUB, body=_of_member)
+"""What joins and reports need: the same right as pulling. Coordinators ask a broker whether it is granted."""
 
 
 class JoinBody(Body, frozen=True):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from sparrowmq.core.errors import FrameError, SparrowError
+from sparrowmq.core.rights import Right, Without
 from sparrowmq.protocol.codes import ResponseCode, request_name, request_word, response_word
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, RawFrame, decode, encode
 from sparrowmq.protocol.refusals import Refused, refusal_remark
@@ -51,6 +52,26 @@ Handler = Callable[[P, Command], Answer | Awaitable[Answer]]
 def refusal(code: int, remark: str) -> Command:
     """An error answer."""
     return Command(code=code, flag=FLAG_RESPONSE, remark=remark)
+
+
+def check_rows(codes: Iterable[int], rows: Mapping[int, Right], where: str, *, guarded: bool) -> None:
+    """Raise `LookupError` for codes that have handlers but no row in a server's table of rights, or that a
+    server without access control must not serve.
+
+    `where` is the module of the table; `guarded`: whether the server has access control.
+    """
+    missing = sorted(code for code in codes if code not in rows)
+    if missing:
+        raise LookupError(
+            f"{', '.join(map(request_name, missing))}: these requests have handlers, but no row in RIGHTS of "
+            f"{where}; say there what they need and what they are about"
+        )
+    open_to_all = sorted(code for code in codes if not guarded and rows[code].without is Without.NOBODY)
+    if open_to_all:
+        raise LookupError(
+            f"{', '.join(map(request_name, open_to_all))}: these requests are not for a server without "
+            "access control; register them with a gate only"
+        )
 
 
 class Dispatcher(Generic[P]):

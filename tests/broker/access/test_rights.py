@@ -10,9 +10,11 @@ from tests.broker.test_server import settings
 from tests.support import run
 
 from sparrowmq.broker import parts
-from sparrowmq.broker.access.rights import RIGHTS, RightScope, Without, check_rows
+from sparrowmq.broker.access.rights import RIGHTS
 from sparrowmq.broker.server import Broker
+from sparrowmq.core.rights import RightScope, Without
 from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.transport.dispatch import check_rows
 
 FIRST = '{"username":"root","password":"toor1234"}'
 
@@ -21,9 +23,9 @@ def served(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> set[i
     """The codes that a broker with these settings has handlers for."""
     seen: set[int] = set()
 
-    def noted(codes: Any, guarded: bool) -> None:
+    def noted(codes: Any, *table: Any, guarded: bool) -> None:
         seen.update(codes)
-        check_rows(codes, guarded)
+        check_rows(codes, *table, guarded=guarded)
 
     monkeypatch.setattr(parts, "check_rows", noted)
 
@@ -59,9 +61,9 @@ def test_broker_does_not_start_with_a_handler_without_a_row(
 
 
 def test_user_changes_need_access_control() -> None:
-    check_rows([3001, 3006], guarded=True)
+    check_rows([3001, 3006], RIGHTS, "rights", guarded=True)
     with pytest.raises(LookupError, match=r"AUTH_CREATE_USER \(3001\): .* register them with a gate only"):
-        check_rows([310, 3001], guarded=False)
+        check_rows([310, 3001], RIGHTS, "rights", guarded=False)
 
 
 @pytest.mark.parametrize(

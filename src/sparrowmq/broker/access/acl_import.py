@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparrowmq.broker.access.policies import ALLOW, CUSTOM, DEFAULT, DENY, ENABLED, NORMAL, SUPER
-from sparrowmq.broker.access.rights import resource
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.names import TRACE_TOPIC
+from sparrowmq.core.rights import resource
 from sparrowmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, UserInfo
 
 WHITE: Final = "globalWhiteRemoteAddresses"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sparrowmq.broker.access.rights import GET, PUB, RIGHTS, SUB, SUB_GET, UPDATE, resource
+from sparrowmq.broker.access.rights import RIGHTS
 from sparrowmq.core.names import INNER_TOPICS
+from sparrowmq.core.rights import GET, PUB, SUB, SUB_GET, UPDATE, resource
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.pop.receipts import REVIVE_PREFIX

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.broker.access.rights import RIGHTS, Fields
+from sparrowmq.broker.access.rights import RIGHTS
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.names import INNER_TOPICS
+from sparrowmq.core.rights import Fields
 from sparrowmq.protocol import properties as property_string
 from sparrowmq.transport.dispatch import refusal
 

@@ -15,9 +15,10 @@ from sparrowmq.broker.access.auth_needs import Need, needs, topic_need
 from sparrowmq.broker.access.auth_store import AuthStore
 from sparrowmq.broker.access.callers import Principal
 from sparrowmq.broker.access.policies import AccessRules, parse_codes
-from sparrowmq.broker.access.rights import PUB, producer_groups
+from sparrowmq.broker.access.rights import producer_groups
 from sparrowmq.broker.tables.changes import ChangeQueue
 from sparrowmq.core.errors import FrameError, ProtocolError, SettingsError
+from sparrowmq.core.rights import PUB
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, JSON_HEADER, Command, RawFrame, decode
 from sparrowmq.protocol.hot import PULL_PREFIXES, SEND_PREFIXES

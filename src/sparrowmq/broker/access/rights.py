@@ -6,13 +6,26 @@ no row here. Pure: no state, no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from sparrowmq.core.ids import parse_offset_message_id
-from sparrowmq.core.names import RETRY_PREFIX
+from sparrowmq.core.rights import (
+    CREATE,
+    DELETE,
+    GET,
+    PUB,
+    SUB,
+    SUB_GET,
+    UPDATE,
+    Fields,
+    Named,
+    Resource,
+    Right,
+    Without,
+    actions,
+    resource,
+)
 from sparrowmq.protocol.bodies import (
     AssignmentRequest,
     HeartbeatData,
@@ -25,109 +38,10 @@ from sparrowmq.protocol.call_headers import (
     ResumeCheckHalfMessageRequest,
 )
 from sparrowmq.protocol.codes import RequestCode as Code
-from sparrowmq.protocol.codes import request_name
 from sparrowmq.protocol.headers import ConsumerSendMsgBackRequest, ViewMessageRequest, from_ext
-from sparrowmq.protocol.managed import MemberBody
+from sparrowmq.protocol.managed import MEMBER_RIGHT
 from sparrowmq.protocol.pop.receipts import normal_topic
 from sparrowmq.protocol.pop.records import BatchAckBody, RequestMode
-
-Fields = Mapping[str, str]
-
-
-class Without(Enum):
-    """Who may make the request at a broker without access control."""
-
-    EVERYBODY = "everybody"
-    NOBODY = "not served"
-
-
-class RightScope(Enum):
-    """What the answer reveals and what the request changes."""
-
-    BROKER = "the whole broker, not single messages"
-    NAMED = "what it names"
-    PLACED = "the message at the given position"
-
-
-Resource = tuple[str, str]
-"""Kind and name of a topic or a consumer group; a retry topic counts as its group."""
-
-
-class Named(NamedTuple):
-    """A header field that names a topic or a group; `optional` if it may be missing."""
-
-    kind: str
-    field: str
-    optional: bool = False
-
-
-def actions(*names: str) -> frozenset[str]:
-    """A set of actions."""
-    return frozenset(names)
-
-
-PUB: Final = actions("Pub")
-SUB: Final = actions("Sub")
-GET: Final = actions("Get")
-UPDATE: Final = actions("Update")
-CREATE: Final = actions("Create")
-DELETE: Final = actions("Delete")
-SUB_GET: Final = actions("Sub", "Get")
-ANY_USE: Final = actions("Pub", "Sub", "Get")
-SUB_UPDATE: Final = actions("Sub", "Update")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """One row.
-
-    One of the `actions` must be granted on each resource named, or on the cluster (Get where it only reads,
-    else Update) when none is; with `free` none is needed in that case. `fields`, `body` and `stored` name the
-    resources. `place` gives the physical offset of the message it is about, whose topic `by_position` checks.
-    `client` gives the client id for which it acts. `without` is for a broker without access control.
-    """
-
-    actions: frozenset[str]
-    fields: tuple[Named, ...] = ()
-    body: Callable[[bytes], Iterable[Resource]] | None = None
-    stored: Callable[[Fields], Iterable[Resource]] | None = None
-    free: bool = False
-    place: Callable[[Fields], int] | None = None
-    placed: frozenset[str] = SUB_GET
-    client: Callable[[Fields, bytes], str | None] | None = None
-    without: Without = Without.EVERYBODY
-
-    @property
-    def scope(self) -> RightScope:
-        """What the answer or the effect may concern."""
-        if self.place is not None:
-            return RightScope.PLACED
-        return RightScope.NAMED if self.fields or self.body is not None else RightScope.BROKER
-
-    def resources(self, ext: Fields, body: bytes) -> list[Resource]:
-        """The resources named in a request, each once. A missing field that is not optional counts as an
-        empty name.
-
-        Raises the `ProtocolError` family for an unreadable body.
-        """
-        found = []
-        for kind, field, optional in self.fields:
-            name = ext.get(field, "")
-            if name or not optional:
-                found.append(resource(kind, name))
-        if self.body is not None:
-            found += self.body(body)
-        if self.stored is not None:
-            found += self.stored(ext)
-        return list(dict.fromkeys(found)) if len(found) > 1 else found
-
-
-def resource(kind: str, name: str) -> Resource:
-    """A topic or group; a retry topic counts as its group. The bare prefix is an ordinary topic name."""
-    if name.startswith(RETRY_PREFIX) and name != RETRY_PREFIX:
-        return "Group", name[len(RETRY_PREFIX) :]
-    return kind, name
-
 
 # What bodies name
 
@@ -179,17 +93,12 @@ def _stored_for(ext: Fields) -> Iterable[Resource]:
     return [("Group", group) if normal_topic(name, group) != name else resource("Topic", name)]
 
 
-def _member(body: bytes) -> Iterable[Resource]:
-    asked = MemberBody.decode_request(body)
-    yield ("Group", asked.group)
-    for topic in asked.topics:
-        yield resource("Topic", topic)
-
-
 def _of_id(text: str | None) -> int:
     return parse_offset_message_id(text or "")[2]
 
 
+ANY_USE: Final = actions("Pub", "Sub", "Get")
+SUB_UPDATE: Final = actions("Sub", "Update")
 _TOPIC: Final = (Named("Topic", "topic"),)
 _CONSUMER: Final = (Named("Group", "consumerGroup"),)
 _GROUP: Final = (Named("Group", "group"),)
@@ -219,9 +128,6 @@ _LOCK: Final = Right(
 )
 _PULL: Final = Right(actions=SUB, fields=_TOPIC_AND_CONSUMER)
 _ACK: Final = Right(actions=SUB, fields=_CONSUMER, stored=_stored_for)
-
-_MEMBER: Final = Right(actions=SUB, body=_member)
-"""For messages from members to a coordinator, which checks their permission: the same right as pulling."""
 
 RIGHTS: Final[Mapping[int, Right]] = {
     Code.SEND_MESSAGE: _send("topic"),
@@ -373,28 +279,7 @@ RIGHTS: Final[Mapping[int, Right]] = {
     Code.PUT_GROUP_POLICY: _admin(UPDATE),
     Code.DELETE_GROUP_POLICY: _admin(UPDATE),
     Code.GET_GROUP_POLICIES: _look(),
-    Code.JOIN_MANAGED_GROUP: _MEMBER,
-    Code.REPORT_MANAGED_MEMBER: _MEMBER,
+    Code.JOIN_MANAGED_GROUP: MEMBER_RIGHT,
+    Code.REPORT_MANAGED_MEMBER: MEMBER_RIGHT,
     Code.END_PRODUCERS: _send("topic"),
 }
-
-
-def check_rows(codes: Iterable[int], guarded: bool, rows: Container[int] | None = None) -> None:
-    """Raise `LookupError` for codes that have handlers but no row, or that are not allowed at a broker
-    without a gate.
-
-    `guarded`: whether the broker has access control.
-    """
-    known = RIGHTS if rows is None else rows
-    missing = sorted(code for code in codes if code not in known)
-    if missing:
-        raise LookupError(
-            f"{', '.join(map(request_name, missing))}: these requests have handlers, but no row in RIGHTS of "
-            "sparrowmq/broker/access/rights.py; say there what they need and what they are about"
-        )
-    open_to_all = sorted(code for code in codes if not guarded and RIGHTS[code].without is Without.NOBODY)
-    if open_to_all:
-        raise LookupError(
-            f"{', '.join(map(request_name, open_to_all))}: these requests are not for a broker without "
-            "access control; register them with a gate only"
-        )

@@ -1,0 +1,6 @@
+"""The table of rights of the members' port: each request that it serves has a row."""
+
+from __future__ import annotations
+
+import pytest
+
