@@ -92,10 +92,10 @@ def main() -> int:
     fresh = text
     for name, (server, rights) in TABLES.items():
         made = table(server, rights)
-        block = re.compile(BLOCK.format(name), re.DOTALL)
-        fresh, count = block.subn(lambda match, made=made: f"{match[1]}\n{made}\n{match[2]}", fresh)
-        if not count:
+        found = re.search(BLOCK.format(name), fresh, re.DOTALL)
+        if found is None:
             raise SystemExit(f"{TARGET} has no place for the table {name!r}")
+        fresh = f"{fresh[: found.start()]}{found[1]}\n{made}\n{found[2]}{fresh[found.end() :]}"
     if "--check" in sys.argv[1:]:
         same = text == fresh
         sys.stdout.write("fresh\n" if same else f"{TARGET} is stale: run scripts/generate_rights.py\n")
