@@ -169,6 +169,18 @@ def test_message_that_no_broker_can_store_is_skipped_after_its_retries(
     flow(test)
 
 
+def test_group_may_permit_more_retries_than_usual() -> None:
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
+        often = message()
+        often.reconsume_times = 20
+        assert await back_of(instance, -1).send(often, 0)
+        (request,) = cluster.broker.requests(SEND_BACK)
+        assert request.ext["delayLevel"] == "0", "the broker knows the group's limit"
+
+    flow(test)
+
+
 def test_message_is_kept_while_brokers_are_only_busy() -> None:
     async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
         back = back_of(instance, 0)

@@ -125,19 +125,21 @@ class SendBack:
         is_last = message.reconsume_times >= (RETRIES_DEFAULT if limit is None else limit)
         async with self._room:
             try:
-                await self._to_broker(message, DEAD if is_last else level, limit, why)
+                await self._to_broker(message, level, limit, why)
                 return True
             except SparrowError as error:
                 if isinstance(error, BrokerError) and error.code == FENCED:
                     self.refused += 1  # no copy: the queue's new owner gets the message
                     return False
-                if not self._copies:
-                    return self._kept(message, error, error, is_last=is_last)
+                first: SparrowError = error
+            last: SparrowError | None = first
+            if self._copies:
                 name = message.queue.broker_name
-                log.info("%s did not take a message back; a copy is sent instead: %s", name, error)
-                first = error
-            second = await self._copy(message, why)
-        return second is None or self._kept(message, first, second, is_last=is_last)
+                log.info("%s did not take a message back; a copy is sent instead: %s", name, first)
+                last = await self._copy(message, why)
+        if last is not None and is_last and is_unfit(last):
+            return await self.bury(message, why)
+        return last is None or self._kept(message, first, last, is_last=False)
 
     @property
     def _limit(self) -> int | None:
