@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sparrowmq.broker.access.rights import RIGHTS as OF_BROKER
-from sparrowmq.core.rights import GET, Right, RightScope, Without
+from sparrowmq.coordinator.groups.members import RIGHTS as OF_MEMBERS
+from sparrowmq.core.rights import GET, Right, RightScope
 from sparrowmq.nameserver.rights import RIGHTS as OF_NAME_SERVER
 from sparrowmq.protocol.codes import RequestCode
 
@@ -22,14 +23,16 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 BLOCK = r"(<!-- table: {} -->\n).*?(<!-- end -->)"
 TABLES: dict[str, tuple[str, Mapping[int, Right]]] = {
     "rights at a name server": ("name server", OF_NAME_SERVER),
+    "rights of members": ("coordinator", OF_MEMBERS),
     "rights": ("broker", OF_BROKER),
 }
 """The tables of the page, with the server that each is about."""
 IN_BODIES = {
     **dict.fromkeys((34, 41, 42, 400, 401, 90211, 90212, 90501, 200151), "Group, Topic"),
-    200: "Group",
+    **dict.fromkeys((200, 90213), "Group"),
 }
 """What the bodies of these requests name."""
+PROOF = "the member's proof"
 
 
 def named(code: int, right: Right) -> str:
@@ -44,12 +47,14 @@ def users_text(code: int, right: Right, server: str) -> str:
     """What a user needs."""
     if server == "name server":
         return "everybody"
+    if right.proof and not right.actions:
+        return PROOF
     kinds = named(code, right)
     words = " or ".join(sorted(right.actions))
     if right.place is not None and not kinds:
         kinds, words = "Topic", " or ".join(sorted(right.placed))
     if kinds:
-        return f"{words}: {kinds}"
+        return f"{words}: {kinds}{f', and {PROOF}' if right.proof else ''}"
     if right.free:
         return "any user"
     return f"{'Get' if right.actions == GET else 'Update'}: Cluster"
@@ -74,7 +79,7 @@ def table(server: str, rights: Mapping[int, Right]) -> str:
     lines = ["| code | name | user | without users | about |"]
     lines.append("| --- | --- | --- | --- | --- |")
     for code, right in sorted(rights.items()):
-        without = "everybody" if right.without is Without.EVERYBODY else "not served"
+        without = PROOF if right.proof else right.without.value
         cells = (
             str(int(code)),
             f"`{RequestCode(code).name}`",

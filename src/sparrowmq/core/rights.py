@@ -63,7 +63,9 @@ class Right:
     One of the `actions` must be granted on each resource named, or on the cluster (Get where it only reads,
     else Update) when none is; with `free` none is needed in that case. `fields`, `body` and `stored` name the
     resources. `place` gives the physical offset of the message it is about, whose topic is checked as well.
-    `client` gives the client id for which it acts. `without` is for a broker without access control.
+    `client` gives the client id for which it acts. With `proof`, the
+    request must carry the proof that its member of a managed group got. `without` is for a server without
+    access control.
     """
 
     actions: frozenset[str]
@@ -74,6 +76,7 @@ class Right:
     place: Callable[[Fields], int] | None = None
     placed: frozenset[str] = SUB_GET
     client: Callable[[Fields, bytes], str | None] | None = None
+    proof: bool = False
     without: Without = Without.EVERYBODY
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq import GroupConnections
@@ -21,12 +21,14 @@ from sparrowmq.coordinator.groups.proofs import digest_of, is_right, new_proof
 from sparrowmq.core.clock import Clock, Sleep, SystemClock
 from sparrowmq.core.errors import InvalidNameError, SparrowError
 from sparrowmq.core.names import check_group, check_topic
+from sparrowmq.core.rights import Resource, Right, actions
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
 from sparrowmq.protocol.managed import (
     COORDINATOR_KEY,
     COORDINATOR_NAMESPACE,
+    MEMBER_RIGHT,
     JoinBody,
     JoinedBody,
     LeaveBody,
@@ -34,7 +36,7 @@ from sparrowmq.protocol.managed import (
     ReportBody,
 )
 from sparrowmq.transport.address import format_address
-from sparrowmq.transport.dispatch import CommandHandler, Handler
+from sparrowmq.transport.dispatch import CommandHandler, Handler, check_rows
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.server import Server
 
@@ -58,6 +60,18 @@ UNABLE_MAX: Final = 32
 WORD_CHARS_MAX: Final = 32
 TOPICS_MAX: Final = 1000
 """Maximum number of topics that one member may subscribe to."""
+
+
+def _of_leave(body: bytes) -> Iterable[Resource]:
+    yield ("Group", LeaveBody.decode_request(body).group)
+
+
+RIGHTS: Final[Mapping[int, Right]] = {
+    Code.JOIN_MANAGED_GROUP: MEMBER_RIGHT,
+    Code.REPORT_MANAGED_MEMBER: replace(MEMBER_RIGHT, proof=True),
+    Code.LEAVE_MANAGED_GROUP: Right(actions=actions(), body=_of_leave, free=True, proof=True),
+}
+"""The rights that each request of members needs: one row per request code; see `core.rights`."""
 
 
 class Keeper(ManagedCluster, Protocol):
@@ -180,11 +194,8 @@ class MemberServer:
         self._clock = clock or SystemClock()
         self._proven = proven
         self._judge = None if admits is None else Judge(admits, self._clock.monotonic)
-        handlers: dict[int, Handler[Connection]] = {
-            Code.JOIN_MANAGED_GROUP: self.join,
-            Code.REPORT_MANAGED_MEMBER: self.report,
-            Code.LEAVE_MANAGED_GROUP: self.leave,
-        }
+        handlers = self.handlers()
+        check_rows(handlers, RIGHTS, __name__, guarded=admits is not None)
         self._commands = CommandHandler(handlers)
         self._server = Server(
             self._commands,
@@ -195,6 +206,14 @@ class MemberServer:
             connections_max=CONNECTIONS_MAX,
             idle_seconds=IDLE_SECONDS,
         )
+
+    def handlers(self) -> dict[int, Handler[Connection]]:
+        """Handlers by request code."""
+        return {
+            Code.JOIN_MANAGED_GROUP: self.join,
+            Code.REPORT_MANAGED_MEMBER: self.report,
+            Code.LEAVE_MANAGED_GROUP: self.leave,
+        }
 
     @property
     def address(self) -> str:
