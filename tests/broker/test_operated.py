@@ -19,6 +19,7 @@ from tests.support import run
 
 from sparrowmq import Message
 from sparrowmq.aio import Producer, PullConsumer
+from sparrowmq.broker.housekeeping.unread import UnreadSpan
 from sparrowmq.broker.operated import OperatedBroker
 from sparrowmq.core.errors import StoreError
 from sparrowmq.core.figures.exposition import Exposition
@@ -112,6 +113,15 @@ def test_lag_shows_waiting_and_in_flight_messages_and_the_oldest(rig: Rig) -> No
     assert found["rocketmq_consumer_lag_messages"] == {LAG: 0}
     assert found["rocketmq_consumer_lag_latency_milliseconds"] == {LAG: 0}
     assert found["rocketmq_consumer_inflight_messages"] == {LAG: 0}
+
+
+def test_messages_deleted_before_a_group_consumed_them_are_counted(rig: Rig) -> None:
+    assert "sparrow_consumer_lost_messages_total" not in figures(rig)
+    rig.parts.upkeep.unread.by_pair["TopicTest", "g"] = UnreadSpan(3, 1_000, 2_500)
+    found = figures(rig)
+    assert found["sparrow_consumer_lost_messages_total"] == {LAG: 3}
+    assert found["sparrow_consumer_lost_first_timestamp_seconds"] == {LAG: 1}
+    assert found["sparrow_consumer_lost_last_timestamp_seconds"] == {LAG: 2.5}
 
 
 @pytest.fixture

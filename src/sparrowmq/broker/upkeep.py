@@ -15,6 +15,7 @@ from sparrowmq.broker.base.periodic import repeat
 from sparrowmq.broker.housekeeping.cleaning import Cleaner
 from sparrowmq.broker.housekeeping.indexing import Indexer
 from sparrowmq.broker.housekeeping.retention_holds import Holds
+from sparrowmq.broker.housekeeping.unread import UnreadDeletions
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.store.tables.config_file import ConfigFile
 from sparrowmq.transport.occasional import OccasionalLog
@@ -66,7 +67,8 @@ class Upkeep:
         self.indexer = Indexer(store, sleep=sleep)
         holds = ConfigFile(settings.store_path_root_dir / "config" / "retentionHolds.json")
         self.holds = Holds(holds, store, topics, offsets, clock, pool)
-        self.cleaner = Cleaner(settings, store, pool, clock, self.holds.held, sleep=sleep)
+        self.unread = UnreadDeletions(store, offsets)
+        self.cleaner = Cleaner(settings, store, pool, clock, self.holds.held, unread=self.unread, sleep=sleep)
         self.stats = BrokerStats(settings.broker_cluster_name, store, pulling, clock)
         self.info = RuntimeInfo(settings, store, self.stats, clock, waiting)
         self._ends = producer_ends

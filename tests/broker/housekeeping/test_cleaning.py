@@ -17,11 +17,14 @@ from tests.support import run
 
 from sparrowmq.broker.housekeeping import cleaning
 from sparrowmq.broker.housekeeping.cleaning import Cleaner, retention
+from sparrowmq.broker.housekeeping.unread import UnreadDeletions, UnreadSpan
 from sparrowmq.core.settings.servers import BrokerSettings
 from sparrowmq.protocol.record import decode_records
 from sparrowmq.store.log.retention import HOUR_MS
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queues.reads import GetStatus
+from sparrowmq.store.tables.config_file import ConfigFile
+from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
 
 FOREVER = 2**62
 SETTINGS: dict[str, Any] = {
@@ -256,5 +259,75 @@ def test_file_that_cannot_be_deleted_stays_readable(
             assert bodies_of(store, "T") == before
             assert await cleaner.clean() == 3
             assert len(bodies_of(store, "T")) < 200
+
+    run(main())
+
+
+def counted(root: Path, store: MessageStore, cleaner: Cleaner, **bounds: int) -> UnreadDeletions:
+    """Let the cleaner count what group `g` had not consumed."""
+    offsets = ConsumerOffsets(ConfigFile(root / "offsets.json"))
+    offsets.commit("T", "g", 0, 5)
+    cleaner._unread = unread = UnreadDeletions(store, offsets, **bounds)
+    return unread
+
+
+def test_deleted_messages_that_a_group_had_not_consumed_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with cleaned(tmp_path) as (store, cleaner):
+            fill(store, 200)
+            unread = counted(tmp_path, store, cleaner)
+            queue = store.queue("T", 0)
+            unread._offsets.commit("T", "at the end", 0, 200)
+            unread._offsets.commit("%DLQ%T", "g", 0, 0)
+            times = [record.store_timestamp for record in read_all(store, queue)]
+            age(store, 73, files=3)
+            assert await cleaner.clean() == 3
+            first = queue.min_offset
+            expected = UnreadSpan(first - 5, times[5], times[first - 1])
+            assert unread.by_pair == {("T", "g"): expected}
+            assert "messages of T that group g had not consumed, stored from 2023-11-14T" in caplog.text
+            age(store, 73, files=1)
+            await cleaner.clean()
+            assert unread.by_pair["T", "g"].messages == queue.min_offset - 5 > first - 5
+            unread._offsets.commit("T", "g", 0, 200)
+            age(store, 73, files=1)
+            assert await cleaner.clean() == 1
+            assert unread.by_pair["T", "g"].messages < queue.min_offset - 5, "it had consumed these"
+
+    run(main())
+
+
+def test_messages_of_a_file_that_stays_do_not_count_as_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with cleaned(tmp_path) as (store, cleaner):
+            fill(store, 200)
+            unread = counted(tmp_path, store, cleaner)
+            age(store, 100, files=3)
+
+            def refuse(paths: object) -> None:
+                raise PermissionError(1, "Operation not permitted")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(cleaning, "_delete", refuse)
+                with pytest.raises(PermissionError):
+                    await cleaner.clean()
+            assert unread.by_pair == {}
+
+    run(main())
+
+
+def test_pairs_beyond_the_limit_count_together(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with cleaned(tmp_path) as (store, cleaner):
+            unread = counted(tmp_path, store, cleaner, pairs_max=1)
+            lost = UnreadSpan(2, 7, 8)
+            assert list(unread.adding({("T", "gone"): lost})) == []
+            more = {("T", "g"): lost, ("T", "h"): UnreadSpan(3), ("T", "i"): UnreadSpan(4, 5, 6)}
+            assert list(unread.adding(more)) == []
+            assert unread.by_pair == {("T", "g"): lost, ("", ""): UnreadSpan(7, 5, 6)}
 
     run(main())

@@ -21,6 +21,7 @@ from sparrowmq.store.log.retention import MANUAL_PASSES, RetentionSettings, plan
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
+    from sparrowmq.broker.housekeeping.unread import Pair, UnreadDeletions, UnreadSpan
     from sparrowmq.core.clock import Clock
     from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.store.base.segments import Segment
@@ -54,9 +55,13 @@ class Cleaner:
         clock: Clock,
         held: Callable[[], int | None] = lambda: None,
         *,
+        unread: UnreadDeletions | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`held` returns the physical offset from which nothing may be deleted, or None."""
+        """`held` returns the physical offset from which nothing may be deleted, or None. `unread` counts what
+        groups had not consumed.
+        """
+        self._unread = unread
         self._held = held
         self._sleep = sleep
         self.settings = settings
@@ -81,9 +86,10 @@ class Cleaner:
             store = self._store
             now_ms = self._clock.now_ms()
             percent = store.used_percent()
+            files = store.log_files()
             todo = plan(
                 retention(self.settings),
-                store.log_files(),
+                files,
                 now_ms=now_ms,
                 hour=time.localtime(now_ms / 1000).tm_hour,
                 used_percent=percent,
@@ -100,24 +106,41 @@ class Cleaner:
                 )
                 self._occasional.write(logging.WARNING, "forced", text)
             try:
-                done = await self._delete_log_files(todo.files)
+                done = await self._delete_log_files([file.base for file in files[1 : todo.files + 1]])
             finally:
                 await self._follow()
             log.info("%d files of the commit log deleted: %s", done, todo.reason)
             return done
 
-    async def _delete_log_files(self, count: int) -> int:
+    async def _delete_log_files(self, ends: list[int]) -> int:
+        """Delete the oldest files, which end at these positions; returns how many were deleted."""
         loop = asyncio.get_running_loop()
-        for done in range(count):
+        for done, end in enumerate(ends):
             if done:
                 await self._sleep(self.settings.delete_commit_log_files_interval / 1000)
+            unread = await self._find_unread(end)
             segment = self._store.forget_log_file()
             try:
                 await asyncio.shield(loop.run_in_executor(self._pool, _delete, [segment.path]))
             except OSError as error:
                 self._take_back(segment, error)
                 return done
-        return count
+            if self._unread is not None:
+                for _ in self._unread.adding(unread):
+                    await asyncio.sleep(0)
+        return len(ends)
+
+    async def _find_unread(self, end: int) -> dict[Pair, UnreadSpan]:
+        """What groups have not consumed of the log before `end`; its records must still be there."""
+        if self._unread is None:
+            return {}
+        steps = self._unread.finding(end)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return done.value
+            await asyncio.sleep(0)
 
     def _take_back(self, segment: Segment, error: OSError) -> None:
         self._store.keep_log_file(segment)

@@ -1,4 +1,4 @@
-"""Lag of groups, messages in flight, and how long the oldest message has waited."""
+"""Lag of groups, messages in flight, how long the oldest message has waited, and what was never read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_s
 
 if TYPE_CHECKING:
     from sparrowmq.broker.admin.stats import BrokerStats
+    from sparrowmq.broker.housekeeping.unread import UnreadDeletions
     from sparrowmq.broker.pop.pop_service import PopService
     from sparrowmq.core.clock import Clock
     from sparrowmq.store.message_store import MessageStore
@@ -36,7 +37,9 @@ class LagFigures:
         stats: BrokerStats,
         pop: PopService,
         clock: Clock,
+        unread: UnreadDeletions,
     ) -> None:
+        self._unread = unread
         self._store = store
         self._offsets = offsets
         self._stats = stats
@@ -68,13 +71,7 @@ class LagFigures:
             unknown += whole.unknown
             if not whole.is_known:
                 continue
-            label = labels(
-                node,
-                topic=topic,
-                consumer_group=group,
-                is_retry=_word(topic.startswith(RETRY_PREFIX)),
-                is_system=_word(is_system_topic(topic) or is_system_group(group)),
-            )
+            label = _of_pair(node, topic, group)
             popped, ordered = self._invisible(topic, group)
             lag.add(label, whole.messages + (popped or 0))
             if whole.age_ms is not None:
@@ -90,6 +87,25 @@ class LagFigures:
             "sparrow_consumer_lag_unknown_queues",
             "Queues of groups whose lag is unknown, because nothing was committed.",
         ).add(node, unknown)
+        yield from self._deleted(into, node)
+
+    def _deleted(self, into: Exposition, node: str) -> Iterator[None]:
+        lost = into.counter(
+            "sparrow_consumer_lost_messages_total",
+            "Messages that retention deleted before the group had consumed them.",
+        )
+        first = into.gauge(
+            "sparrow_consumer_lost_first_timestamp_seconds", "When the first of them was stored."
+        )
+        last = into.gauge("sparrow_consumer_lost_last_timestamp_seconds", "When the last of them was stored.")
+        for at, ((topic, group), unread) in enumerate(list(self._unread.by_pair.items()), 1):
+            if at % STEP_QUEUES == 0:
+                yield
+            label = _of_pair(node, topic, group)
+            lost.add(label, unread.messages)
+            for family, time_ms in ((first, unread.first_ms), (last, unread.last_ms)):
+                if time_ms is not None:
+                    family.add(label, time_ms / 1000)
 
     def _sums(
         self, queues: list[ConsumeQueue], topic: str, group: str
@@ -137,6 +153,16 @@ class LagFigures:
         if lag is None or not lag.messages:
             return None
         return age_ms(self._store.store_time(queue, lag.oldest), self._clock.now_ms())
+
+
+def _of_pair(node: str, topic: str, group: str) -> str:
+    return labels(
+        node,
+        topic=topic,
+        consumer_group=group,
+        is_retry=_word(topic.startswith(RETRY_PREFIX)),
+        is_system=_word(is_system_topic(topic) or is_system_group(group)),
+    )
 
 
 def _word(value: bool) -> str:

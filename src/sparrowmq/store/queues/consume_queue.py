@@ -401,18 +401,21 @@ class ConsumeQueue:
 
     def find_min(self) -> None:
         """Set `min_offset` to the first message whose record is still in the log, or to `committed`."""
-        oldest = self._log.min_position
+        self.min_offset = self.first_from(self._log.min_position)
+
+    def first_from(self, position: int) -> int:
+        """The first message whose record is at or after a position of the log, or `committed`."""
 
         def is_kept(offset: int) -> bool:
             entry = self.entry(offset)
             if entry is None or entry[:2] == (0, DUMMY_SIZE):
                 return False
-            return entry.physical_offset >= oldest or entry.physical_offset < 0  # damaged, not deleted
+            return entry.physical_offset >= position or entry.physical_offset < 0  # damaged, not deleted
 
         first = self._files.start // ENTRY_BYTES
         if first < self.committed and not is_kept(first):
             first = bisect_left(range(self.committed), True, lo=first, key=is_kept)
-        self.min_offset = first
+        return first
 
     # Opening and flushing
 
