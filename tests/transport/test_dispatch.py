@@ -25,6 +25,7 @@ from sparrowmq.protocol.codes import VERSION, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, decode
 from sparrowmq.transport.connection import Connection
 from sparrowmq.transport.dispatch import TURN_SECONDS, CommandHandler, Dispatcher, refusal
+from sparrowmq.transport.request_watch import RequestWatch
 from sparrowmq.transport.slices import Slices
 
 
@@ -160,10 +161,12 @@ def test_handlers_that_wait_are_bounded_and_cancelled_at_the_end() -> None:
             await asyncio.Event().wait()
 
         answers = Answers()
-        dispatcher: Dispatcher[str] = Dispatcher({10: hang}, running_max=2)
+        watch = RequestWatch()
+        dispatcher: Dispatcher[str] = Dispatcher({10: hang}, running_max=2, requests=watch)
         for opaque in range(3):
             dispatcher.serve(f"peer {opaque}", Command(10, opaque), answers.write)
         assert [(a.opaque, a.code) for a in answers.commands] == [(2, ResponseCode.SYSTEM_BUSY)]
+        assert watch._refused == {("send_message", "system_busy"): 1}
         await until(lambda: started == [0, 1])
         await dispatcher.close(timeout=0.01)
         assert len(asyncio.all_tasks()) == 1

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparrowmq.core.figures.exposition import Exposition
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command, FrameReader, encode
 from sparrowmq.transport import request_watch
 from sparrowmq.transport.request_watch import RequestWatch
@@ -103,3 +103,40 @@ def test_latencies_are_counted_by_request_and_answer(monkeypatch: pytest.MonkeyP
     assert samples[bucket, "success", "+Inf"] == 5
     assert samples[bucket, "system_busy", "100.0"] == 1
     assert "heart_beat" not in text, "the number of kinds is bounded"
+
+
+def figures(watch: RequestWatch) -> dict[tuple[str, str, str], float]:
+    """Values by name, request and response."""
+    into = Exposition(100)
+    for _ in watch.collect(into, ""):
+        pass
+    return {
+        (one.name, one.labels["request_code"], one.labels["response_code"]): one.value
+        for family in text_string_to_metric_families(b"".join(into.rendering()).decode())
+        for one in family.samples
+        if "request_code" in one.labels
+    }
+
+
+def test_refused_requests_are_counted_by_request_and_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_watch, "KINDS_MAX", 2)
+    watch = RequestWatch()
+    for code in (70_001, 70_002):
+        watch.refused(code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    watch.refused(RequestCode.HEART_BEAT, ResponseCode.NO_PERMISSION)
+    watch.refused(RequestCode.PULL_MESSAGE, ResponseCode.NO_PERMISSION)
+    watch.refused(RequestCode.HEART_BEAT, ResponseCode.NO_PERMISSION)
+    name = "sparrow_refused_requests_total"
+    assert figures(watch) == {
+        (name, "unknown", "request_code_not_supported"): 2,
+        (name, "heart_beat", "no_permission"): 2,
+    }, "the number of kinds is bounded"
+
+
+def test_a_send_that_timed_out_is_no_success() -> None:
+    watch = RequestWatch(counts=True)
+    watch.durable("c", 2, monotonic(), 0.0, ResponseCode.FLUSH_DISK_TIMEOUT)
+    found = figures(watch)
+    name = "rocketmq_rpc_latency_milliseconds_count"
+    assert found[name, "send_message_v2", "flush_disk_timeout"] == 2
+    assert (name, "send_message_v2", "success") not in found

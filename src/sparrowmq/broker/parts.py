@@ -440,7 +440,7 @@ class BrokerParts:
             ends=None if self.gate is not None or self.settings.is_slave else self.exchange.transactions.ends,
             connection_gone=self._connection_gone,
         )
-        return chunks if self.gate is None else GuardedHandler(chunks, self.gate)
+        return chunks if self.gate is None else GuardedHandler(chunks, self.gate, self.requests)
 
     def _current(self) -> BrokerSettings:
         """The settings with the changes that operators made since the start."""

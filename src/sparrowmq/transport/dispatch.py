@@ -112,6 +112,7 @@ class Dispatcher(Generic[P]):
             return
         handler = self._handlers.get(request.code)
         if handler is None:
+            self._refuse(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
             text = refusal_remark(request.code)
             self._answer(peer, request, refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text), write)
             return
@@ -133,6 +134,11 @@ class Dispatcher(Generic[P]):
             return
         watch.add(request_word(request.code), response_word(answer.code), monotonic() - began)
 
+    def _refuse(self, request: Command, code: int) -> None:
+        """Count a refused request."""
+        if self._requests is not None:
+            self._requests.refused(request.code, code)
+
     def _wait(
         self, peer: P, request: Command, result: Awaitable[Answer], write: Callable[[bytes], None]
     ) -> None:
@@ -153,6 +159,7 @@ class Dispatcher(Generic[P]):
             end = getattr(result, "close", None) or getattr(result, "cancel", None)
             if end is not None:
                 end()
+            self._refuse(request, ResponseCode.SYSTEM_BUSY)
             write(_answered(request, refusal(ResponseCode.SYSTEM_BUSY, busy)))
             return
         name = f"{request_name(request.code)} of {getattr(peer, 'address', peer)}"
@@ -225,6 +232,7 @@ class Dispatcher(Generic[P]):
         data = _answered(request, answer)
         if self._has_room is not None and not self._has_room(peer, len(data)):
             text = f"an answer of {len(data)} bytes would have to wait until it is read, and {_NO_ROOM}"
+            self._refuse(request, ResponseCode.SYSTEM_BUSY)
             data = _answered(request, refusal(ResponseCode.SYSTEM_BUSY, text))
         write(data)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.figures.histogram import Histogram
+from sparrowmq.protocol.codes import ResponseCode, request_word, response_word
 from sparrowmq.transport.occasional import OccasionalLog
 from sparrowmq.transport.stall_names import requests_of, times
 
@@ -63,6 +64,7 @@ class RequestWatch:
         self._last_put = last_put
         self._log = OccasionalLog(logger, period=LOG_SECONDS)
         self._latencies: dict[tuple[str, str], Histogram] = {}
+        self._refused: dict[tuple[str, str], int] = {}
         self._slow = inf
         self.slow_total = 0
         """Chunks and requests that were slow."""
@@ -86,13 +88,15 @@ class RequestWatch:
         parts = {"queue": queued, "handled": handled, "store": store}
         self._tell(requests_of(frames), client.address, handled + queued, parts)
 
-    def durable(self, client: str, count: int, began: float, waited: float) -> None:
+    def durable(
+        self, client: str, count: int, began: float, waited: float, code: int = ResponseCode.SUCCESS
+    ) -> None:
         """Report that the answers to `count` sends, received at `began` (monotonic), waited `waited` seconds
-        for an fsync or for slaves.
+        for an fsync or for slaves, and have this code.
         """
         took = monotonic() - began
         if self.counts:
-            self.add("send_message_v2", "success", took, count)
+            self.add("send_message_v2", response_word(code), took, count)
         if took >= self._slow:
             self._tell(times("send", count), client, took, {"handled": took - waited, "durable": waited})
 
@@ -111,11 +115,26 @@ class RequestWatch:
             found = self._latencies[key] = Histogram(BOUNDS_MS)
         found.add(took * 1000, count)
 
+    def refused(self, request: int, response: int) -> None:
+        """Count a request that was refused before a handler did its work, by both codes.
+
+        Codes that the protocol lacks count as `unknown`, because clients may send any number.
+        """
+        word = request_word(request)
+        key = "unknown" if word == str(request) else word, response_word(response)
+        if key in self._refused or len(self._refused) < KINDS_MAX:
+            self._refused[key] = self._refused.get(key, 0) + 1
+
     def collect(self, into: Exposition, node: str) -> Iterator[None]:
-        """Add the latencies; `node` has the labels of the server."""
+        """Add the latencies and refusals; `node` has the labels of the server."""
         into.counter("sparrow_slow_requests_total", "Chunks and requests that were slow.").add(
             node, self.slow_total
         )
+        refused = into.counter(
+            "sparrow_refused_requests_total", "Requests that access control or a limit of the server refused."
+        )
+        for (request, response), count in self._refused.items():
+            refused.add(labels(node, request_code=request, response_code=response), count)
         family = into.histogram("rocketmq_rpc_latency_milliseconds", "Time until requests were answered.")
         for (request, response), found in list(self._latencies.items()):
             label = labels(

@@ -38,6 +38,7 @@ from sparrowmq.protocol.frame import (
 )
 from sparrowmq.testing import LocalCluster
 from sparrowmq.transport.dispatch import TURN_SECONDS
+from sparrowmq.transport.request_watch import RequestWatch
 from sparrowmq.transport.signing import Credentials, sign
 
 SUPER = Credentials("root", "toor1234")
@@ -365,8 +366,10 @@ class TestTwoCodes:
         frames = [
             (JSON_HEADER, b'{"code":310,"extFields":{},"flag":0,"opaque":%d}' % n, b"") for n in range(9)
         ]
-        GuardedHandler(Passed(), Open()).frames_received(conn, frames)
+        watch = RequestWatch()
+        GuardedHandler(Passed(), Open(), watch).frames_received(conn, frames)
         assert [answer.code for answer in conn.answers()] == [16] * 9
+        assert watch._refused == {("send_message_v2", "no_permission"): 9}
         assert caplog.text.count("refusing a request of 127.0.0.1:50000: 'no sends'") == 1
 
 

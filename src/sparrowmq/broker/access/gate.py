@@ -29,6 +29,7 @@ from sparrowmq.transport.signing import SigningHook
 if TYPE_CHECKING:
     from sparrowmq.core.settings.servers import BrokerSettings
     from sparrowmq.transport.connection import Connection, ServerHandler
+    from sparrowmq.transport.request_watch import RequestWatch
 
 log = logging.getLogger("sparrowmq.broker")
 
@@ -139,9 +140,11 @@ class GuardedHandler:
     """Forwards requests that `gate` accepts to `inner`, and answers the others.
 
     Refusals are logged at most once a minute: enough to notice attempts, but not enough to fill a disk.
+    `requests` counts them.
     """
 
-    def __init__(self, inner: ServerHandler, gate: AccessGate) -> None:
+    def __init__(self, inner: ServerHandler, gate: AccessGate, requests: RequestWatch | None = None) -> None:
+        self._requests = requests
         self._inner = inner
         self._gate = gate
         self._occasional = OccasionalLog(log)
@@ -178,6 +181,8 @@ class GuardedHandler:
                     conn.authenticated = self._gate.caller(host, command).is_account
                 passed.append(frame)
                 continue
+            if self._requests is not None:
+                self._requests.refused(command.code, refused[0])
             self._occasional.write(
                 logging.WARNING, "refused", f"refusing a request of {conn.address}: {refused[1]!r}"
             )

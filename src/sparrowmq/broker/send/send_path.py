@@ -284,7 +284,7 @@ class SendPath:
 
         def answered(code: int) -> None:
             self._answer(connection, stored, code, frame)
-            self._requests.durable(connection.address, len(stored), began, monotonic() - since)
+            self._requests.durable(connection.address, len(stored), began, monotonic() - since, code)
 
         def visible() -> None:
             self._wake(touched)
