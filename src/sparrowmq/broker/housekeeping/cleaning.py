@@ -139,7 +139,8 @@ class Cleaner:
             try:
                 next(steps)
             except StopIteration as done:
-                return done.value
+                found: dict[Pair, UnreadSpan] = done.value
+                return found
             await asyncio.sleep(0)
 
     def _take_back(self, segment: Segment, error: OSError) -> None:
