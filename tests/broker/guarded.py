@@ -16,6 +16,7 @@ from tests.broker.test_server import settings
 from sparrowmq.broker.access.auth_needs import needs as auth_needs
 from sparrowmq.broker.server import Broker
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.core.names import is_system_topic
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import (
     AssignmentRequest,
@@ -371,6 +372,26 @@ class Guarded:
                 for group, held in broker.parts.locks._groups.items()
             },
         }
+
+    def state_beside(self, own: Target) -> dict[str, Any]:
+        """The state without what belongs to the stranger: entries under the names of `own`. Own messages move
+        the end of the log, so the ends of the victim's queues take its place. The broker's own topics are
+        left out: it creates some of them when it first needs them.
+        """
+        found = self.state()
+        del found["end"]
+        found["topics"] = {name: one for name, one in found["topics"].items() if not is_system_topic(name)}
+        found["offsets"] = {(*names, queue): offset for *names, queue, offset in found["offsets"]}
+        for name, table in found.items():
+            if isinstance(table, dict):
+                found[name] = {
+                    key: value
+                    for key, value in table.items()
+                    if own.topic not in str(key) and own.group not in str(key)
+                }
+        queues = [self.broker.parts.store.find_queue(self.theirs.topic, number) for number in range(3)]
+        found["ends"] = [0 if queue is None else queue.max_offset for queue in queues]
+        return found
 
 
 async def _fill(guarded: Guarded) -> None:

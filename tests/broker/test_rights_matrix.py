@@ -140,11 +140,14 @@ def test_rights_of_one_tenant_do_not_apply_to_the_other(tmp_path: Path) -> None:
                     if wrong or answer.code == 0:
                         problems.append(f"{code}: {wrong} {answer.code} {answer.remark}")
                 else:
+                    before = broker.state_beside(mine)
                     line = await Line.to(broker.broker)
                     answer = await line.ask(code, ext, body, STRANGER)
                     if SECRET in answer.body:
                         problems.append(f"{code} told a message")
                     await line.close()
+                    after = broker.state_beside(mine)
+                    problems += [f"{code} changed {name}" for name in after if after[name] != before[name]]
             assert problems == []
 
     run(main())
