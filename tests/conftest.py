@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -43,6 +44,10 @@ PROVEN = {
     for test in row.tests
 }
 """Tests that the index of coordination names, each with one thing it proves."""
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # In the background of a script. Tests of Ctrl-C, and programs that they start, need it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="sparrow-stalls-")
 STALLS = StallsFile(Path(_DIRECTORY.name) / "stalls")

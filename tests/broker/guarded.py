@@ -195,7 +195,7 @@ def _group_requests(target: Target) -> dict[int, tuple[dict[str, str], bytes]]:
         200054: ({**queue, "pollTime": "0"}, b""),
         200055: (queue, b""),
         14: (queue, b""),
-        15: ({**queue, "commitOffset": "77"}, b""),
+        15: ({**queue, "commitOffset": "1"}, b""),
         36: ({"group": target.group, "offset": str(target.offset), "delayLevel": "0"}, b""),
         38: (consumer, b""),
         34: ({}, heartbeat(target.client, target.topic, target.group)),
