@@ -289,7 +289,8 @@ def test_offsets_beyond_both_ends_are_corrected(cluster: LocalCluster) -> None:
     async def test(call: Call) -> None:
         for number in range(3):
             await call(message(b"%d" % number, topic="Ends"))
-        for offset, following in ((-1, 0), (-FAR, 0), (4, 3), (10**9, 3), (FAR, 3)):
+        # Beyond the end is an offset of an earlier life of a queue that begins at 0, as for RocketMQ.
+        for offset, following in ((-1, 0), (-FAR, 0), (4, 0), (10**9, 0), (FAR, 0)):
             moved = await call(pull("Ends", offset))
             assert moved.code == ResponseCode.PULL_OFFSET_MOVED, offset
             assert (moved.ext["nextBeginOffset"], moved.body) == (str(following), b"")

@@ -72,7 +72,7 @@ def namesrv() -> Iterator[str]:
     [
         pytest.param(
             "RocketMQSource(READ).schema()\nloaded()",
-            15,
+            16,
             (*_NEVER, *_DECODES, *_SENDS, *_ASKS, "sparrowmq.client"),
             id="the schema of a read",
         ),
@@ -87,7 +87,7 @@ def namesrv() -> Iterator[str]:
             assert "pyarrow.compute" not in sys.modules
             loaded()
             """,
-            93,
+            95,
             (*_NEVER, *_DECODES, *_SENDS),
             id="the driver of a stream",
         ),
@@ -111,7 +111,7 @@ def namesrv() -> Iterator[str]:
             assert sum(batch.num_rows for batch in reader.read(task)) == 3
             loaded()
             """,
-            103,
+            105,
             (*_NEVER, *_SENDS, *_ASKS),
             id="a task that reads",
         ),
@@ -123,7 +123,7 @@ def namesrv() -> Iterator[str]:
             assert sent.messages == {{"t": 2}}
             loaded()
             """,
-            113,
+            115,
             (*_NEVER, *_DECODES, *_ASKS),
             id="a task that writes",
         ),
