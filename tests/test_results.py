@@ -25,6 +25,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("broker/pull/held_pulls.py", "charge"): "releases; only charging can be refused",
     ("broker/replication/recent_topics.py", "put_soon"): "only topics that are not there",
     ("broker/tables/topics.py", "put_soon"): "only topics that are not there and not being deleted",
+    ("broker/tables/topics.py", "ensure_soon"): "the topic is looked up again",
     ("client/admin/name_servers.py", "_at_each"): "raises where one refuses; the answers are empty",
     ("client/cluster/instance.py", "_heartbeat_to"): "the periodic heartbeat asks again",
     ("client/consumer/statistics.py", "failing"): "called to forget queues without recent failures",

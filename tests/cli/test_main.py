@@ -137,16 +137,17 @@ def test_changes_tell_what_they_came_to(sparrow: Sparrow) -> None:
         (found,) = sparrow(*arguments, "--json").values
         return found
 
-    made = {"topic": "Told", "queues": 2, "perm": 6, "brokers": ["broker-a"]}
-    assert told("topic", "create", "Told", "--queues", "2") == made
-    held = {"topic": "Told", "group": "g", "hours": 5, "size_max": 0}
+    made = {"topic": "Answered", "queues": 2, "perm": 6, "brokers": ["broker-a"], "changed": {}}
+    assert told("topic", "create", "Answered", "--queues", "2") == made
+    held = {"topic": "Answered", "group": "g", "hours": 5, "size_max": 0}
     assert told("group", "create", "g", "--retries", "3") == {
         "group": "g",
         "retries": 3,
         "enabled": True,
         "broadcast": True,
+        "changed": {},
     }
-    assert told("hold", "set", "Told", "g", "--hours", "5") == held
-    assert told("hold", "release", "Told") == {"released": "Told"}
+    assert told("hold", "set", "Answered", "g", "--hours", "5") == held
+    assert told("hold", "release", "Answered") == {"released": "Answered"}
     assert told("group", "delete", "g") == {"deleted": "g", "offsets_kept": False}
-    assert told("topic", "delete", "Told") == {"deleted": "Told"}
+    assert told("topic", "delete", "Answered") == {"deleted": "Answered"}

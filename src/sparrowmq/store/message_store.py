@@ -138,7 +138,7 @@ class MessageStore:
             recovery = recover(commit_log, queues, checkpoint, safe_point, clean=clean)
             if not clean:
                 for queue in queues.all():
-                    queue.recovered = queue.next_offset
+                    queue.note_recovery()
             if not recovery.commits:
                 recovery = replace(recovery, commits=commits)
             index = MessageIndex(settings, commit_log, clock)

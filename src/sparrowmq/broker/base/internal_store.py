@@ -21,6 +21,7 @@ from sparrowmq.core.errors import (
     InvalidMessageError,
     NoTopicError,
     RecordError,
+    SparrowError,
     StoreError,
 )
 from sparrowmq.core.hashing import tags_code
@@ -34,6 +35,7 @@ from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.record import StoredRecord, decode_record
 from sparrowmq.store.log.commit_log import PLACE
+from sparrowmq.store.queues.reads import GetStatus
 from sparrowmq.transport.occasional import OccasionalLog
 
 if TYPE_CHECKING:
@@ -203,9 +205,13 @@ class InnerStore:
                 message.properties = without_optional(message.properties)
                 self.put([message])
             except (InvalidMessageError, *LOST_ALONE) as error:
-                self._store.stats.lost += 1
-                text = f"{kind} for {message.topic} cannot be delivered: {error}"
-                self._occasional.write(logging.ERROR, kind, text)
+                self.note_lost(kind, message, error)
+
+    def note_lost(self, kind: str, message: InnerMessage, why: SparrowError) -> None:
+        """Count and log a message that is due and cannot be stored again."""
+        self._store.stats.lose()
+        text = f"{kind} for {message.topic} cannot be delivered: {why}"
+        self._occasional.write(logging.ERROR, kind, text)
 
     def _place(self, message: InnerMessage, queue: ConsumeQueue, now_ms: int) -> Placed:
         queue_offset = queue.next_offset
@@ -298,7 +304,8 @@ class InnerStore:
         """
         queue = self._store.find_queue(topic, queue_id)
         result = self._store.get_messages(queue, offset, max_count=max_count, max_bytes=max_bytes)
-        return Scan(self.intact(result.buffers), result.next_offset)
+        is_past_end = result.status is GetStatus.OFFSET_OVERFLOW_BADLY
+        return Scan(self.intact(result.buffers), result.max_offset if is_past_end else result.next_offset)
 
     def intact(self, buffers: Sequence[memoryview]) -> list[StoredRecord]:
         """The undamaged records of a read; damaged ones are reported and left out.

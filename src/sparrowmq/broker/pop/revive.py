@@ -332,9 +332,7 @@ class Reviver:
             try:
                 (placed[offset],) = self._inner.put([message])
             except LOST_ALONE as error:
-                self._store.stats.lost += 1
-                text = f"a message for {message.topic} cannot be stored again: {error}"
-                self._occasional.write(logging.ERROR, "record", text)
+                self._inner.note_lost("a message that was not acknowledged", message, error)
         return placed
 
     def _commit_offsets(self) -> None:

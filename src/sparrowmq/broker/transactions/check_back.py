@@ -306,7 +306,7 @@ class CheckBack:
         try:
             self._inner.put([InnerMessage.copy_of(record, rules.DISCARD_TOPIC, 0)])
         except RecordError as error:
-            self._store.stats.lost += 1
+            self._store.stats.lose()
             where = f"is only in {HALF_TOPIC}: {error}"
         self._halves.given_up(rules.first_offset(record))
         text = f"a transaction was given up {why}; its half message {record.queue_offset} {where}"

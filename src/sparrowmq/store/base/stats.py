@@ -69,6 +69,10 @@ class StoreStats:
     _slow: list[int] = field(default_factory=lambda: [0] * len(SLOTS))
     _samples: deque[StatsSample] = field(default_factory=lambda: deque(maxlen=SAMPLES_KEPT))
 
+    def lose(self) -> None:
+        """Count a message that was due and could not be stored again."""
+        self.lost += 1
+
     def put_took(self, seconds: float) -> None:
         """Count a chunk that took this many seconds."""
         self._slow[bisect_left(_BOUNDS, seconds)] += 1

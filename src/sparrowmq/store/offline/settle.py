@@ -117,7 +117,7 @@ def _take_back_offsets(
     file = ConfigFile(root / "config" / "consumerOffset.json")
     if disk.exists(file.path):
         offsets = ConsumerOffsets.load(file, clock)
-        offsets.clamp(store)
+        offsets.clamp(store, absent=False)  # offsets of deleted topics are restored, too
         for place, begin in handed_out.items():
             if begin < (offsets.query(*place) or 0):
                 offsets.commit(*place, begin, always=True)

@@ -310,6 +310,10 @@ class ConsumeQueue:
             position = segment.end
         self.synced = min(self.synced, offset)
 
+    def note_recovery(self) -> None:
+        """Note where it ends after a start that followed a crash."""
+        self.recovered = self.next_offset
+
     def truncate(self, offset: int) -> int:
         """Delete the entries from `offset` on, also on disk; returns how many bytes they had."""
         position = offset * ENTRY_BYTES

@@ -287,15 +287,15 @@ class ConsumerOffsets:
             self.saved_at = position
             self._changes += 1
 
-    def clamp(self, store: QueueEnds) -> list[str]:
+    def clamp(self, store: QueueEnds, *, absent: bool = True) -> list[str]:
         """Lower offsets beyond the end of their queue, as after a power failure or on an empty disk: to 0 if
-        the store does not have the queue. Returns one warning for each.
+        the store does not have the queue, unless `absent` is false. Returns one warning for each.
         """
         warnings = []
         for topic, group, queue_id, offset in list(self.items()):
             queue = store.find_queue(topic, queue_id)
             end = 0 if queue is None else queue.max_offset
-            if offset > end:
+            if offset > end and (absent or queue is not None):
                 self.commit(topic, group, queue_id, end)
                 warnings.append(
                     f"group {group} had consumed {topic}/{queue_id} up to {offset}, but the queue ends at "
