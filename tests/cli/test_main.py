@@ -137,9 +137,9 @@ def test_changes_tell_what_they_came_to(sparrow: Sparrow) -> None:
         (found,) = sparrow(*arguments, "--json").values
         return found
 
-    made = {"topic": "Answered", "queues": 2, "perm": 6, "brokers": ["broker-a"], "changed": {}}
-    assert told("topic", "create", "Answered", "--queues", "2") == made
-    held = {"topic": "Answered", "group": "g", "hours": 5, "size_max": 0}
+    made = {"topic": "ChangesTold", "queues": 2, "perm": 6, "brokers": ["broker-a"], "changed": {}}
+    assert told("topic", "create", "ChangesTold", "--queues", "2") == made
+    held = {"topic": "ChangesTold", "group": "g", "hours": 5, "size_max": 0}
     assert told("group", "create", "g", "--retries", "3") == {
         "group": "g",
         "retries": 3,
@@ -147,7 +147,7 @@ def test_changes_tell_what_they_came_to(sparrow: Sparrow) -> None:
         "broadcast": True,
         "changed": {},
     }
-    assert told("hold", "set", "Answered", "g", "--hours", "5") == held
-    assert told("hold", "release", "Answered") == {"released": "Answered"}
+    assert told("hold", "set", "ChangesTold", "g", "--hours", "5") == held
+    assert told("hold", "release", "ChangesTold") == {"released": "ChangesTold"}
     assert told("group", "delete", "g") == {"deleted": "g", "offsets_kept": False}
-    assert told("topic", "delete", "Answered") == {"deleted": "Answered"}
+    assert told("topic", "delete", "ChangesTold") == {"deleted": "ChangesTold"}
