@@ -139,15 +139,15 @@ def test_changes_tell_what_they_came_to(sparrow: Sparrow) -> None:
 
     made = {"topic": "ChangesTold", "queues": 2, "perm": 6, "brokers": ["broker-a"], "changed": {}}
     assert told("topic", "create", "ChangesTold", "--queues", "2") == made
-    held = {"topic": "ChangesTold", "group": "g", "hours": 5, "size_max": 0}
-    assert told("group", "create", "g", "--retries", "3") == {
-        "group": "g",
+    held = {"topic": "ChangesTold", "group": "changes_told", "hours": 5, "size_max": 0}
+    assert told("group", "create", "changes_told", "--retries", "3") == {
+        "group": "changes_told",
         "retries": 3,
         "enabled": True,
         "broadcast": True,
         "changed": {},
     }
-    assert told("hold", "set", "ChangesTold", "g", "--hours", "5") == held
+    assert told("hold", "set", "ChangesTold", "changes_told", "--hours", "5") == held
     assert told("hold", "release", "ChangesTold") == {"released": "ChangesTold"}
-    assert told("group", "delete", "g") == {"deleted": "g", "offsets_kept": False}
+    assert told("group", "delete", "changes_told") == {"deleted": "changes_told", "offsets_kept": False}
     assert told("topic", "delete", "ChangesTold") == {"deleted": "ChangesTold"}
