@@ -14,6 +14,7 @@ from sparrowmq.runtime.configure import (
     broker_settings,
     coordinator_settings,
     nameserver_settings,
+    proxy_settings,
     read_settings_file,
 )
 
@@ -126,6 +127,16 @@ def test_a_coordinator_is_warned_of_its_members_port(tmp_path: Path) -> None:
     members, http = coordinator_settings(Sources(options=options))[1]
     assert "they need no certificate. Set tls.server.need.client.auth=require" in members
     assert "passwords and tokens are sent unencrypted" in http
+
+
+@pytest.mark.parametrize("make", [broker_settings, nameserver_settings, proxy_settings])
+def test_a_metrics_port_that_others_reach_is_warned_of(make: Any) -> None:
+    """There are no accounts for metrics, whatever the server itself demands."""
+    options = {"metricsExporterType": "PROM", "metricsPromExporterHost": "10.1.2.3"}
+    (warning,) = make(Sources(options=options))[1]
+    assert warning.startswith("metricsPromExporterHost=10.1.2.3: anyone who can reach this address can read")
+    for less in ({"metricsExporterType": "DISABLE"}, {"metricsPromExporterHost": "127.0.0.1"}):
+        assert make(Sources(options={**options, **less}))[1] == []
 
 
 def test_loopback_is_not_warned_of() -> None:

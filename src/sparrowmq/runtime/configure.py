@@ -74,6 +74,8 @@ def _layers(settings_class: type, sources: Sources, prefix: str) -> list[Layer]:
 def _settings(settings_class: type[_GuardedT], sources: Sources, prefix: str) -> tuple[_GuardedT, list[str]]:
     settings, warnings = load(settings_class, _layers(settings_class, sources, prefix))
     warnings += _told_to_others(settings_class, sources, prefix)
+    if not isinstance(settings, CoordinatorSettings):
+        warnings += _open_metrics(settings)
     if is_loopback(settings.bind_address):
         return settings, warnings
     opening = _opening(settings)
@@ -90,6 +92,17 @@ def _settings(settings_class: type[_GuardedT], sources: Sources, prefix: str) ->
             f"delete; {opening}. Open it only in a network that you trust"
         )
     return settings, warnings
+
+
+def _open_metrics(settings: BrokerSettings | NameServerSettings | ProxySettings) -> list[str]:
+    """A warning if others may read the metrics, for which there are no accounts."""
+    host = settings.metrics_prom_exporter_host
+    if settings.metrics_exporter_type != "PROM" or not host or is_loopback(host):
+        return []
+    return [
+        f"metricsPromExporterHost={host}: anyone who can reach this address can read the names of topics and "
+        f"groups, and their counters. Open it only in a network that you trust"
+    ]
 
 
 def _told_to_others(settings_class: type, sources: Sources, prefix: str) -> list[str]:
@@ -181,6 +194,7 @@ def coordinator_settings(sources: Sources) -> tuple[CoordinatorSettings, list[st
 def proxy_settings(sources: Sources) -> tuple[ProxySettings, list[str]]:
     """A gRPC proxy's settings, and warnings to show. Raises `SettingsError`."""
     settings, warnings = load(ProxySettings, _layers(ProxySettings, sources, PROXY_PREFIX))
+    warnings += _open_metrics(settings)
     if not is_loopback(settings.bind_address):
         open_to_all = (
             "anyone who can reach this address can send and receive messages with the rights of the proxy's "
