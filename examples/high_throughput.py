@@ -19,7 +19,7 @@ COUNT = 20_000
 def clicks() -> Iterator[mq.Message]:
     """Give events of a web site; the clicks of one user keep their order."""
     for number in range(COUNT):
-        yield mq.Message(TOPIC, b'{"page": %d}' % number, properties={"user": str(number % 100)})
+        yield mq.Message(TOPIC, b'{"page": %d}' % number, key=f"user-{number % 100}")
 
 
 async def run(namesrv: str) -> None:
@@ -32,7 +32,7 @@ async def run(namesrv: str) -> None:
     async def work(producer: aio.Producer) -> None:
         nonlocal sent
         for message in source:
-            await producer.send(message, hash_key=message.properties["user"])
+            await producer.send(message)
             sent += 1
 
     async with aio.Producer("example-web", settings=settings) as producer:

@@ -17,11 +17,11 @@ ORDERS = 20
 
 
 def send(namesrv: str) -> None:
-    """Send every step of every order; equal hash keys share a queue."""
+    """Send every step of every order; equal keys share a queue."""
     with mq.Producer("example-orders", namesrv=namesrv) as producer:
         for step in STEPS:
             for order in range(ORDERS):
-                producer.send(mq.Message(TOPIC, step, keys=f"order-{order}"), hash_key=f"order-{order}")
+                producer.send(mq.Message(TOPIC, step, key=f"order-{order}"))
 
 
 def consume(namesrv: str) -> dict[str, list[bytes]]:
@@ -30,7 +30,8 @@ def consume(namesrv: str) -> dict[str, list[bytes]]:
     done = threading.Event()
 
     def handle(message: mq.ReceivedMessage) -> None:
-        (order,) = message.keys
+        order = message.key
+        assert order is not None
         if order == "order-7" and message.body == b"paid" and message.reconsume_times == 0:
             raise mq.Retry("the bank does not answer", after=0.05)  # this queue waits, the others continue
         steps[order].append(message.body)

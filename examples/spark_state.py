@@ -49,7 +49,7 @@ def send(namesrv: str, reports: dict[str, list[int]]) -> None:
     with mq.Producer("example-machines", namesrv=namesrv) as producer:
         for machine, numbers in reports.items():
             for number in numbers:
-                producer.send(mq.Message(TOPIC, b"%d" % number, keys=machine), hash_key=machine)
+                producer.send(mq.Message(TOPIC, b"%d" % number, keys=machine, key=machine))
 
 
 def main(namesrv: str) -> None:

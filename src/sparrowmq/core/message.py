@@ -38,6 +38,8 @@ PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 PROPERTY_START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
 PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
+"""The ordering key of a message; RocketMQ 5 calls it the message group."""
 PROPERTY_INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 PROPERTY_PRODUCER: Final = "SPARROW_PRODUCER"
 """The idempotent producer of a message, see `protocol.producer_mark`; a SparrowMQ property."""
@@ -104,8 +106,9 @@ BY_PLACE: Final = attrgetter("topic", "broker_name", "queue_id")
 class Message:
     """A message to send: topic, body, one tag, keys, user properties and the application's flag.
 
-    `keys` may be one string or several; RocketMQ joins them with blanks. `properties` are the user's
-    properties; reserved names are refused when the message is sent.
+    `key` is the ordering key: messages with equal keys go to one queue, unless the send names a queue or a
+    selector. `keys` are for look-up; they may be one string or several, which RocketMQ joins with blanks.
+    `properties` are the user's properties; reserved names are refused when the message is sent.
 
     At most one of three fields delays delivery: `delay_level` (1 is the first of the broker's table, by
     default 1 s; client:B-104), `delay` in seconds, or `deliver_at`, a time in epoch seconds or an aware
@@ -126,6 +129,7 @@ class Message:
     delay: float | None = None
     deliver_at: datetime | float | None = None
     system: Mapping[str, str] | None = field(default=None, repr=False)
+    key: str | None = None
 
     @property
     def keys_text(self) -> str:
@@ -177,6 +181,11 @@ class ReceivedMessage:
     def tags(self) -> str | None:
         """The tag, or None."""
         return self.properties.get(PROPERTY_TAGS)
+
+    @property
+    def key(self) -> str | None:
+        """The ordering key, or None."""
+        return self.properties.get(PROPERTY_SHARDING_KEY)
 
     @property
     def keys(self) -> list[str]:

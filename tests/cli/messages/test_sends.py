@@ -26,7 +26,7 @@ def test_lines_with_a_hash_key_stay_in_order_in_one_queue(sparrow: Sparrow, tmp_
     sparrow("topic", "create", "Hashed", "--queues", "4")
     source = tmp_path / "lines"
     source.write_text("\n".join(f"{n:03}" for n in range(50)))
-    assert sparrow("send", "Hashed", "--file", str(source), "--hash-key", "order-1").out.startswith("50 ")
+    assert sparrow("send", "Hashed", "--file", str(source), "--key", "order-1").out.startswith("50 ")
     got = read(sparrow, "Hashed", 50)
     assert {item["queue"] for item in got} == {2}
     assert [item["body"] for item in sorted(got, key=lambda i: i["offset"])] == [f"{n:03}" for n in range(50)]

@@ -52,8 +52,9 @@ def send(
     tags: Tags = None,
     keys: Keys = None,
     properties: Properties = None,
-    hash_key: Annotated[
-        str | None, typer.Option(help="Messages with equal hash keys go to one queue, in order.")
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "--hash-key", help="Ordering key: equal keys go to one queue, in order."),
     ] = None,
     delay: Annotated[
         float | None,
@@ -91,14 +92,15 @@ def send(
             delay_level=delay_level,
             delay=delay,
             deliver_at=when,
+            key=key,
         )
 
     address = namesrv_or_default(namesrv)
     if body is not None:
-        run(_send_one(address, message(os.fsencode(body)), hash_key, timeout, as_json))
+        run(_send_one(address, message(os.fsencode(body)), timeout, as_json))
         return
     messages = (message(line) async for line in lines(file) if line)
-    count = run(_send_all(address, topic, messages, hash_key, rate, timeout))
+    count = run(_send_all(address, topic, messages, key is not None, rate, timeout))
     print_json({"topic": topic, "sent": count}) if as_json else say(f"{count} sent to {topic}")
 
 
@@ -164,13 +166,11 @@ def _moment(text: str) -> float:
         raise UsageError(f"--at {text}: write it like 2030-05-01T12:00") from None
 
 
-async def _send_one(
-    namesrv: str, message: Message, hash_key: str | None, timeout: float, as_json: bool
-) -> None:
+async def _send_one(namesrv: str, message: Message, timeout: float, as_json: bool) -> None:
     from sparrowmq import aio
 
     async with aio.Producer(PRODUCER_GROUP, namesrv=namesrv, send_timeout=timeout) as producer:
-        result = await producer.send(message, hash_key=hash_key)
+        result = await producer.send(message)
     if as_json:
         recall = {"recall_handle": result.recall_handle} if result.recall_handle else {}
         print_json(
@@ -193,13 +193,13 @@ async def _send_all(
     namesrv: str,
     topic: str,
     messages: AsyncIterator[Message],
-    hash_key: str | None,
+    in_order: bool,
     rate: float | None,
     timeout: float,
 ) -> int:
     """Send all messages. Returns how many the broker has acknowledged.
 
-    Up to `IN_FLIGHT_MAX` are in flight; with a hash key only one, to keep the order. After the first failure
+    Up to `IN_FLIGHT_MAX` are in flight; `in_order` only one. After the first failure
     or Ctrl-C no more are sent, and those in flight are awaited, so that the number in the error is exact.
     """
     from sparrowmq import aio
@@ -207,7 +207,7 @@ async def _send_all(
     count, pending = 0, set[asyncio.Task["SendResult"]]()
     failure: BaseException | None = None
     async with aio.Producer(PRODUCER_GROUP, namesrv=namesrv, send_timeout=timeout) as producer:
-        in_flight_max = IN_FLIGHT_MAX if hash_key is None else 1
+        in_flight_max = 1 if in_order else IN_FLIGHT_MAX
         try:
             async for message in _paced(messages, rate):
                 if len(pending) >= in_flight_max:
@@ -216,7 +216,7 @@ async def _send_all(
                     count += stored
                     if failure is not None:
                         break
-                pending.add(asyncio.create_task(producer.send(message, hash_key=hash_key)))
+                pending.add(asyncio.create_task(producer.send(message)))
         except asyncio.CancelledError as stopped:
             failure = stopped
         if pending:

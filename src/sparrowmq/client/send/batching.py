@@ -3,7 +3,8 @@
 A batch has one topic, queue, `wait_store_ok` and tag. Messages without a chosen queue are collected by these
 values, and each batch goes to the next queue in turn. Messages to one chosen queue form one line: a batch
 takes the first ones with equal values, and no batch is sent before the previous one has ended, so the order
-is kept.
+is kept. The ordering key of a message chooses its queue; while the route of a topic is looked up, its
+messages with keys wait in one line.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.send.encoding import (
     Outgoing,
     batch_item,
-    check_is_message,
     may_linger,
     outgoing_items,
 )
 from sparrowmq.client.send.in_flight import Gate
+from sparrowmq.client.send.message_checks import check_is_message
+from sparrowmq.client.send.topic_routes import PublishTable
 from sparrowmq.core.errors import SparrowError, TooManyRequestsError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
@@ -38,6 +40,10 @@ class BatchSender(Protocol):
 
     instance: ClientInstance
     gate: Gate
+    table: PublishTable
+
+    def submit(self, message: Message, done: Done, timeout: float | None) -> None:
+        """Send a message, lingering or alone."""
 
     def send_outgoing(
         self, outgoing: Outgoing, timeout: float | None, *, queue: MessageQueue | None
@@ -97,6 +103,8 @@ class Linger:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._buckets: dict[Key, _Bucket] = {}
+        self._unrouted: dict[str, list[tuple[Message, Done]]] = {}
+        """Messages with keys by topic, until its queues are known."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self.bytes = 0
@@ -119,6 +127,12 @@ class Linger:
         size = item_bytes(item) + self._room
         if size > bytes_max:
             return False
+        if queue is None and message.key is not None:
+            info = self._sender.table.infos.get(message.topic)
+            if info is None or not info.targets or message.topic in self._unrouted:
+                self._wait_for_route(message, done)
+                return True
+            queue = info.of_key(message.key).queue
         key = (
             (message.topic, None, message.wait_store_ok, message.tags)
             if queue is None
@@ -128,10 +142,7 @@ class Linger:
         if self.bytes >= self._settings.linger_total_bytes:
             if bucket is None or queue is None:
                 return False
-            raise TooManyRequestsError(  # sent alone, it would overtake waiting messages
-                f"{self.bytes} bytes wait for their batch, the limit is "
-                f"{self._settings.linger_total_bytes}; wait for results or raise linger_total_bytes"
-            )
+            raise self._full()  # sent alone, it would overtake waiting messages
         if bucket is None:
             bucket = self._buckets[key] = _Bucket(self._room)
         if bucket.held and bucket.bytes + size > bytes_max:
@@ -147,6 +158,49 @@ class Linger:
         elif bucket.timer is None:
             bucket.timer = self._loop.call_later(self._settings.linger, self._due, key, bucket)
         return True
+
+    def _full(self) -> TooManyRequestsError:
+        return TooManyRequestsError(
+            f"{self.bytes} bytes wait for their batch, the limit is {self._settings.linger_total_bytes}; "
+            f"wait for results or raise linger_total_bytes"
+        )
+
+    def _wait_for_route(self, message: Message, done: Done) -> None:
+        """Keep a message until the queues of its topic are known, in the order of the calls."""
+        if self.bytes >= self._settings.linger_total_bytes:
+            raise self._full()
+        if message.topic not in self._unrouted:
+            self._unrouted[message.topic] = []
+            self._start(self._route(message.topic), "route for linger")
+        self._unrouted[message.topic].append((message, done))
+        self.bytes += len(message.body)
+        self._sender.gate.announce()
+
+    async def _route(self, topic: str) -> None:
+        """Look up the route of a topic, then submit again what waited for it."""
+        error: BaseException | None = None
+        try:
+            await self._sender.table.find(topic, self._loop.time() + self._settings.send_timeout)
+        except SparrowError as failure:
+            error = failure
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            for message, done in self._unrouted.pop(topic):
+                self.bytes -= len(message.body)
+                self._again(message, done, error)
+                self._sender.gate.withdraw()
+
+    def _again(self, message: Message, done: Done, error: BaseException | None) -> None:
+        """Submit a message that waited for its route, unless `error` says that there is none."""
+        if error is None:
+            try:
+                self._sender.submit(message, done, None)
+            except SparrowError as failure:
+                error = failure
+        if error is not None:
+            self._tell(done, None, error)
 
     def close(self) -> None:
         """Send everything now, and collect nothing from now on."""
@@ -172,11 +226,14 @@ class Linger:
     def _leave(self, key: Key, bucket: _Bucket) -> None:
         held, size = bucket.take(self._settings.message_bytes_max)
         bucket.sending = key[1] is not None
-        task = self._loop.create_task(self._send(key, bucket, held, size), name="linger")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(self._send(key, bucket, held, size), "linger")
         if not bucket.sending:
             del self._buckets[key]
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _send(self, key: Key, bucket: _Bucket, held: list[Held], size: int) -> None:
         messages = [message for message, _, _, _ in held]

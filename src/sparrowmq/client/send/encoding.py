@@ -13,7 +13,15 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.client.send.tags_and_keys import check_tag, keys_text
+from sparrowmq.client.send.message_checks import (
+    check_body,
+    check_flag,
+    check_is_message,
+    check_ordering_key,
+    check_tag,
+    check_user_property,
+    keys_text,
+)
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, ProtocolError
 from sparrowmq.core.message import (
     BODY_BYTES_MAX,
@@ -25,13 +33,13 @@ from sparrowmq.core.message import (
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_MESSAGE_TYPE,
     PROPERTY_RECONSUME_TIME,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
-    SYSTEM_PROPERTIES,
     Message,
     MessageQueue,
 )
@@ -141,6 +149,7 @@ class Outgoing:
         "flag",
         "is_batch",
         "is_plain",
+        "key",
         "message_id",
         "properties",
         "source",
@@ -175,6 +184,11 @@ class Outgoing:
         """The user's messages; empty for an already encoded batch."""
         self.system = system
         """RocketMQ's system properties except id and wait flag, or None."""
+        first = source if isinstance(source, Message) else next(iter(source), None)
+        self.key = None if first is None else first.key
+        """The ordering key, which chooses the queue; None if any queue will do. For a batch, the key of its
+        first message: the others have the same, or the caller chose the queue.
+        """
         self.is_plain = system is None
         """Whether it is a normal message: no delay or delivery time, no transaction, no request, no reply.
         Only plain sends use the fast path, and an idempotent producer sends only these.
@@ -235,8 +249,8 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
     """The property string of a message to send (remoting:5.3); `system` are RocketMQ's system properties.
 
     Raises `InvalidMessageError` when tags, keys or a user property are not text, a user property is reserved
-    or blank, or one of them holds 0x01 or 0x02 (client:B-10), and for a tag that no consumer can subscribe or
-    a key that no query finds.
+    or blank, or one of them holds 0x01 or 0x02 (client:B-10), for a tag that no consumer can subscribe or a
+    key that no query finds, and for an ordering key that is not text or blank.
     """
     text = (
         f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02{PROPERTY_WAIT}\x01{_java_bool(message.wait_store_ok)}\x02"
@@ -248,6 +262,10 @@ def property_text(message: Message, unique_key: str, system: Mapping[str, str] |
         entries += 1
     if message.keys and (keys := keys_text(message)):
         text += f"{PROPERTY_KEYS}\x01{keys}\x02"
+        entries += 1
+    if message.key is not None:
+        check_ordering_key(message)
+        text += f"{PROPERTY_SHARDING_KEY}\x01{message.key}\x02"
         entries += 1
     if system is not None:
         for name, value in system.items():
@@ -275,50 +293,6 @@ def _java_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-def check_user_property(name: str, value: str) -> None:
-    """Raise `InvalidMessageError` for a property that users may not set (client:B-10)."""
-    if name in SYSTEM_PROPERTIES:
-        raise InvalidMessageError(f"the property {name!r} is RocketMQ's own; choose another name")
-    if not isinstance(name, str) or not isinstance(value, str):
-        raise InvalidMessageError(f"the property {name!r}={value!r} is not text; properties are str to str")
-    if not name.strip() or not value.strip():
-        raise InvalidMessageError(f"the property {name!r}={value!r} is blank; receivers would lose it")
-
-
-def check_is_message(message: object) -> None:
-    """Raise `InvalidMessageError` unless it is a `Message` (client:B-04)."""
-    if not isinstance(message, Message):
-        raise InvalidMessageError(
-            f"send a Message, not {type(message).__name__}; to forward a received message, send "
-            f"Message(topic, received.body, tags=received.tags, keys=received.keys)"
-        )
-
-
-def check_body(message: Message, bytes_max: int) -> None:
-    """Raise `InvalidMessageError` unless the body is bytes, not empty and within the limit (client:B-07)."""
-    body = message.body
-    if not isinstance(body, bytes):
-        raise InvalidMessageError(f"the body must be bytes, not {type(body).__name__}; encode it first")
-    if not body:
-        raise InvalidMessageError(
-            f"the body of a message to {message.topic!r} is empty; RocketMQ requires at least one byte"
-        )
-    if len(body) > bytes_max:
-        raise InvalidMessageError(
-            f"the body of a message to {message.topic!r} has {len(body)} bytes, the limit is {bytes_max}; "
-            "send it in parts, or raise message_bytes_max here and maxMessageSize at the brokers"
-        )
-
-
-def check_flag(message: Message) -> None:
-    """Raise `InvalidMessageError` unless the application's flag fits its 32 bits in a record."""
-    flag = message.flag
-    if not isinstance(flag, int) or not -(2**31) <= flag < 2**31:
-        raise InvalidMessageError(
-            f"the flag {flag!r} of a message to {message.topic!r} must be an integer of 32 bits"
-        )
-
-
 def system_properties(message: Message) -> dict[str, str] | None:
     """RocketMQ's system properties of a message: its delivery time, and properties set by helpers.
 
@@ -333,6 +307,8 @@ def system_properties(message: Message) -> dict[str, str] | None:
     ):
         return None
     found = {} if message.system is None else dict(message.system)
+    if message.key is not None:
+        found.pop(PROPERTY_SHARDING_KEY, None)
     if "/" in found.get(PROPERTY_INNER_MULTI_DISPATCH, ""):
         raise InvalidMessageError(
             f"{PROPERTY_INNER_MULTI_DISPATCH}={found[PROPERTY_INNER_MULTI_DISPATCH]!r} must not hold '/'"
@@ -419,8 +395,8 @@ def outgoing_batch(
 ) -> Outgoing:
     """Several messages as one batch request (client:B-72 to B-75).
 
-    Raises `InvalidMessageError` when there are no messages, when they differ in topic or `wait_store_ok`,
-    have a delay level, go to a retry topic, or exceed `bytes_max` bytes in total.
+    Raises `InvalidMessageError` when there are no messages, when they differ in topic, `key` or
+    `wait_store_ok`, have a delay level, go to a retry topic, or exceed `bytes_max` bytes in total.
     """
     if not messages:
         raise InvalidMessageError("a batch needs at least one message")
@@ -437,6 +413,11 @@ def outgoing_batch(
             )
         if message.wait_store_ok != first.wait_store_ok:
             raise InvalidMessageError("all messages of a batch must have the same wait_store_ok")
+        if message.key != first.key:
+            raise InvalidMessageError(
+                f"a batch goes to one queue, but has the keys {first.key!r} and {message.key!r}; split it, "
+                f"or send the messages singly with linger"
+            )
         if message.delay_level:
             raise InvalidMessageError(
                 f"messages of a batch cannot have delay levels, but one has {message.delay_level}; send it "
@@ -486,9 +467,9 @@ def split_batch(
 ) -> Iterator[list[Message]]:
     """Groups of `messages`, in order, that each fit one batch of `bytes_max` encoded bytes.
 
-    A new group also begins where topic or `wait_store_ok` change, and after `count_max` messages. A message
-    with a delay level forms a group alone. A message that is too large also forms a group alone, and its send
-    is refused. Batches of 1 MiB perform better at brokers than batches at the limit.
+    A new group also begins where topic, `key` or `wait_store_ok` change, and after `count_max` messages. A
+    message with a delay level forms a group alone. A message that is too large also forms a group alone, and
+    its send is refused. Batches of 1 MiB perform better at brokers than batches at the limit.
 
     >>> [len(group) for group in split_batch([Message("T", b"x" * 300)] * 5, bytes_max=1000)]
     [2, 2, 1]
@@ -502,6 +483,7 @@ def split_batch(
             or len(group) >= count_max
             or message.topic != group[0].topic
             or message.wait_store_ok != group[0].wait_store_ok
+            or message.key != group[0].key
             or message.delay_level
             or group[0].delay_level
         ):

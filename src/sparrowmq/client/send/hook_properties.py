@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparrowmq.client.send.encoding import Outgoing, check_user_property, escaped
+from sparrowmq.client.send.encoding import Outgoing, escaped
+from sparrowmq.client.send.message_checks import check_user_property
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.core.message import PROPERTIES_BYTES_MAX, Message
 from sparrowmq.protocol.batch import BatchItem, decode_batch, encode_batch

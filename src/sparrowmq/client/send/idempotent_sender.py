@@ -137,7 +137,7 @@ class IdempotentSender(Sender):
         while True:  # ends with the tries, or when something is final
             info = await self.table.find(outgoing.topic, deadline)
             last = brokers[-1] if brokers else None
-            target = target_of(info, queue) if queue is not None else self._attempts.choose(info, last)
+            target = target_of(info, queue) if queue is not None else self._choose(info, outgoing, last)
             brokers.append(target.queue.broker_name)
             line = self._lines.setdefault(target.queue, QueueSequence())
             outcome = await self._in_line(line, outgoing, outgoing_count, target, deadline, mode)

@@ -50,6 +50,10 @@ class PublishInfo:
         self._index = index = (self._index + 1) & _INDEX_MASK
         return targets[index % len(targets)]
 
+    def of_key(self, key: str) -> SendTarget:
+        """The queue of an ordering key: the one that `select_by_hash` chooses."""
+        return self.targets[abs(java_hash(key)) % len(self.targets)]
+
     def give_back(self) -> None:
         """Return the last turn, which was not used."""
         self._index = (self._index - 1) & _INDEX_MASK

@@ -22,13 +22,13 @@ from sparrowmq.client.send.batching import Linger
 from sparrowmq.client.send.encoding import (
     Outgoing,
     SendTarget,
-    check_is_message,
     outgoing_batch,
     outgoing_single,
     send_result,
 )
 from sparrowmq.client.send.fault_strategy import FaultStrategy
 from sparrowmq.client.send.in_flight import Gate
+from sparrowmq.client.send.message_checks import check_is_message
 from sparrowmq.client.send.queue_selection import PublishInfo, QueueSelector, one_choice, select_target
 from sparrowmq.client.send.retry import final_error, is_queue_gone, is_retryable, is_retryable_async
 from sparrowmq.client.send.topic_routes import PublishTable, target_of
@@ -218,7 +218,7 @@ class Sender:
                 chosen_by = argument if hash_key is None else hash_key
                 target = select_target(info, selector, message, chosen_by)
             else:
-                target = self._attempts.choose(info, None) if queue is None else target_of(info, queue)
+                target = self._choose(info, outgoing) if queue is None else target_of(info, queue)
             await self._attempts.oneway(outgoing, target, deadline)
         self.sent += 1
 
@@ -276,14 +276,17 @@ class Sender:
             return None
         if not self.gate.try_enter(outgoing.size):
             return None
-        target = info.next()
+        key = outgoing.key
+        target = info.next() if key is None else info.of_key(key)
+        elsewhere = more if info.is_spread and key is None else 0
         try:
-            answer = self._attempts.start(outgoing, target, deadline, more if info.is_spread else 0)
+            answer = self._attempts.start(outgoing, target, deadline, elsewhere)
         except BaseException:  # raised by a request hook
             self.gate.leave(outgoing.size)
             raise
         if answer is None:
-            info.give_back()
+            if key is None:
+                info.give_back()
             self.gate.leave(outgoing.size)
             return None
         return answer, target
@@ -430,7 +433,7 @@ class Sender:
                 await self._renew_route(outgoing.topic, deadline)
             try:
                 info = await self.table.find(outgoing.topic, deadline)
-                target = self._next_target(info, tried, SendMode.SYNC if is_gone else mode, queue)
+                target = self._next_target(info, outgoing, tried, SendMode.SYNC if is_gone else mode, queue)
             except SparrowError as error:
                 outcome = outcome or error
                 break
@@ -439,7 +442,7 @@ class Sender:
                 await self.instance.sleep(pause)
             try:
                 left = more - len(tried)
-                elsewhere = left if info.is_spread and queue is None else 0
+                elsewhere = left if info.is_spread and queue is None and outgoing.key is None else 0
                 outcome = stored = await self._attempts.try_once(
                     outgoing, target, deadline, mode, last=not left, elsewhere=elsewhere
                 )
@@ -468,18 +471,27 @@ class Sender:
                 await self.instance.update_route(topic)
 
     def _next_target(
-        self, info: PublishInfo, tried: list[SendTarget], mode: SendMode, queue: MessageQueue | None
+        self,
+        info: PublishInfo,
+        outgoing: Outgoing,
+        tried: list[SendTarget],
+        mode: SendMode,
+        queue: MessageQueue | None,
     ) -> SendTarget:
-        """The next target: the caller's queue, or for asynchronous retries the same queue number
+        """The next target: the caller's queue or the key's, or for asynchronous retries the same queue number
         elsewhere.
         """
         if queue is not None:
             return target_of(info, queue)
-        if not tried:
-            return self._attempts.choose(info, None)
-        if mode is SendMode.ASYNC:
+        if tried and mode is SendMode.ASYNC and outgoing.key is None:
             return info.elsewhere(tried[-1])
-        return self._attempts.choose(info, tried[-1].queue.broker_name)
+        return self._choose(info, outgoing, tried[-1].queue.broker_name if tried else None)
+
+    def _choose(self, info: PublishInfo, outgoing: Outgoing, last_broker: str | None = None) -> SendTarget:
+        """The queue of the ordering key; without a key the next one in turn, rather not on `last_broker`."""
+        if outgoing.key is not None:
+            return info.of_key(outgoing.key)
+        return self._attempts.choose(info, last_broker)
 
     async def _send_once(self, outgoing: Outgoing, target: SendTarget, deadline: float) -> SendResult:
         try:
