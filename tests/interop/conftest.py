@@ -70,7 +70,7 @@ def apache49() -> Iterator[ApacheCluster]:
 
 @pytest.fixture(scope="session")
 def driver49() -> Iterator[JavaDriver]:
-    """One JVM with Apache's client 4.9.7, for the operations of `Driver` and `Exchanges`."""
+    """One JVM with Apache's client 4.9.7, for the operations of `Driver`, `Exchanges` and `Security`."""
     with JavaDriver(OLD) as java:
         yield java
 

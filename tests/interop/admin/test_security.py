@@ -198,13 +198,17 @@ def test_refusals_are_the_same_everywhere(
 
 
 @pytest.mark.proves("remoting:7.2", "remoting:7.3")
-@pytest.mark.parametrize("way", ["java ours", "ours java", "java java"])
-def test_imported_accounts_sign_as_before(tmp_path: Path, sides: dict[str, Any], name: str, way: str) -> None:
+@pytest.mark.parametrize("way", ["java ours", "ours java", "java java", "java49 java49"])
+def test_imported_accounts_sign_as_before(
+    tmp_path: Path, sides: dict[str, Any], request: pytest.FixtureRequest, name: str, way: str
+) -> None:
     """Accounts of a `plain_acl.yml` are users after `sparrow acl import`; their keys stay."""
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACCOUNTS % (name, name, name))
     auth = tmp_path / "auth"
     import_acl([file], Sources(options={"authConfigPath": str(auth)}), dry_run=False)
+    if "java49" in way:
+        sides["java49"] = request.getfixturevalue("driver49")
     producer, consumer = (sides[part] for part in way.split())
     with LocalCluster(
         authentication_enabled=True, authorization_enabled=True, auth_config_path=auth

@@ -172,6 +172,7 @@ class Way:
     make: Callable[..., JavaPoller | OurPoller]
     make_classic: Callable[[str, str, str], JavaClassic | OurClassic]
     create_topic: Callable[[str, int], None]
+    is_ours: bool
 
     @contextmanager
     def poller(self, group: str, **what: Any) -> Iterator[JavaPoller | OurPoller]:
@@ -206,6 +207,7 @@ def way(request: pytest.FixtureRequest) -> Way:
         lambda topic, queues: driver.admin(cluster.namesrv).create_topic(
             cluster.broker_address, topic, queues
         ),
+        servers == "ours",
     )
 
 
@@ -294,7 +296,9 @@ def test_a_classic_consumer_pulls_its_share_and_keeps_its_place(way: Way, name: 
         assert consumer.pull(queues[0], 1, "a") == ("FOUND", [b"1", b"2", b"3", b"4"], 8)
         assert consumer.pull(queues[0], 5, "a")[::2] == ("NO_MATCHED_MSG", 8)
         assert consumer.pull(queues[0], 8) == ("NO_NEW_MSG", [], 8)
-        assert consumer.pull(queues[0], 20) == ("OFFSET_ILLEGAL", [], 8)
+        # The offset may be of an earlier life of the queue: ours and RocketMQ 4.9's broker begin again, 5.x's
+        # goes to the end.
+        assert consumer.pull(queues[0], 20) == ("OFFSET_ILLEGAL", [], 0 if way.is_ours else 8)
         consumer.note(queues[0], 6)
         assert consumer.offset(queues[0], stored=False) == 6
     with way.classic(name, name) as consumer:
