@@ -78,3 +78,50 @@ def test_a_query_is_looked_over_without_reading(spark: SparkSession, topics: Top
     with pytest.raises(AnalysisException, match="nothing"):
         dry_run_sql(spark, f"select nothing from {topic}", settings)
     assert plan_sql("select 1", settings).rows == 0
+
+
+def test_a_query_has_one_moment(spark: SparkSession, topics: Topics, topic: str, tmp_path: Path) -> None:
+    settings = SqlSettings(name_server=topics.cluster.namesrv)
+    topics.send(topic, 6)
+    one, both = f"select count(*) from {topic}", f"select tags from {topic}"
+    frames = [sql(spark, f"select ({one}) as a, ({one} where tags = 'TagA') as b", settings)]
+    archive(
+        spark,
+        ArchiveSettings(directory=tmp_path / "a", topics=(topic,), name_server=topics.cluster.namesrv),
+    )
+    kept = SqlSettings(name_server=topics.cluster.namesrv, directory=tmp_path / "a")
+    frames.append(sql(spark, f"select count(*) from ({both} union all {both})", kept))
+    topics.send(topic, 4, first=6)
+    assert [tuple(row) for row in frames[0].collect()] == [(6, 6)]
+    assert frames[1].collect()[0][0] == 12
+    assert sql(spark, one, kept).collect()[0][0] == sql(spark, one, settings).collect()[0][0] == 10
+    assert frames[0].collect()[0][0] == 6, "the same when it is read again"
+
+
+def test_a_view_has_the_moment_of_the_last_query_that_named_its_topic(
+    spark: SparkSession, topics: Topics, topic: str
+) -> None:
+    settings = SqlSettings(name_server=topics.cluster.namesrv)
+    topics.send(topic, 6)
+    sql(spark, f"create or replace temporary view kept as select tags from {topic}", settings)
+    try:
+        topics.send(topic, 4, first=6)
+        assert sql(spark, "select count(*) from kept", settings).collect()[0][0] == 6
+        assert sql(spark, f"select count(*) from {topic}", settings).collect()[0][0] == 10
+        assert sql(spark, "select count(*) from kept", settings).collect()[0][0] == 10
+    finally:
+        spark.catalog.dropTempView("kept")
+
+
+def test_a_topic_without_messages_and_bounds_from_options(
+    spark: SparkSession, topics: Topics, topic: str
+) -> None:
+    server, counted = topics.cluster.namesrv, f"select count(*) from {topic}"
+    empty = sql(spark, counted, SqlSettings(name_server=server))
+    topics.send(topic, 6)
+    assert empty.collect()[0][0] == 0
+    late = SqlSettings(
+        name_server=server,
+        options={"StartingTimestamp": str(2**42), "startingOffsetsByTimestampStrategy": "latest"},
+    )
+    assert sql(spark, counted, late).collect()[0][0] == 0

@@ -29,6 +29,21 @@ ASK_SECONDS: Final = 60.0
 REPORT_SECONDS: Final = 10.0
 FILTERS: Final = frozenset({"tags", "sql92"})
 """Options of a read that may return fewer rows than offsets."""
+PLACES: Final = frozenset(
+    {
+        "subscribe",
+        "subscribepattern",
+        "assign",
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+        "startingoffsetsbytimestampstrategy",
+        "endingoffsets",
+        "endingtimestamp",
+        "endingoffsetsbytimestamp",
+    }
+)
+"""Options that say which queues are read, from where and to where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +122,31 @@ def _admin(options: Mapping[str, str]) -> Admin:
 
 def spans_of(options: Mapping[str, str], use: Use = "batch") -> list[Span]:
     """The spans that a batch read with these options would read, sorted by queue."""
+    return [span for span in _all_spans(options, use) if len(span)]
+
+
+def fixed(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a batch read that starts and ends now: every use and every later read has the same messages.
+
+    Raises the cluster's errors.
+    """
+    return assigned(options, _all_spans(options, "batch"))
+
+
+def _all_spans(options: Mapping[str, str], use: Use) -> list[Span]:
+    """One span for each queue of a batch read, also for queues without messages; sorted by queue."""
     parsed = ReadOptions.parse(options, use)
 
     async def ask(lookup: Lookup) -> tuple[Found, Found]:
         return await lookup.starts(EARLIEST), await lookup.stops()
 
     starts, stops = Driver(parsed)(lambda lookup: lookup.retried(lambda: ask(lookup)), ASK_SECONDS)
-    return sorted(Span(queue, start, stops[queue]) for queue, start in starts.items() if stops[queue] > start)
+    return sorted(Span(queue, start, max(start, stops[queue])) for queue, start in starts.items())
 
 
 def assigned(options: Mapping[str, str], spans: Iterable[Span]) -> dict[str, str]:
     """Options of a batch read of exactly these spans, each queue at most once."""
-    chosen = {
-        name: value
-        for name, value in options.items()
-        if name.lower() not in ("subscribe", "subscribepattern")
-    }
+    chosen = {name: value for name, value in options.items() if name.lower() not in PLACES}
     wanted = list(spans)
     starts = {span.queue: span.start for span in wanted}
     assert len(starts) == len(wanted), "each queue once"

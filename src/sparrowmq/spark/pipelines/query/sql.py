@@ -1,6 +1,7 @@
 """`sql`: topics as tables, live, archived or both; naming a topic in a query is enough.
 
-Only the topics in a query are looked up. Each table is a snapshot from the moment of the query.
+Only the topics in a query are looked up. Each table is a snapshot from the moment of the query: all uses
+of it and all later reads of the result have the same messages.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def _both(settings: SqlSettings, name: str) -> HistorySettings:
 
 def _table(spark: SparkSession, name: str, settings: SqlSettings, is_archived: bool) -> DataFrame:
     if settings.directory is None or not is_archived:
-        return reading.batch(spark, {**_options(settings), "subscribe": name})
+        return reading.batch(spark, reading.fixed({**_options(settings), "subscribe": name}))
     if settings.live:
         return history(spark, _both(settings, name))
     frame = read_archive(spark, settings.directory)
