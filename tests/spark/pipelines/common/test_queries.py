@@ -43,6 +43,33 @@ def test_errors_in_one_line() -> None:
         raise PySparkException(TRACE)
 
 
+WORKER = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted: Task 0 \
+in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 3) (host executor driver): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 3100, in main
+    process()
+    ~~~~~~~^^
+  File "/opt/site-packages/pyarrow/table.py", line 12, in convert
+TypeError: Cannot convert ChunkedArray
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:1)
+Driver stacktrace: SQLSTATE: XXKST
+Caused by: org.apache.spark.SparkException: Job aborted
+"""
+
+
+def test_an_error_of_a_task_is_its_reason_and_its_place() -> None:
+    told = "TypeError: Cannot convert ChunkedArray (in convert, table.py, line 12)"
+    assert explain(Exception(WORKER)) == told
+    outer = """Traceback (most recent call last):
+  File "job.py", line 7, in write
+py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.
+: org.apache.spark.SparkException: """
+    assert explain(Exception(outer + WORKER)) == told
+    with pytest.raises(PipelineError, match=r"^TypeError: Cannot convert ChunkedArray \(in convert"):
+        drive(Query(looks=1, error=PySparkException(WORKER)), BatchFunction(nothing), Watch())  # type: ignore[arg-type]
+
+
 def test_an_interrupted_query_is_not_an_error_of_spark() -> None:
     def interrupted() -> None:
         try:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import Path, PurePath
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +33,11 @@ LOOK_SECONDS: Final = 0.2
 STOP_SECONDS: Final = 60.0
 """Time limit of a batch after a stop was requested; then it is cancelled, and repeated by the next run."""
 _OURS: Final = re.compile(r"sparrowmq\.[\w.]*?\.?(\w+Error): ([^\n]+)")
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t][^\n]*\n)+)(\S[^\n]*)")
+"""The frames of a Python traceback, and the first line of its error."""
+_FRAME: Final = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)')
+_LINE_MAX: Final = 500
+"""Characters of an error that are shown."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -41,15 +46,29 @@ class PipelineError(SparrowError):
 
 
 def explain(error: BaseException) -> str:
-    """One line about what Spark raised: the text of our own error in it, else its first line."""
+    """One line about what Spark raised: the text of our own error in it, else the last Python error in it and
+    its place, else its first line.
+    """
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1][1]).strip()
     if "JAVA_GATEWAY_EXITED" in text:
         return "Spark could not start Java: install Java 17 or later, or set JAVA_HOME to it"
+    tracebacks = _TRACEBACK.findall(text)
+    if tracebacks:
+        return _last_line(*tracebacks[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:500] if lines else type(error).__name__
+    return lines[0][:_LINE_MAX] if lines else type(error).__name__
+
+
+def _last_line(frames: str, reason: str) -> str:
+    """The error of a traceback, and the function that raised it."""
+    places = _FRAME.findall(frames)
+    if not places:
+        return reason[:_LINE_MAX]
+    path, line, function = places[-1]
+    return f"{reason.strip()[:_LINE_MAX]} (in {function}, {PurePath(path).name}, line {line})"
 
 
 @contextmanager
