@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ STEPS_A_SECOND: Final = 20
 
 
 def throttled(
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     per_second: int,
     *,
     now: Callable[[], float] = time.monotonic,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -163,16 +163,28 @@ def send_rows(
 ) -> Sent:
     """Send all rows of a task and wait until they are stored; `identity` names them, if anything does."""
     task_begins()
-    loop = loop_thread()
-    client = loop.run(producer(options))
-    if columns.idempotence_key is not None and identity is not None:
-        from sparrowmq.spark.write.keyed import by_key  # only with a key
+    if columns.idempotence_key is None or identity is None:
+        return _send_all(batches, columns, options, identity, choice)
+    from sparrowmq.spark.write.keyed import sorted_rows  # only with a key
 
-        batches = by_key(batches, columns.idempotence_key)
+    with sorted_rows(batches, columns.idempotence_key) as rows:
+        left: Iterable[pa.RecordBatch] = rows
         if choice is not None and choice.run is not None:
             identity = replace(identity, run=choice.run.number)
             without = replace(options, lost_brokers=options.lost_brokers | choice.lost)
-            batches = _left(batches, columns.idempotence_key, identity, choice, without)
+            left = _left(rows, columns.idempotence_key, identity, choice, without)
+        return _send_all(left, columns, options, identity, choice)
+
+
+def _send_all(
+    batches: Iterable[pa.RecordBatch],
+    columns: SinkColumns,
+    options: WriteOptions,
+    identity: RowIdentity | None,
+    choice: QueueChoice | None,
+) -> Sent:
+    loop = loop_thread()
+    client = loop.run(producer(options))
     if options.rate_limit is not None:
         from sparrowmq.spark.write.throttle import throttled
 
@@ -198,19 +210,19 @@ def send_rows(
 
 
 def _left(
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     key: str,
     identity: RowIdentity,
     choice: QueueChoice,
     options: WriteOptions,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterable[pa.RecordBatch]:
     """The rows that no earlier run of the batch stored."""
     run = choice.run
     if run is None or run.is_first:
         return batches
     from sparrowmq.spark.write.keyed import KeyedRows
 
-    rows = KeyedRows(list(batches), key)
+    rows = KeyedRows(batches, key)
     lost = options.lost_brokers
 
     async def look() -> None:
