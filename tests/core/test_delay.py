@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.core.delay import DELAYS_MS, DelayLevels, delay_ms, level_after
+from sparrowmq.core.delay import DEFAULT_LEVELS, DELAYS_MS, DelayLevels, delay_ms
 
 
 @pytest.mark.proves("client:D-100")
@@ -33,7 +33,7 @@ def test_levels_below_one_are_refused(level: int) -> None:
     [(0, 1), (1, 1), (1.001, 2), (10, 3), (10.5, 4), (7200, 18), (7201, 18), (float("inf"), 18)],
 )
 def test_delay_is_rounded_up_to_a_level(seconds: float, level: int) -> None:
-    assert level_after(seconds) == level
+    assert DEFAULT_LEVELS.level_after(seconds) == level
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,16 @@ class DelayLevels:
             raise ValueError(f"delay levels begin at 1, not {level}")
         return self.delays[self.cut(level) - 1]
 
+    def level_after(self, seconds: float) -> int:
+        """The first level with a delay of at least `seconds`; the last one when there is none.
+
+        >>> [DEFAULT_LEVELS.level_after(seconds) for seconds in (0, 11, 1e9)]
+        [1, 4, 18]
+        """
+        wanted = seconds * 1000
+        found = (level for level, delay in enumerate(self.delays, 1) if delay >= wanted)
+        return next(found, self.highest)
+
 
 DEFAULT_LEVELS: Final = DelayLevels.parse(DELAY_LEVELS)
 DELAYS_MS: Final = DEFAULT_LEVELS.delays
@@ -65,13 +75,3 @@ def delay_ms(level: int) -> int:
     (1000, 7200000)
     """
     return DEFAULT_LEVELS.delay_ms(level)
-
-
-def level_after(seconds: float) -> int:
-    """The first level with a delay of at least `seconds`; the last one when there is none.
-
-    >>> level_after(0), level_after(11), level_after(1e9)
-    (1, 4, 18)
-    """
-    wanted = seconds * 1000
-    return next((level for level, delay in enumerate(DELAYS_MS, 1) if delay >= wanted), len(DELAYS_MS))

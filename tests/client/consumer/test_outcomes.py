@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from sparrowmq.client.consumer.outcomes import (
-    BROKER_CHOOSES,
-    DEAD,
     ConsumeResult,
     Outcome,
     Retry,
     ReturnType,
     outcome_of,
     refuse_unfinished,
-    retry_level,
     return_type,
 )
 
@@ -30,23 +27,15 @@ from sparrowmq.client.consumer.outcomes import (
         (ConsumeResult.LATER, None, Outcome(0)),
         (None, ValueError("bad"), Outcome(0)),
         (None, Retry(done=3), Outcome(3)),
-        (Retry(done=3, after=60), None, Outcome(3, 5, 60)),
+        (Retry(done=3, after=60), None, Outcome(3, 60)),
         (None, Retry(done=99), Outcome(5)),
-        (None, Retry(dead=True), Outcome(0, DEAD)),
+        (None, Retry(dead=True), Outcome(0, dead=True)),
     ],
 )
 def test_results_of_a_call_with_five_messages_are_applied(
     result: Any, error: BaseException | None, expected: Outcome
 ) -> None:
     assert outcome_of(5, result, error) == expected
-
-
-@pytest.mark.proves("client:D-57", "MUST-66")
-def test_retry_levels_are_computed() -> None:
-    assert retry_level(None) == BROKER_CHOOSES == 0
-    assert retry_level(30) == 4
-    assert retry_level(30, dead=True) == DEAD == -1
-    assert Retry(after=3600).level == 17
 
 
 def test_invalid_retries_are_refused() -> None:
@@ -64,9 +53,9 @@ def test_retry_shows_its_arguments() -> None:
     plain = Retry()
     assert (plain.after, plain.done, plain.dead) == (None, 0, False)
     for after in (0, 0.5):
-        assert (Retry(after=after).after, Retry(after=after).level) == (after, 1)
+        assert Retry(after=after).after == after
     told = Retry(after=60, done=2, dead=True)
-    assert (told.after, told.done, told.dead, told.level) == (60, 2, True, DEAD)
+    assert (told.after, told.done, told.dead) == (60, 2, True)
 
 
 class Future:

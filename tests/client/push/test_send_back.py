@@ -22,6 +22,8 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.compression import decompress
 from sparrowmq.protocol.sysflag import COMPRESSED, CompressionType
 
+CONFIG = int(RequestCode.GET_BROKER_CONFIG)
+
 
 def message(**props: str) -> ReceivedMessage:
     queue = MessageQueue("T", "broker-a", 0)
@@ -85,7 +87,7 @@ def back_of(instance: ClientInstance, limit: int) -> SendBack:
 def test_broker_gets_level_and_the_limit_that_was_set(limit: int, told: str | None) -> None:
     async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
         cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
-        assert await back_of(instance, limit).send(message(UNIQ_KEY="U"), 7)
+        assert await back_of(instance, limit).send(message(UNIQ_KEY="U"), level=7)
         (request,) = cluster.broker.requests(SEND_BACK)
         assert (request.ext["offset"], request.ext["delayLevel"], request.ext["originMsgId"]) == (
             "77",
@@ -97,13 +99,38 @@ def test_broker_gets_level_and_the_limit_that_was_set(limit: int, told: str | No
     flow(test)
 
 
+@pytest.mark.proves("client:D-57", "client:D-100")
+def test_wait_is_rounded_up_to_a_level_of_the_broker() -> None:
+    """The broker is asked for its levels once per connection; without an answer RocketMQ's count."""
+
+    async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
+        broker = cluster.broker
+        broker.on[SEND_BACK] = lambda conn, c: answer()
+        broker.on[CONFIG] = lambda conn, c: answer(body=b"messageDelayLevel=2s 30s 1h\n")
+        back = back_of(instance, -1)
+        waits = (0, 3, 31, 9999)
+        assert all([await back.send(message(), after) for after in waits])
+        assert [one.ext["delayLevel"] for one in broker.requests(SEND_BACK)] == ["1", "2", "3", "3"]
+        assert len(broker.requests(CONFIG)) == 1
+
+        broker.on[CONFIG] = lambda conn, c: answer(ResponseCode.NO_PERMISSION, remark="no right")
+        async with cluster.moved(instance):
+            assert all([await back.send(message(), after) for after in waits])
+            assert await back.send(message(), 3, level=-1) and await back.send(message())
+        found = [one.ext["delayLevel"] for one in broker.requests(SEND_BACK)]
+        assert found[4:] == ["1", "2", "5", "18", "-1", "0"]
+        assert len(broker.requests(CONFIG)) == 2
+
+    flow(test)
+
+
 @pytest.mark.proves("client:D-58", "client:D-54")
 def test_message_that_is_not_accepted_is_copied_if_possible() -> None:
     async def test(cluster: FakeCluster, instance: ClientInstance) -> None:
         back = back_of(instance, -1)
-        assert not await back.send(message(), 0), "neither is taken"
+        assert not await back.send(message()), "neither is taken"
         cluster.broker.takes_retries = True
-        assert await back.send(message(), 0)
+        assert await back.send(message())
         (sent,) = [headers.send_from_v2(c.ext) for c in cluster.broker.requests(RequestCode.SEND_MESSAGE_V2)][
             -1:
         ]
@@ -160,9 +187,9 @@ def test_message_that_no_broker_can_store_is_skipped_after_its_retries(
             cluster.broker.on[code] = lambda conn, c: answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long")
         bad = message(UNIQ_KEY="U")
         if how == "send":
-            assert not await back.send(bad, 0), "it has a retry left"
+            assert not await back.send(bad), "it has a retry left"
         bad.reconsume_times = 3
-        assert await (back.send(bad, 0) if how == "send" else getattr(back, how)(bad))
+        assert await (back.send(bad) if how == "send" else getattr(back, how)(bad))
         assert back.skipped == 1 and "message U of group g" in caplog.text
         assert cluster.broker.requests(SEND_BACK)[-1].ext["delayLevel"] == "-1", "it was to be a dead letter"
 
@@ -174,7 +201,7 @@ def test_group_may_permit_more_retries_than_usual() -> None:
         cluster.broker.on[SEND_BACK] = lambda conn, c: answer()
         often = message()
         often.reconsume_times = 20
-        assert await back_of(instance, -1).send(often, 0)
+        assert await back_of(instance, -1).send(often)
         (request,) = cluster.broker.requests(SEND_BACK)
         assert request.ext["delayLevel"] == "0", "the broker knows the group's limit"
 
@@ -186,7 +213,7 @@ def test_message_is_kept_while_brokers_are_only_busy() -> None:
         back = back_of(instance, 0)
         for code in (SEND_BACK, RequestCode.SEND_MESSAGE_V2):
             cluster.broker.on[code] = lambda conn, c: answer(ResponseCode.SYSTEM_BUSY, remark="busy")
-        assert not await back.send(message(), 0)
+        assert not await back.send(message())
         assert not await back.send_copy(message())
         assert back.skipped == 0
 

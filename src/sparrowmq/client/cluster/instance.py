@@ -48,6 +48,7 @@ from sparrowmq.transport.dispatch import Handler
 
 if TYPE_CHECKING:
     from sparrowmq.client.cluster.address_server import AddressServer
+    from sparrowmq.client.cluster.delay_levels import BrokerLevels
     from sparrowmq.client.cluster.request_reply import PendingReplies
     from sparrowmq.client.cluster.transaction_checks import TransactionChecks
 
@@ -196,6 +197,15 @@ class ClientInstance:
         from sparrowmq.client.cluster.transaction_checks import TransactionChecks
 
         return TransactionChecks(self.namespace)
+
+    @cached_property
+    def delay_levels(self) -> BrokerLevels:
+        """Delay levels of the brokers; loaded at the first use."""
+        from sparrowmq.client.cluster.delay_levels import BrokerLevels
+
+        levels = BrokerLevels(self.brokers)
+        self.on_lost.append(levels.forget)
+        return levels
 
     def hold(self) -> None:
         """Add a user, which must call `close`."""

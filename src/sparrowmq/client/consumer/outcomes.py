@@ -9,16 +9,9 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
-from sparrowmq.core.delay import level_after
 from sparrowmq.core.message import failure_text
-
-BROKER_CHOOSES: Final = 0
-DEAD: Final = -1
-"""Special values for the delay level of a send-back: the broker's own choice, the dead letters
-(client:D-57).
-"""
 
 
 class ConsumeResult(Enum):
@@ -36,10 +29,11 @@ class ConsumeResult(Enum):
 class Retry(Exception):
     """Raise it in a handler to have messages redelivered later.
 
-    `after` seconds, rounded up to the broker's next delay level (1 s to 2 h); by default the broker chooses,
-    longer each time. `done` says how many messages of a batch, from its first, succeeded: only the others
-    come again. `dead` makes them dead letters at once. In ordered consumption the queue stops for `after`
-    seconds, between 0.01 and 30 (`suspend_time` by default), and `done` counts as well.
+    `after` seconds, rounded up to the next delay level of the broker that has the message (1 s to 2 h unless
+    its `messageDelayLevel` says otherwise); by default the broker chooses, longer each time. `done`
+    says how many messages of a batch, from its first, succeeded: only the others come again. `dead` makes
+    them dead letters at once. In ordered consumption the queue stops for `after` seconds, between 0.01 and 30
+    (`suspend_time` by default), and `done` counts as well.
     """
 
     def __init__(
@@ -53,18 +47,6 @@ class Retry(Exception):
         self.after = after
         self.done = done
         self.dead = dead
-
-    @property
-    def level(self) -> int:
-        """The delay level to send back with."""
-        return retry_level(self.after, dead=self.dead)
-
-
-def retry_level(after: float | None, *, dead: bool = False) -> int:
-    """The delay level for a retry after so many seconds (client:D-57, D-100)."""
-    if dead:
-        return DEAD
-    return BROKER_CHOOSES if after is None else level_after(after)
 
 
 def why_of(failure: object) -> str:
@@ -105,8 +87,8 @@ class Outcome:
     """The outcome of a call: the first `done` messages are finished, the others are redelivered."""
 
     done: int
-    level: int = BROKER_CHOOSES
     after: float | None = None
+    dead: bool = False
 
 
 def outcome_of(count: int, result: Any, error: BaseException | None) -> Outcome:
@@ -117,7 +99,7 @@ def outcome_of(count: int, result: Any, error: BaseException | None) -> Outcome:
     if error is None and isinstance(result, Retry):
         error = result
     if isinstance(error, Retry):
-        return Outcome(min(error.done, count), error.level, error.after)
+        return Outcome(min(error.done, count), error.after, error.dead)
     if error is not None or result is ConsumeResult.LATER:
         return Outcome(0)
     return Outcome(count)

@@ -379,9 +379,9 @@ class PullConsumer(QueueLookups):
         """
         group, queue = self._need_group(), message.queue
         level, retries = delay_level, self.settings.max_reconsume_times
-        if self._member is not None:
-            level, retries = self._member.retry_of(message, delay_level)
         address = need_address(await self._running().master_of(queue), queue, "master")
+        if self._member is not None:
+            level, retries = await self._member.retry_of(message, delay_level, address)
         with self._late():
             await self._running().brokers.send_back(
                 address,

@@ -27,7 +27,6 @@ from sparrowmq.client.consumer.dynamic_settings import (
 from sparrowmq.client.consumer.leases import Leases
 from sparrowmq.client.consumer.managed import ManagedMember
 from sparrowmq.client.consumer.offset_store import BrokerOffsetStore
-from sparrowmq.client.consumer.outcomes import retry_level
 from sparrowmq.client.consumer.process_queue import ProcessQueue
 from sparrowmq.client.consumer.rebalance import QueueOwner, Rebalancer
 from sparrowmq.client.pull.offset_pulls import OffsetPulls
@@ -370,12 +369,14 @@ class PullMember(broker_requests.QueryableMember):
             self.refused += error.code == ResponseCode.GENERATION_FENCED
             raise
 
-    def retry_of(self, message: ReceivedMessage, level: int) -> tuple[int, int]:
-        """Delay level and maximum retries of a returned message; level 0 leaves the choice to dynamic
-        settings or the broker.
+    async def retry_of(self, message: ReceivedMessage, level: int, address: str) -> tuple[int, int]:
+        """Delay level and maximum retries of a message returned to the broker at `address`; level 0 leaves
+        the choice to dynamic settings or the broker.
         """
         seconds = self.dynamic.retry_seconds(message.reconsume_times)
-        return level or retry_level(seconds), self.dynamic.max_reconsume_times
+        if not level and seconds is not None:
+            level = await self._instance.delay_levels.level_after(address, seconds)
+        return level, self.dynamic.max_reconsume_times
 
     def late_results(self) -> int:
         """Number of results that brokers refused because the queue had moved to another member."""

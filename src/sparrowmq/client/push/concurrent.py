@@ -15,19 +15,16 @@ from sparrowmq.client.consumer.consume_hooks import CallRecords
 from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
 from sparrowmq.client.consumer.offset_store import OffsetStore
 from sparrowmq.client.consumer.outcomes import (
-    BROKER_CHOOSES,
-    DEAD,
     Outcome,
     Retry,
     outcome_of,
-    retry_level,
     why_of,
 )
 from sparrowmq.client.consumer.process_queue import ProcessQueue
 from sparrowmq.client.push.message_stream import MessageStream, StreamedMessage
 from sparrowmq.client.push.pop_batches import PopBatch
 from sparrowmq.client.push.pop_returns import PopReturns
-from sparrowmq.client.push.send_back import SendBack
+from sparrowmq.client.push.send_back import BROKER_CHOOSES, DEAD, SendBack
 from sparrowmq.client.push.subscriptions import Subscriptions
 from sparrowmq.client.push.workers import HandlerJob, TaskWorkers, ThreadWorkers
 from sparrowmq.core.clock import Clock
@@ -148,7 +145,8 @@ class ConsumeService:
                 assert isinstance(message, StreamedMessage)
                 if not message.started_ms or message.started_ms > limit_ms:
                     break
-                if not self._is_broadcasting and not await self._send_back.send(message, _EXPIRED_LEVEL):
+                back = self._send_back
+                if not self._is_broadcasting and not await back.send(message, level=_EXPIRED_LEVEL):
                     break
                 if process_queue.first is message:
                     self._advance(process_queue, (message,))
@@ -253,7 +251,7 @@ class ConsumeService:
                 error=error if isinstance(error, BaseException) else None,
             )
         for message in failed:
-            self._fail(job.process_queue, message, outcome.level, why_of(error), outcome.after)
+            self._fail(job.process_queue, message, outcome.after, outcome.dead, why_of(error))
 
     def _settled(
         self, process_queue: ProcessQueue, message: ReceivedMessage, retry: Retry | None, seconds: float
@@ -263,7 +261,7 @@ class ConsumeService:
         if self._hooks.any:
             self._hooks.after(self._hooks.before(process_queue.queue, [message]), None, retry, seconds)
         if retry is not None:
-            self._fail(process_queue, message, retry.level, why_of(retry), retry.after)
+            self._fail(process_queue, message, retry.after, retry.dead, why_of(retry))
             return
         self.done += 1
         self._advance(process_queue, (message,))
@@ -280,31 +278,37 @@ class ConsumeService:
         self,
         process_queue: ProcessQueue,
         message: ReceivedMessage,
-        level: int = BROKER_CHOOSES,
-        why: str = "",
         after: float | None = None,
+        dead: bool = False,
+        why: str = "",
     ) -> None:
         self.failed += 1
         if isinstance(process_queue, PopBatch):
-            self._pops.failed(process_queue, message, after, dead=level == DEAD, why=why)
+            self._pops.failed(process_queue, message, after, dead=dead, why=why)
             return
-        if level == BROKER_CHOOSES:
-            level = retry_level(self._dynamic.retry_seconds(message.reconsume_times))
         if self._is_broadcasting:  # retrying is left to the application (client:D-52)
             self._advance(process_queue, (message,))
             return
         process_queue.began(self._loop.time())  # messages on their way to a retry count as unfinished, too
-        task = self._tasks.start(self._retry(process_queue, message, level, why), "retry")
+        task = self._tasks.start(self._retry(process_queue, message, after, dead, why), "retry")
         task.add_done_callback(lambda _: process_queue.ended())
         self._retries.add(task)
         task.add_done_callback(self._retries.discard)
 
     async def _retry(
-        self, process_queue: ProcessQueue, message: ReceivedMessage, level: int, why: str
+        self,
+        process_queue: ProcessQueue,
+        message: ReceivedMessage,
+        after: float | None,
+        dead: bool,
+        why: str,
     ) -> None:
         if process_queue.dropped or not process_queue.holds(message):
             return  # sent back already because it took too long (client:G-38)
-        taken = await self._send_back.send(message, level, why)
+        if after is None:
+            after = self._dynamic.retry_seconds(message.reconsume_times)
+        level = DEAD if dead else BROKER_CHOOSES
+        taken = await self._send_back.send(message, after, why, level=level)
         if process_queue.dropped:
             return
         if taken:

@@ -27,8 +27,6 @@ from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
 from sparrowmq.client.consumer.lazy_message import LazyMessage
 from sparrowmq.client.consumer.offset_store import OffsetStore
 from sparrowmq.client.consumer.outcomes import (
-    BROKER_CHOOSES,
-    DEAD,
     ConsumeResult,
     Outcome,
     Retry,
@@ -471,7 +469,7 @@ class OrderedService:
         """Send a failed message to the dead letter topic if its retries are used up. Returns whether it was
         sent.
         """
-        if outcome.level == DEAD:
+        if outcome.dead:
             return await self._send_back.bury(message, why)
         limit = self._dynamic.max_reconsume_times
         used_up = message.reconsume_times >= (UNLIMITED if limit < 0 else limit)
@@ -489,7 +487,7 @@ class OrderedService:
             f"messages of it; they are retried and finally become dead letters",
         )
         for index, message in enumerate(messages):
-            if not await self._send_back.send(message, BROKER_CHOOSES):
+            if not await self._send_back.send(message):
                 process_queue.put_back(messages[index:])
                 self.again(process_queue, self._settings.redeliver_delay)
                 return False

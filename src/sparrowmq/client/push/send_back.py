@@ -9,7 +9,6 @@ from typing import Final
 from sparrowmq.client.cluster.broker_api import GenerationOf, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer.dynamic_settings import DynamicSettings
-from sparrowmq.client.consumer.outcomes import DEAD
 from sparrowmq.core.errors import BrokerError, InvalidMessageError, NoRouteError, SparrowError
 from sparrowmq.core.message import (
     PROPERTY_CONSUME_START_TIME,
@@ -34,6 +33,11 @@ from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
 
+BROKER_CHOOSES: Final = 0
+DEAD: Final = -1
+"""Special values for the delay level of a send-back: the broker's own choice, the dead letters
+(client:D-57).
+"""
 RETRIES_DEFAULT: Final = 16
 """After this many, a concurrent consumer whose limit is the group's gives up retries that no broker takes."""
 UNLIMITED: Final = 2**31 - 1
@@ -114,10 +118,18 @@ class SendBack:
         """Number of messages that failed, and that were neither retried nor made dead letters."""
         self._occasional = OccasionalLog(log)
 
-    async def send(self, message: ReceivedMessage, level: int, why: str = "") -> bool:
+    async def send(
+        self,
+        message: ReceivedMessage,
+        after: float | None = None,
+        why: str = "",
+        *,
+        level: int = BROKER_CHOOSES,
+    ) -> bool:
         """Return a message to the broker that stored it, for a retry. Returns whether it is done with here.
 
-        `level` 0 lets the broker choose the delay, -1 makes it a dead letter. SparrowMQ's brokers store
+        It comes again `after` seconds, rounded up to one of the broker's delay levels, or with the delay of
+        `level`: 0 lets the broker choose it, -1 makes the message a dead letter. SparrowMQ's brokers store
         `why`, the handler's error, with it. If the broker refuses the message, a copy is sent to the group's
         retry topic.
         """
@@ -125,7 +137,7 @@ class SendBack:
         is_last = message.reconsume_times >= (RETRIES_DEFAULT if limit is None else limit)
         async with self._room:
             try:
-                await self._to_broker(message, level, limit, why)
+                await self._to_broker(message, level, limit, why, after)
                 return True
             except SparrowError as error:
                 if isinstance(error, BrokerError) and error.code == FENCED:
@@ -159,9 +171,18 @@ class SendBack:
                 return self._kept(message, error, error, is_last=True)
         return True
 
-    async def _to_broker(self, message: ReceivedMessage, level: int, limit: int | None, why: str) -> None:
+    async def _to_broker(
+        self,
+        message: ReceivedMessage,
+        level: int,
+        limit: int | None,
+        why: str,
+        after: float | None = None,
+    ) -> None:
         queue = message.queue
         address = need_address(await self._instance.master_of(queue), queue, "master")
+        if after is not None and level == BROKER_CHOOSES:
+            level = await self._instance.delay_levels.level_after(address, after)
         await self._instance.brokers.send_back(
             address,
             self._group,
