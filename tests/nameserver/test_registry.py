@@ -130,6 +130,28 @@ class TestRegister:
         list(registry.connection_lost(1))
         assert registry.member_group("C", "broker-a").addresses == {0: "10.0.0.2:10911"}, "the loser's end"
 
+    def test_two_brokers_that_keep_claiming_one_name_are_rivals(self) -> None:
+        registry, one, two = Registry(), "10.0.0.1:10911", "10.0.0.2:10911"
+        for second, address in enumerate((one, two, one)):
+            register(registry, address=address, now=30.0 * second)
+        assert registry.rivals(60) == {}, "a broker may move, and move back"
+        register(registry, address=two, now=90)
+        assert registry.rivals(90) == {"broker-a": {0: one}}
+        register(registry, address=two, now=230)
+        assert registry.rivals(240) == {"broker-a": {0: one}}
+        assert registry.rivals(241) == {}, "the other one ended"
+        register(registry, address=one, now=300)
+        assert registry.rivals(300) == {}
+
+    def test_broker_that_does_not_get_its_name_is_a_rival(self) -> None:
+        registry = Registry()
+        register(registry, topics(*SYSTEM, version=DataVersion(1, 5, 1)))
+        for second in range(3):
+            register(registry, address="10.0.0.2:10911", now=second)
+        assert registry.rivals(3) == {"broker-a": {0: "10.0.0.2:10911"}}
+        registry.unregister("C", "broker-a", "10.0.0.1:10911")
+        assert registry.rivals(3) == {}
+
     def test_slave_gets_its_masters_address_and_adds_no_topics(self) -> None:
         registry = Registry()
         assert (

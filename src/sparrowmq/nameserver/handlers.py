@@ -9,6 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
+import msgspec
+
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.outside import one_line
 from sparrowmq.core.settings.text import request_text
@@ -255,7 +257,8 @@ class Handlers:
         return success(route_to_json(route, bare_keys=not strict))
 
     def _cluster_info(self, conn: Connection, request: Command) -> Command:
-        return success(self._registry.cluster_info().encode())
+        rivals = self._registry.rivals(self._clock.monotonic())
+        return success(msgspec.structs.replace(self._registry.cluster_info(), rivals=rivals).encode())
 
     def _member_group(self, conn: Connection, request: Command) -> Command:
         header = from_ext(GetBrokerMemberGroupRequest, request.ext)

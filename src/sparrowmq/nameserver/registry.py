@@ -30,6 +30,10 @@ ROUTES_MAX: Final = 500_000
 """Maximum number of pairs of a topic and a broker that serves it; one takes about 200 bytes."""
 MEMBERS_MAX: Final = 256
 """Maximum number of processes, a master and its slaves, that share a broker name."""
+RIVAL_SECONDS: Final = 150.0
+"""Claims of a name and id that are further apart are not counted together."""
+CLAIMS_MIN: Final = 3
+"""From this many claims on, two processes have one name and id, and not one that moved."""
 NAME_CHARS_MAX: Final = 255
 """Maximum length of a name, an address or a zone."""
 FLAG_UNIT: Final = 1
@@ -67,6 +71,18 @@ class LiveBroker:
     last_heard: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """Registrations of a broker name and id under other addresses than the one before.
+
+    `rival` is the address that does not have it now; `at` is the time of the last of them.
+    """
+
+    rival: str
+    number: int
+    at: float
+
+
 @dataclass(slots=True)
 class _Broker:
     """The processes that share a broker name."""
@@ -76,6 +92,23 @@ class _Broker:
     addresses: dict[int, str] = field(default_factory=dict)
     acting_master: bool = False
     zone: str | None = None
+    claims: dict[int, _Claims] = field(default_factory=dict)
+
+    def claimed(self, number: int, rival: str, now: float) -> None:
+        """Note that two live processes claim an id, and which of them does not have it."""
+        before = self.claims.get(number)
+        earlier = 0 if before is None or now - before.at > RIVAL_SECONDS else before.number
+        self.claims[number] = _Claims(rival, earlier + 1, now)
+
+    def rivals(self, now: float) -> dict[int, str]:
+        """Addresses of other processes that keep claiming an id. One that moved claims it once."""
+        return {
+            number: one.rival
+            for number, one in sorted(self.claims.items())
+            if one.number >= CLAIMS_MIN
+            and now - one.at <= RIVAL_SECONDS
+            and one.rival != self.addresses.get(number)
+        }
 
     def data(self) -> BrokerData:
         return BrokerData(self.cluster, self.name, dict(sorted(self.addresses.items())))
@@ -159,15 +192,13 @@ class Registry:
         broker = self._brokers.get(name)
         known = {} if broker is None else broker.addresses
         addresses = {i: known[i] for i in known if known[i] != address or i == number}
-        holder = self._members.get((request.cluster_name, addresses.get(number, address)))
-        if (
-            holder is not None
-            and holder.address != address
-            and holder.version.state_version > table.data_version.state_version
-        ):
+        rival = addresses.get(number, address)
+        holder = None if rival == address else self._members.get((request.cluster_name, rival))
+        if holder is not None and holder.version.state_version > table.data_version.state_version:
             self._forget_member((request.cluster_name, address))
+            self._brokers[name].claimed(number, address, now)
             return RegistrationResult(kept=holder.address)
-        displaced = None if holder is None or holder.address == address else holder.address
+        displaced = None if holder is None else holder.address
         first = number not in addresses
         if first and len(table.topic_config_table) == 1:
             return None
@@ -178,6 +209,8 @@ class Registry:
         broker.addresses = addresses
         broker.acting_master = bool(request.enable_acting_master)
         broker.zone = zone
+        if displaced is not None:
+            broker.claimed(number, displaced, now)
         topics = self._topics_to_take(request, table, broker, first)
         member = _live_broker(request, table.data_version, connection, now)
         key = (request.cluster_name, address)
@@ -278,6 +311,7 @@ class Registry:
         if broker is None:
             return
         broker.addresses = {i: a for i, a in broker.addresses.items() if a != address}
+        broker.claims = {i: one for i, one in broker.claims.items() if one.rival != address}
         if not broker.addresses:
             del self._brokers[broker_name]
             self._forget_cluster_member(broker_name)
@@ -348,6 +382,11 @@ class Registry:
             {name: broker.data() for name, broker in self._brokers.items()},
             {cluster: list(names) for cluster, names in self._clusters.items()},
         )
+
+    def rivals(self, now: float) -> dict[str, dict[int, str]]:
+        """By broker name and id, the address of another live process that claims both."""
+        found = {name: broker.rivals(now) for name, broker in self._brokers.items()}
+        return {name: rivals for name, rivals in found.items() if rivals}
 
     def member_group(self, cluster: str, broker_name: str) -> BrokerData:
         """The members of a broker name; empty if it is unknown."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from tests.client.fake import NOW_MS, FakeCluster, answer, fake_cluster
 from tests.support import run
@@ -172,6 +173,16 @@ def test_brokers_are_listed_with_their_runtime_info() -> None:
         assert (one.broker_name, one.broker_id, one.runtime["brokerVersionDesc"]) == ("broker-a", 0, "fake")
         assert (two.broker_name, two.runtime) == ("broker-b", {})
         assert "not supported" in (two.error or "")
+
+    flow(test, brokers=2)
+
+
+def test_broker_with_the_name_of_another_is_listed_with_it() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        info = await admin.cluster_info()
+        claimed = msgspec.structs.replace(info, rivals={"broker-b": {0: "h:9"}})
+        cluster.on[int(RequestCode.GET_BROKER_CLUSTER_INFO)] = lambda conn, c: answer(body=claimed.encode())
+        assert [one.rival for one in await admin.broker_list()] == ["", "h:9"]
 
     flow(test, brokers=2)
 

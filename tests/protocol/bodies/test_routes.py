@@ -124,6 +124,13 @@ def test_every_recorded_cluster_is_read_and_written_with_the_same_meaning() -> N
     assert seen
 
 
+def test_rivals_of_brokers_are_in_a_field_of_their_own() -> None:
+    assert ClusterInfo().encode() == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    info = ClusterInfo(rivals={"a": {0: "h:2"}})
+    assert loads(info.encode())["sparrowRivals"] == {"a": {"0": "h:2"}}
+    assert ClusterInfo.decode(info.encode()) == info
+
+
 def test_the_recorded_member_group_is_written_with_the_same_meaning() -> None:
     ((_, answer),) = recorded.answers(RequestCode.GET_BROKER_MEMBER_GROUP)
     broker = BrokerData("DefaultCluster", "broker-a", {0: "127.0.0.1:21911"})

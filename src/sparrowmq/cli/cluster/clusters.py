@@ -13,6 +13,7 @@ from sparrowmq.cli.base.common import (
     print_json,
     print_table,
     run,
+    say,
 )
 from sparrowmq.cli.cluster.brokers import rate
 
@@ -24,7 +25,10 @@ app = typer.Typer(help="Clusters: list, name-servers.", no_args_is_help=True)
 
 @app.command("list")
 def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
-    """List clusters and their brokers, with versions and rates (messages per second over the last 10 s)."""
+    """List clusters and their brokers, with versions and rates (messages per second over the last 10 s).
+
+    Two brokers that claim the same name and id are reported.
+    """
 
     async def work() -> list[dict[str, Any]]:
         from sparrowmq import aio
@@ -40,6 +44,7 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
                     "in": rate(found.runtime, "putTps"),
                     "out": rate(found.runtime, "getTransferredTps"),
                     "error": found.error,
+                    "rival": found.rival,
                 }
                 for found in await admin.broker_list()
             ]
@@ -49,14 +54,18 @@ def list_clusters(namesrv: Namesrv = None, as_json: AsJson = False) -> None:
         for row in rows:
             print_json(row)
         return
+    shown = ("cluster", "broker", "id", "address", "version", "in", "out")
     print_table(
         ("cluster", "broker", "id", "address", "version", "in/s", "out/s"),
-        [
-            [row[name] or "-" if name == "version" else row[name] for name in row if name != "error"]
-            for row in rows
-        ],
+        [["-" if row[name] == "" else row[name] for name in shown] for row in rows],
         right=("id", "in/s", "out/s"),
     )
+    for row in rows:
+        if row["rival"]:
+            say(
+                f"two brokers claim the name {row['broker']} and the id {row['id']}: {row['address']} and "
+                f"{row['rival']}; clients see one of them at a time. Give one another brokerName or brokerId"
+            )
 
 
 @app.command("name-servers")

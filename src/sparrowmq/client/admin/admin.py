@@ -263,7 +263,9 @@ class Admin(
         """Every broker of every cluster, with its runtime information."""
         info = await self.cluster_info()
         found = [
-            BrokerStatus(cluster, name, broker_id, address)
+            BrokerStatus(
+                cluster, name, broker_id, address, rival=info.rivals.get(name, {}).get(broker_id, "")
+            )
             for cluster, names in sorted(info.clusters.items())
             for name in sorted(names)
             if name in info.brokers

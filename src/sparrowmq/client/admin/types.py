@@ -78,7 +78,8 @@ class BrokerStatus:
     """One broker of a cluster; id 0 is the master.
 
     `runtime` is the broker's runtime information (remoting:2.7, code 28), empty when it did not answer or
-    does not support the request; `error` is the reason.
+    does not support the request; `error` is the reason. `rival` is the address of another live broker that
+    has the same name and id, as SparrowMQ's name servers report it: they change places in the routes.
     """
 
     cluster: str
@@ -87,6 +88,7 @@ class BrokerStatus:
     address: str
     runtime: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    rival: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ TIMED_KEY: Final = "timerCongestNum"
 @dataclass(frozen=True, slots=True)
 class FleetBroker:
     """A broker registered at the name servers; id 0 is the master. `error` says why it does not answer;
-    `delayed` counts its delayed messages.
+    `delayed` counts its delayed messages; `rival` is the address of another broker with its name and id.
     """
 
     cluster: str
@@ -38,6 +38,7 @@ class FleetBroker:
     address: str
     error: str = ""
     delayed: int = 0
+    rival: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class Fleet(ABC):
                 one.address,
                 one.error or "",
                 waiting(one.runtime),
+                one.rival,
             )
             for one in await admin.broker_list()
         ]

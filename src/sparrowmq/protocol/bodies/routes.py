@@ -58,6 +58,7 @@ class _WireRoute(Body, frozen=True):
 class _WireCluster(Body, frozen=True):
     broker_addr_table: dict[str, _WireBroker] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
+    sparrow_rivals: dict[str, dict[int, str]] | None = None
 
 
 def _wire_broker(broker: BrokerData) -> _WireBroker:
@@ -113,15 +114,17 @@ class ClusterInfo(msgspec.Struct, frozen=True):
 
     brokers: dict[str, BrokerData] = field(default_factory=dict)
     clusters: dict[str, list[str]] = field(default_factory=dict)
+    rivals: dict[str, dict[int, str]] = field(default_factory=dict)
+    """By name and id, the address of another live broker that claims both; from SparrowMQ's name servers."""
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Decode JSON `data`. Raises `JavaJsonError` or `BodyError`."""
         wire = _WireCluster.decode(data)
-        return cls({name: b.core() for name, b in wire.broker_addr_table.items()}, wire.cluster_addr_table)
+        brokers = {name: broker.core() for name, broker in wire.broker_addr_table.items()}
+        return cls(brokers, wire.cluster_addr_table, wire.sparrow_rivals or {})
 
     def encode(self) -> bytes:
         """Compact JSON."""
-        return _WireCluster(
-            {name: _wire_broker(broker) for name, broker in self.brokers.items()}, self.clusters
-        ).encode()
+        brokers = {name: _wire_broker(broker) for name, broker in self.brokers.items()}
+        return _WireCluster(brokers, self.clusters, self.rivals or None).encode()

@@ -85,6 +85,18 @@ def test_broker_that_refuses_the_coordinators_account_is_reported_so(
     text = firing(database)["broker-unreachable a 0"]
     assert "answers, but refuses the account of this coordinator" in text
     assert "grant the account Get on the cluster" in text and "does not answer" not in text
+    assert error in text
+
+
+def test_two_brokers_with_one_name_fire(database: Database, cluster: MadeUp) -> None:
+    cluster.there = [replace(A, rival="h:9"), SLAVE, B]
+    assert check(database, cluster)["broker-same-name fired"] == 1
+    assert firing(database) == {
+        "broker-same-name a 0": "two brokers claim the name a and the id 0: h:1 and h:9; clients see one of "
+        "them at a time. Give one another brokerName or brokerId"
+    }
+    cluster.there = [A, SLAVE, B]
+    assert check(database, cluster)["broker-same-name resolved"] == 1
 
 
 def test_masters_are_test_written_and_refusals_fire(database: Database, cluster: MadeUp) -> None:

@@ -1,4 +1,4 @@
-"""The broker check: brokers that do not answer or do not accept messages, and drains (pmq:4).
+"""The broker check: brokers that do not answer, do not accept messages or have the same name; drains (pmq:4).
 
 The setting `brokerPermission` stops sends to a drained broker. Name servers get it with the topics, so
 producers choose other brokers with their next refresh of routes, and no send is refused.
@@ -27,11 +27,12 @@ from sparrowmq.protocol.codes import ResponseCode
 
 UNREACHABLE: Final = "broker-unreachable"
 NOT_WRITABLE: Final = "broker-not-writable"
+SAME_NAME: Final = "broker-same-name"
 NAME_SERVERS: Final = "name servers"
 TOPICS_NAMED: Final = 10
 KIND: Final = ServiceKind(
     "broker-check",
-    "Brokers that do not answer or do not accept messages; drains",
+    "Brokers that do not answer, do not accept messages, or have the same name; drains",
     30_000,
     1_000,
     120.0,
@@ -71,12 +72,26 @@ def conditions(
     return silent, full
 
 
+def same_names(brokers: Iterable[FleetBroker]) -> list[Condition]:
+    """Brokers whose name and id another live broker claims, too. Pure."""
+    return [
+        Condition(
+            f"{one.name} {one.id}",
+            f"two brokers claim the name {one.name} and the id {one.id}: {one.address} and {one.rival}; "
+            "clients see one of them at a time. Give one another brokerName or brokerId",
+        )
+        for one in brokers
+        if one.rival
+    ]
+
+
 def _says(error: str) -> str:
     """The problem of a broker that cannot be queried."""
     if error.startswith(f"answer {ResponseCode.NO_PERMISSION.value} "):
         return (
             "answers, but refuses the account of this coordinator, so its state is unknown; grant the "
-            "account Get on the cluster, or start the coordinator with another SPARROW_ACCESS_KEY: {error}"
+            "account Get on the cluster, or start the coordinator with another SPARROW_ACCESS_KEY: "
+            f"{error}"
         )
     return f"does not answer: {error}"
 
@@ -105,7 +120,7 @@ class BrokerCheck(WatchService[FleetView]):
             raise CoordinatorError(text) from error
         errors = await self._write_errors(brokers, under_way, canary=bool(work.options["canary"]))
         rows = await work.write(partial(drains.note, brokers=brokers, write_errors=errors))
-        counts = await self._bring(work, *conditions(rows, under_way))
+        counts = await self._bring(work, *conditions(rows, under_way), same_names(brokers))
         counts |= {"brokers": len(brokers), "drains": 0}
         for drain in under_way.values():
             if drain.state not in OVER:
@@ -114,7 +129,11 @@ class BrokerCheck(WatchService[FleetView]):
         return RunReport(counts, next((f"{row.broker}: {row.error}" for row in rows if row.error), ""))
 
     async def _bring(
-        self, work: Work, silent: list[Condition], full: list[Condition] | None
+        self,
+        work: Work,
+        silent: list[Condition],
+        full: list[Condition] | None,
+        same: Iterable[Condition] = (),
     ) -> dict[str, int]:
         """Without `full` the check was incomplete: alarms of brokers stay unchanged."""
         policy = policy_of(work.options)
@@ -122,6 +141,7 @@ class BrokerCheck(WatchService[FleetView]):
         checks = [AlarmCheck(UNREACHABLE, policy, tuple(silent), unknown)]
         if full is not None:
             checks.append(AlarmCheck(NOT_WRITABLE, policy, tuple(full)))
+            checks.append(AlarmCheck(SAME_NAME, policy, tuple(same)))
         return await work.write(partial(self._observe, work=work, checks=checks))
 
     async def _write_errors(
