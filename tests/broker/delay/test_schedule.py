@@ -19,6 +19,7 @@ from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.hashing import java_hash
 from sparrowmq.core.names import SCHEDULE_TOPIC
 from sparrowmq.protocol import properties
+from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.record import StoredRecord
 
 
@@ -85,6 +86,18 @@ def test_level_keeps_the_order_and_each_turn_is_bounded(delays: Delays) -> None:
     assert delays.schedule.deliver(2) == (BATCH_MESSAGES, True, None)
     assert delays.schedule.deliver(2) == (5, False, None)
     assert delays.bodies() == [b"%d" % number for number in range(BATCH_MESSAGES + 5)]
+
+
+@pytest.mark.parametrize(("writes", "to"), [(2, 1), (3, 0)])
+def test_message_for_a_queue_that_is_gone_goes_to_one_that_is_written_to(
+    delays: Delays, writes: int, to: int
+) -> None:
+    """So a topic may shrink while delayed messages wait."""
+    delays.send(b"late", 1, queue_id=3)
+    delays.rig.put_topic(TopicConfig(topic_name="TopicTest", read_queue_nums=3, write_queue_nums=writes))
+    delays.rig.clock.ms += 1000
+    assert delays.schedule.deliver(1).delivered == 1
+    assert delays.bodies(to) == [b"late"] and delays.delivered(3) == []
 
 
 def test_large_messages_take_several_turns(delays: Delays) -> None:

@@ -49,10 +49,14 @@ class Clockwork:
         assert timers is not None and service is not None
         self.timers, self.service = timers, service
 
-    def send(self, body: bytes, key: str = "AB", topic: str = "TopicTest", **own: object) -> Command:
+    def send(
+        self, body: bytes, key: str = "AB", topic: str = "TopicTest", queue_id: int = 0, **own: object
+    ) -> Command:
         text = "".join(f"{name}\x01{value}\x02" for name, value in own.items())
         client = connection()
-        command = send_command(body, topic=topic, properties=f"UNIQ_KEY\x01{key}\x02{text}")
+        command = send_command(
+            body, topic=topic, queue_id=queue_id, properties=f"UNIQ_KEY\x01{key}\x02{text}"
+        )
         assert self.rig.sending.handle(client, command) is None
         (answer,) = client.answers()
         assert answer.code == ResponseCode.SUCCESS
@@ -254,6 +258,13 @@ def test_message_beyond_the_window_is_rescheduled_and_delivered_once(tmp_path: P
     assert int(own["TIMER_ROLL_TIMES"]) >= 5
     assert clockwork.at(T0 + 200_000) == [b"far"]
     clockwork.close()
+
+
+def test_message_for_a_queue_that_is_gone_goes_to_one_that_is_written_to(clockwork: Clockwork) -> None:
+    """So a topic may shrink while timed messages wait."""
+    clockwork.send(b"late", queue_id=3, TIMER_DELAY_MS=1000)
+    clockwork.rig.make_topic("TopicTest", 3)
+    assert clockwork.at(T0 + 5000) == [b"late"]
 
 
 def test_large_messages_are_delivered_in_pieces(clockwork: Clockwork) -> None:
