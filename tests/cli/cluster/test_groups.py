@@ -7,8 +7,10 @@ import pytest
 from tests.support import until_sync
 
 import sparrowmq as mq
+from sparrowmq import aio
 from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.cluster.groups import moment
+from sparrowmq.protocol.bodies import ConsumerRunningInfo
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -94,6 +96,19 @@ def test_members_and_what_they_tell(sparrow: Sparrow, cluster: LocalCluster) -> 
         (told,) = sparrow("group", "status", "online", "--json").values
         assert told["client"] == consumer.client_id
         assert any(consumer.client_id in line for line in sparrow("group", "status", "online").lines)
+
+
+def test_status_names_members_that_skipped_messages(
+    sparrow: Sparrow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(admin: aio.Admin, group: str, *, stacks: bool) -> list[mq.MemberStatus]:
+        told = ConsumerRunningInfo(properties={"skippedMessages": "2"})
+        return [mq.MemberStatus("one", told), mq.MemberStatus("java", ConsumerRunningInfo())]
+
+    monkeypatch.setattr(aio.Admin, "group_status", found)
+    assert [one["skipped"] for one in sparrow("group", "status", "g", "--json").values] == [2, 0]
+    *_, last = sparrow("group", "status", "g").lines
+    assert last == "one: skipped 2 messages that no broker could store; see its log"
 
 
 @pytest.mark.parametrize(

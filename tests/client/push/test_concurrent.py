@@ -21,6 +21,7 @@ from sparrowmq.client.consumer.outcomes import Retry
 from sparrowmq.client.push.message_stream import DeliveredMessage
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol import headers, properties
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 
 
 @pytest.mark.proves("client:D-48", "MUST-34")
@@ -95,6 +96,20 @@ def test_messages_that_cannot_be_sent_back_are_retried_locally(refusal: str) -> 
         assert len(cluster.broker.requests(SEND_BACK)) == 3
 
     flow(test, 10)
+
+
+def test_message_that_no_broker_can_store_is_skipped_and_counted() -> None:
+    async def test(cluster: FakeCluster) -> None:
+        for code in (SEND_BACK, RequestCode.SEND_MESSAGE_V2):
+            cluster.broker.on[code] = lambda conn, c: answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long")
+
+        async with consumer_of(cluster, max_reconsume_times=0) as consumer:
+            consumer.subscribe("T", handler=lambda message: Retry())
+            await until(lambda: committed(cluster) == {0: 1, 1: 1})
+            assert consumer.skipped_messages == 2
+            assert consumer.running_info().properties["skippedMessages"] == "2"
+
+    flow(test, 2)
 
 
 @pytest.mark.proves("client:D-59", "client:D-57")

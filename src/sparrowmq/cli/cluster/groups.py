@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Consumer groups: progress, members, plans, policies, offsets.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(help="Name of the group.")]
+_SKIPPED: Final = "skippedMessages"
+"""Property of a member's running info: messages that failed and that no broker could store."""
 _NOBODY: Final = (
     "no member of group {group!r} is online; see the names with `sparrow group list`, and the group's "
     "progress with `sparrow group progress {group}`"
@@ -324,6 +326,7 @@ def status(
             {
                 "client": member.client_id,
                 "error": member.error,
+                "skipped": int(member.info.properties.get(_SKIPPED, "0")) if member.info else 0,
                 "queues": [
                     {
                         "topic": queue.topic,
@@ -351,6 +354,8 @@ def status(
     for one in found:
         if one["error"]:
             say(f"{one['client']}: {one['error']}")
+        if one["skipped"]:
+            say(f"{one['client']}: skipped {one['skipped']} messages that no broker could store; see its log")
         if one["stacks"]:
             say(f"{one['client']}:")
             say_lines(one["stacks"])

@@ -216,6 +216,10 @@ class GroupMember(broker_requests.CommandableMember):
         store = self._store
         return self._send_back.refused + (store.refused if isinstance(store, BrokerOffsetStore) else 0)
 
+    def skipped_messages(self) -> int:
+        """Number of messages that failed and that no broker could store for a retry or as dead letters."""
+        return self._send_back.skipped
+
     # Life
 
     async def start(self) -> None:
@@ -467,6 +471,7 @@ class GroupMember(broker_requests.CommandableMember):
             PROP_THREADPOOL_CORE_SIZE=str(self.dynamic.threads),
             **dynamic_properties(self.dynamic, self.unable()),
             lateResults=str(self.late_results()),
+            skippedMessages=str(self.skipped_messages()),
             failingQueues=failing_text(self.statistics.failing()),
             **({} if self._managed is None else {GENERATIONS_PROPERTY: self._managed.generations()}),
         )

@@ -143,6 +143,13 @@ class PushConsumer:
         """
         return 0 if self._member is None else self._member.late_results()
 
+    @property
+    def skipped_messages(self) -> int:
+        """Number of messages that failed and were skipped, because neither a retry nor a dead letter of them
+        could be stored.
+        """
+        return 0 if self._member is None else self._member.skipped_messages()
+
     def subscribe(self, topic: str, expression: Expression = "*", handler: Handler | None = None) -> None:
         """Consume `topic`; a second call replaces expression and handler. May be called before or after the
         start.
