@@ -188,14 +188,7 @@ class GroupMember(broker_requests.CommandableMember):
         return make
 
     def _managed_member(self, leases: Leases) -> ManagedMember:
-        return ManagedMember(
-            self.group,
-            self.instance,
-            self.queues,
-            self._tasks,
-            leases,
-            self,
-        )
+        return ManagedMember(self.group, self.instance, self.queues, self._tasks, leases, self)
 
     # What a managed member asks
 
