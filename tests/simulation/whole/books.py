@@ -1,0 +1,105 @@
+"""The books of a run: each acknowledged message has a place that somebody counts.
+
+A message is *open* for a group until one of its handlers finished with it. It may stay open only where the
+broker counts it, or after an act that is known to lose messages, which is entered by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Sent:
+    """A message that was sent. Each group's handler fails with it `failures` times."""
+
+    number: int
+    topic: str
+    kind: str
+    failures: int = 0
+    is_acknowledged: bool = False
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a broker says about where messages are that nobody has handled."""
+
+    lag: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """By group, topic and queue."""
+    delayed: int = 0
+    timed: int = 0
+    halves: int = 0
+    dead: dict[str, int] = field(default_factory=dict)
+
+    def of_group(self, group: str) -> int:
+        """Messages that a group may still get, or that are dead for it."""
+        lag = sum(count for (name, _, _), count in self.lag.items() if name == group)
+        return lag + self.delayed + self.timed + self.halves + self.dead.get(group, 0)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is left to come."""
+        return not (self.delayed or self.timed or self.halves or any(self.lag.values()))
+
+
+class Books:
+    """What was acknowledged, handled, and lost by a known act."""
+
+    def __init__(self, groups: Iterable[str]) -> None:
+        self.groups = tuple(groups)
+        self.sent: dict[int, Sent] = {}
+        self.handled: dict[str, Counter[int]] = {group: Counter() for group in self.groups}
+        self.tries: dict[str, Counter[int]] = {group: Counter() for group in self.groups}
+        self.lost: dict[str, dict[int, str]] = defaultdict(dict)
+
+    def new(self, topic: str, kind: str, failures: int = 0) -> Sent:
+        """A message that will be sent."""
+        sent = Sent(len(self.sent), topic, kind, failures)
+        self.sent[sent.number] = sent
+        return sent
+
+    def fails(self, group: str, number: int) -> bool:
+        """Whether the group's handler, which is called with a message now, fails."""
+        self.tries[group][number] += 1
+        if self.tries[group][number] <= self.sent[number].failures:
+            return True
+        self.handled[group][number] += 1
+        return False
+
+    def lose(self, act: str, *, topic: str | None = None, groups: Iterable[str] | None = None) -> None:
+        """An act took messages from groups: all that are open now, or those of a topic."""
+        for group in self.groups if groups is None else groups:
+            for number in self.open(group):
+                if topic in (None, self.sent[number].topic):
+                    self.lost[group][number] = act
+
+    def open(self, group: str) -> list[int]:
+        """Messages that the group wants, has not handled, and has not lost."""
+        handled, lost = self.handled[group], self.lost[group]
+        return [
+            number
+            for number, sent in self.sent.items()
+            if sent.is_acknowledged and not handled[number] and number not in lost
+        ]
+
+    def problems(self, counted: Counted) -> list[str]:
+        """Why the books do not balance while nobody consumes."""
+        found = [
+            f"group {group} has a lag of {lag} in {topic}/{queue}"
+            for (group, topic, queue), lag in counted.lag.items()
+            if lag < 0
+        ]
+        for group in self.groups:
+            left = self.open(group)
+            if len(left) > counted.of_group(group):
+                found.append(f"group {group} has not handled {self.told(left)}, and {counted} counts fewer")
+        return found
+
+    def told(self, numbers: list[int]) -> str:
+        """Messages in words."""
+        parts = [
+            f"{number} ({self.sent[number].kind} to {self.sent[number].topic})" for number in numbers[:8]
+        ]
+        return f"{len(numbers)} messages: {', '.join(parts)}"
