@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Rate,
         Rates,
         ReplicationStatus,
+        ResentLetter,
         SlaveStatus,
     )
     from sparrowmq.client.base.hooks import (
@@ -241,6 +242,7 @@ __all__ = [
     "ReplicationStatus",
     "ReplyTimeoutError",
     "RequestTimeoutError",
+    "ResentLetter",
     "Retry",
     "RoomResolver",
     "RpcHook",
@@ -296,7 +298,7 @@ _HOMES = {
     "sparrowmq.client.admin.types": (
         "AccessGrant AccessUser BrokerClient BrokerClients BrokerStatus BrokerTopics DeadLetterStatus "
         "GroupConnections GroupMemberInfo HoldStatus MemberStatus NameServerStatus "
-        "QueueProgress QueueStatus Rate Rates ReplicationStatus SlaveStatus"
+        "QueueProgress QueueStatus Rate Rates ReplicationStatus ResentLetter SlaveStatus"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",

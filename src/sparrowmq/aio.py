@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Rate,
         Rates,
         ReplicationStatus,
+        ResentLetter,
         SlaveStatus,
     )
     from sparrowmq.client.base.hooks import (
@@ -243,6 +244,7 @@ __all__ = [
     "ReplicationStatus",
     "ReplyTimeoutError",
     "RequestTimeoutError",
+    "ResentLetter",
     "Retry",
     "RoomResolver",
     "RpcHook",

@@ -112,6 +112,8 @@ def test_a_group_without_dead_letters_has_none(sparrow: Sparrow) -> None:
 def test_letters_are_sent_again_at_a_rate_and_purged(sparrow: Sparrow, dead: list[str]) -> None:
     assert "2 sent" in sparrow("dlq", "resend", GROUP, *dead, "--rate", "100").out
     (told,) = sparrow("dlq", "resend", GROUP, *dead, "--json").values
+    assert [one["outcome"] for one in told["letters"]] == ["sent", "sent"]
+    assert all(one["new_id"] for one in told["letters"])
     assert told["stored_in"] == dict.fromkeys(dead, f"%RETRY%{GROUP}") and set(told["sent"]) == set(dead)
     asked = sparrow("dlq", "purge", GROUP, status=1).err
     assert "2 dead letters" in asked and "--yes" in asked

@@ -8,7 +8,7 @@ from tests.client.fake import FakeCluster, answer, fake_cluster
 from tests.support import run
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.types import DeadLetterStatus
+from sparrowmq.client.admin.types import DeadLetterStatus, ResentLetter
 from sparrowmq.core.errors import ClientError, InvalidNameError, SettingsError
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.protocol import properties
@@ -50,6 +50,11 @@ def take_sends(cluster: FakeCluster) -> list[Command]:
     for broker in cluster.brokers.values():
         broker.learn(RequestCode.SEND_MESSAGE, take)
     return sent
+
+
+def sent_ids(told: list[ResentLetter]) -> list[str]:
+    assert all(one.outcome == "sent" for one in told)
+    return [one.message_id for one in told]
 
 
 def ids(letters: list[ReceivedMessage]) -> list[tuple[str, str]]:
@@ -108,7 +113,7 @@ def test_dead_letters_stored_after_the_call_are_not_awaited() -> None:
             return answer(ext={"msgId": "M", "queueId": "0", "queueOffset": "0"})
 
         cluster.broker.learn(RequestCode.SEND_MESSAGE, take)
-        assert await admin.resend_dead_letters("g") == ["0", "1", "2"]
+        assert sent_ids(await admin.resend_dead_letters("g")) == ["0", "1", "2"]
 
     flow(test)
 
@@ -164,10 +169,73 @@ def test_selected_dead_letters_are_sent_once_each() -> None:
         bury(cluster, 3)
         bury(cluster, 3)
         sent = take_sends(cluster)
-        assert await admin.resend_dead_letters("g", ["2", "1", "gone"]) == ["1", "2"]
+        assert await admin.resend_dead_letters("g", ["2", "1", "gone"]) == [
+            ResentLetter("1", "sent", "M1"),
+            ResentLetter("2", "sent", "M2"),
+            ResentLetter("gone", "missing"),
+        ]
         assert [command.body for command in sent] == [b"body 1", b"body 2"]
         assert await admin.resend_dead_letters("g", []) == []
-        assert await admin.resend_dead_letters("g") == ["0", "1", "2"]
+        assert sent_ids(await admin.resend_dead_letters("g")) == ["0", "1", "2"]
+
+    flow(test)
+
+
+def test_refused_letter_is_told_and_does_not_stop_the_others() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 4)
+
+        def take(conn: Connection, command: Command) -> Command | None:
+            if command.body == b"body 1":
+                return answer(13, remark="too long")
+            if command.body == b"body 2":
+                conn.abort()
+                return None
+            return answer(ext={"msgId": "M", "queueId": "0", "queueOffset": "0"})
+
+        cluster.broker.learn(RequestCode.SEND_MESSAGE, take)
+        sent, refused, lost, skipped = await admin.resend_dead_letters("g")
+        assert sent == ResentLetter("0", "sent", "M")
+        assert (refused.message_id, refused.outcome) == ("1", "refused") and "too long" in refused.reason
+        assert (lost.message_id, lost.outcome) == ("2", "refused") and "closed" in lost.reason
+        assert skipped == ResentLetter("3", "skipped", reason=f"not tried after {lost.reason}")
+
+    flow(test)
+
+
+def test_letters_that_cannot_be_read_any_more_are_skipped() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 33)
+        take_sends(cluster)
+
+        def pull(conn: Connection, command: Command) -> Any:
+            if command.ext["queueOffset"] != "0":
+                conn.abort()
+                return None
+            return cluster.broker.pull(conn, command)
+
+        cluster.broker.on[RequestCode.PULL_MESSAGE] = pull
+        *sent, last = await admin.resend_dead_letters("g", map(str, range(33)))
+        assert len(sent_ids(sent)) == 32
+        assert (last.message_id, last.outcome) == ("32", "skipped") and "closed" in last.reason
+
+    flow(test)
+
+
+def test_letters_are_resent_at_a_rate() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 3)
+        take_sends(cluster)
+        pauses: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+
+        admin._running().sleep = sleep
+        assert len(await admin.resend_dead_letters("g", rate=4)) == 3
+        assert pauses == [0.25, 0.25]
+        with pytest.raises(SettingsError, match="rate=0"):
+            await admin.resend_dead_letters("g", rate=0)
 
     flow(test)
 

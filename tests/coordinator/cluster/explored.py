@@ -26,6 +26,7 @@ from sparrowmq.client.admin.types import (
     Rate,
     Rates,
     ReplicationStatus,
+    ResentLetter,
     SlaveStatus,
 )
 from sparrowmq.coordinator.cluster.explorer import PRODUCER_GROUP, Explorer
@@ -234,9 +235,9 @@ class MadeUpAdmin:
     async def delete_topic(self, name: str) -> None:
         self.done.append(f"delete {name}")
 
-    async def resend_dead_letters(self, group: str, ids: Iterable[str]) -> list[str]:
+    async def resend_dead_letters(self, group: str, ids: Iterable[str]) -> list[ResentLetter]:
         self.done.append(f"resend {sorted(ids)}")
-        return [one for one in sorted(ids) if one == "id-0"]
+        return [ResentLetter(one, "sent" if one == "id-0" else "missing") for one in sorted(ids)]
 
 
 class MadeUpReader:

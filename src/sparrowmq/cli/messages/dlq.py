@@ -6,6 +6,7 @@ import base64
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
@@ -23,13 +24,14 @@ from sparrowmq.cli.base.common import (
     tell,
 )
 from sparrowmq.cli.base.times import when
+from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.names import dlq_topic, retry_topic
 from sparrowmq.core.outside import json_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from sparrowmq.aio import Admin
+    from sparrowmq.aio import Admin, ResentLetter
     from sparrowmq.core.message import ReceivedMessage
 
 app = typer.Typer(help="Dead letters: list, show, resend, purge, export.", no_args_is_help=True)
@@ -141,38 +143,44 @@ def resend(
     if wanted and everything:
         raise UsageError("give either ids of dead letters or --all, not both")
 
-    async def work() -> dict[str, str]:
+    async def work() -> tuple[list[ResentLetter], dict[str, str]]:
         async with _admin(namesrv) as admin:
-            return await _resend(admin, group, None if everything else wanted, rate)
+            told = await admin.resend_dead_letters(group, None if everything else wanted, rate=rate)
+            return told, await _stored_in(admin, group, told)
 
-    sent = run(work())
-    text = f"{len(sent)} sent again to group {group}"
-    dead = [one for one, topic in sent.items() if topic == dlq_topic(group)]
+    told, stored = run(work())
+    rows = [
+        (one.message_id, one.outcome, one.new_id or "-", stored.get(one.message_id) or one.reason or "-")
+        for one in told
+        if one.outcome != "missing"
+    ]
+    if rows and not as_json:
+        print_table(("message id", "outcome", "new id", "stored in, or why not"), rows)
+    text = f"{len(stored)} sent again to group {group}"
+    dead = [one for one, topic in stored.items() if topic == dlq_topic(group)]
     if dead:
         text += f"; {len(dead)} of them became dead letters again at once: {', '.join(dead)}"
-    tell({"group": group, "sent": list(sent), "stored_in": sent}, text, as_json)
-    gone = wanted.difference(sent)
+    letters = [asdict(one) for one in told]
+    tell({"group": group, "sent": list(stored), "stored_in": stored, "letters": letters}, text, as_json)
+    gone = [one.message_id for one in told if one.outcome == "missing"]
     if gone:
-        raise UsageError(f"group {group} has no dead letter with the id {', '.join(sorted(gone))}")
+        raise UsageError(f"group {group} has no dead letter with the id {', '.join(gone)}")
+    if len(stored) < len(told):
+        raise UsageError(f"{len(told) - len(stored)} letters were not sent, for the reasons given")
 
 
-async def _resend(admin: Admin, group: str, wanted: set[str] | None, rate: float | None) -> dict[str, str]:
-    """Like `Admin.resend_dead_letters`, with a rate limit; letters that fail again meanwhile are not sent
-    twice. Returns the topic in which the broker stored each.
-    """
-    import asyncio
-
-    sent: dict[str, str] = {}
-    async for letter in _letters(admin, group):
-        if letter.message_id in sent or (wanted is not None and letter.message_id not in wanted):
-            continue
-        if sent and rate is not None:
-            await asyncio.sleep(1 / rate)
-        stored = await admin.message_by_offset_id(
-            await admin.resend_dead_letter(group, letter), decompress=False
-        )
-        sent[letter.message_id] = retry_topic(group) if stored is None else stored.queue.topic
-    return sent
+async def _stored_in(admin: Admin, group: str, told: list[ResentLetter]) -> dict[str, str]:
+    """The topic in which the broker stored each letter that was sent; empty if it does not say."""
+    found = {}
+    for one in told:
+        if one.outcome == "sent":
+            try:
+                stored = await admin.message_by_offset_id(one.new_id, decompress=False)
+            except SparrowError:  # what was sent is told all the same
+                found[one.message_id] = ""
+                continue
+            found[one.message_id] = retry_topic(group) if stored is None else stored.queue.topic
+    return found
 
 
 @app.command("purge")

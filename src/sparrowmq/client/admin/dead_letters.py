@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
+from dataclasses import replace
 from typing import Final
 
 from sparrowmq.client.admin.calls import AdminCalls, masters_of
-from sparrowmq.client.admin.types import DeadLetterStatus
+from sparrowmq.client.admin.types import DeadLetterStatus, ResentLetter
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster import broker_api
-from sparrowmq.core.errors import ClientError, NoRouteError
+from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, TransportError
 from sparrowmq.core.message import SYSTEM_PROPERTIES, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import (
     DLQ_PREFIX,
@@ -33,6 +34,7 @@ _BATCH: Final = 32
 _BATCH_BYTES: Final = 256 * 1024
 _SECONDS: Final = 15.0
 _COUNT_MAX: Final = 1_000_000
+_RATE_MIN: Final = 0.01
 _KEPT: Final = frozenset("KEYS TAGS WAIT UNIQ_KEY RETRY_TOPIC ORIGIN_MESSAGE_ID __SHARDINGKEY".split())
 """The RocketMQ properties that a resent dead letter keeps; the others describe its earlier delivery."""
 
@@ -114,24 +116,55 @@ class DeadLetterAdmin(AdminCalls):
         answer = await ask(address, RequestCode.SEND_MESSAGE, request, body=body, timeout=_SECONDS)
         return headers.from_ext(headers.SendMessageResponse, answer.ext).msg_id
 
-    async def resend_dead_letters(self, group: str, message_ids: Iterable[str] | None = None) -> list[str]:
-        """Send dead letters to their group again: all current ones, or the given ids. Returns the ids that
-        were sent.
+    async def resend_dead_letters(
+        self, group: str, message_ids: Iterable[str] | None = None, *, rate: float | None = None
+    ) -> list[ResentLetter]:
+        """Send dead letters to their group again: all current ones, or the given ids, `rate` per second at
+        most. Returns what became of each.
 
-        A message with several dead letters is sent once. Given ids that were deleted are not in the result.
-        Raises the errors of `dead_letters` and `resend_dead_letter`.
+        A message with several dead letters is sent once. A letter that a broker refuses does not stop the
+        others; when a broker cannot be reached, the remaining letters are skipped, and those that cannot be
+        read are in the result only if their ids were given. Raises the errors of `dead_letters` if no letter
+        could be read, and `ClientError` for a group without a retry topic.
         """
+        if rate is not None:
+            check_range("rate", rate, _RATE_MIN, _COUNT_MAX, "letters per second")
         wanted = None if message_ids is None else set(message_ids)
-        sent: dict[str, None] = {}
-        for queue, first, end in await self._dead_queues(group):
-            async for letter in self._read(queue, first, end, decompress=False):
+        found: dict[str, ResentLetter] = {}
+        broken = ""
+        rest = ResentLetter("", "missing")
+        try:
+            async for letter in self._chosen(group, wanted):
                 key = letter.message_id
-                if key not in sent and (wanted is None or key in wanted):
-                    await self.resend_dead_letter(group, letter)
-                    sent[key] = None
-        return list(sent)
+                if key in found:
+                    continue
+                if broken:
+                    found[key] = ResentLetter(key, "skipped", reason=f"not tried after {broken}")
+                    continue
+                if found and rate is not None:
+                    await self._running().sleep(1 / rate)
+                try:
+                    found[key] = ResentLetter(key, "sent", await self.resend_dead_letter(group, letter))
+                except BrokerError as error:
+                    found[key] = ResentLetter(key, "refused", reason=str(error))
+                except TransportError as error:
+                    broken = str(error)
+                    found[key] = ResentLetter(key, "refused", reason=broken)
+        except TransportError as error:  # the other letters cannot be read
+            if not found:
+                raise
+            rest = ResentLetter("", "skipped", reason=str(error))
+        unseen = () if wanted is None else sorted(wanted.difference(found))
+        return [*found.values(), *(replace(rest, message_id=key) for key in unseen)]
 
     # Internals
+
+    async def _chosen(self, group: str, wanted: Collection[str] | None) -> AsyncIterator[ReceivedMessage]:
+        """The current dead letters of a group, or those of them with these ids."""
+        for queue, first, end in await self._dead_queues(group):
+            async for letter in self._read(queue, first, end, decompress=False):
+                if wanted is None or letter.message_id in wanted:
+                    yield letter
 
     async def _route_for_retries(self, topic: str) -> TopicRoute:
         try:

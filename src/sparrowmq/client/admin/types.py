@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import SubscriptionData
@@ -16,6 +17,20 @@ class DeadLetterStatus:
 
     group: str
     messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResentLetter:
+    """What became of a dead letter that was to be sent again.
+
+    `outcome`: `sent`, and then `new_id` is the offset message id of the copy; `refused`, or `skipped` without
+    an attempt, for the `reason`; or `missing`: the group has no dead letter with this id.
+    """
+
+    message_id: str
+    outcome: Literal["sent", "refused", "skipped", "missing"]
+    new_id: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

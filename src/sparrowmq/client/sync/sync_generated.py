@@ -29,6 +29,7 @@ from sparrowmq.client.admin.types import (
     QueueStatus,
     Rates,
     ReplicationStatus,
+    ResentLetter,
 )
 from sparrowmq.client.base.lifecycle import State
 from sparrowmq.client.base.settings import (
@@ -1227,14 +1228,18 @@ class Admin(Facade[_Admin]):
         """
         return self._run(self._inner.resend_dead_letter, group, message)
 
-    def resend_dead_letters(self, group: str, message_ids: Iterable[str] | None = None) -> list[str]:
-        """Send dead letters to their group again: all current ones, or the given ids. Returns the ids that
-        were sent.
+    def resend_dead_letters(
+        self, group: str, message_ids: Iterable[str] | None = None, *, rate: float | None = None
+    ) -> list[ResentLetter]:
+        """Send dead letters to their group again: all current ones, or the given ids, `rate` per second at
+        most. Returns what became of each.
 
-        A message with several dead letters is sent once. Given ids that were deleted are not in the result.
-        Raises the errors of `dead_letters` and `resend_dead_letter`.
+        A message with several dead letters is sent once. A letter that a broker refuses does not stop the
+        others; when a broker cannot be reached, the remaining letters are skipped, and those that cannot be
+        read are in the result only if their ids were given. Raises the errors of `dead_letters` if no letter
+        could be read, and `ClientError` for a group without a retry topic.
         """
-        return self._run(self._inner.resend_dead_letters, group, message_ids)
+        return self._run(self._inner.resend_dead_letters, group, message_ids, rate=rate)
 
     def create_group(
         self,

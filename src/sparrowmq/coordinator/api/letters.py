@@ -82,17 +82,26 @@ async def dead_letters(
 async def resend_letters(group: str, body: Resend, who: Who) -> Answer:
     """Resend dead letters to their group; their retries are counted from 0. The dead letters are not deleted.
 
-    `gone` are ids of which the group no longer has a dead letter.
+    `gone` are ids of which the group no longer has a dead letter; `refused` says why others were not sent.
     """
     thing = ("group", group)
     who.need(RoleRight.EDIT, thing)
     admin = await explorer(who).admin()
     wanted = sorted(set(body.message_ids))
     change = Change("dead-letters.resend", thing, None, {"message_ids": wanted}, reason=body.reason)
-    sent = await carry_out(
-        who, change, lambda: asked(admin.resend_dead_letters(group, wanted), 4 * SECONDS - 5)
-    )
-    return {"sent": sent, "gone": sorted(set(wanted).difference(sent))}
+
+    async def work() -> Answer:
+        letters = await asked(admin.resend_dead_letters(group, wanted), 4 * SECONDS - 5)
+        sent = [one.message_id for one in letters if one.outcome == "sent"]
+        gone = [one.message_id for one in letters if one.outcome == "missing"]
+        return {
+            "sent": sent,
+            "gone": gone,
+            "refused": {one.message_id: one.reason for one in letters if one.reason},
+        }
+
+    told: Answer = await carry_out(who, change, work)
+    return told
 
 
 @router.get("/dead-letters/{group}/resends")

@@ -15,7 +15,7 @@ from typing import Final
 from sparrowmq.aio import Admin
 from sparrowmq.coordinator.cluster.bodies.unpacking import whole
 from sparrowmq.core.clock import Clock, Sleep
-from sparrowmq.core.errors import RefusedError, SparrowError
+from sparrowmq.core.errors import ClientError, RefusedError, SparrowError
 from sparrowmq.core.message import BODY_BYTES_MAX
 from sparrowmq.core.names import dlq_topic
 from sparrowmq.protocol.sysflag import COMPRESSED
@@ -172,4 +172,7 @@ async def _sent(admin: Admin, group: str, letter: str) -> bool:
             )
         await admin.resend_dead_letter(group, one)
         return True
-    return bool(await admin.resend_dead_letters(group, [letter]))
+    (told,) = await admin.resend_dead_letters(group, [letter])
+    if told.reason:
+        raise ClientError(told.reason)
+    return told.outcome == "sent"
