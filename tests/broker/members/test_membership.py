@@ -12,6 +12,7 @@ from tests.broker.rig import Rig, connection
 from tests.support import run, until
 
 from sparrowmq.broker.members import membership as module
+from sparrowmq.broker.members.unlike_members import AGAIN_SECONDS
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.files import disk
 from sparrowmq.protocol.bodies import (
@@ -311,7 +312,7 @@ async def _done(answer: Any) -> None:
         await answer
 
 
-def test_members_that_subscribe_differently_are_named_once(
+def test_members_that_subscribe_differently_are_named_once_an_hour(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told() -> list[str]:
@@ -332,6 +333,15 @@ def test_members_that_subscribe_differently_are_named_once(
     members.beat(first, "a", tagged("x"))
     (text,) = told()
     assert "b asks for Other *; a asks for T x" in text
+    members.rig.clock.ms += int(AGAIN_SECONDS * 1000)
+    for _ in range(3):
+        members.beat(second, "b", consumer("g", "Other"))
+        members.beat(first, "a", tagged("x"))
+    assert len(told()) == 1, "it still holds"
+    members.rig.clock.ms += int(AGAIN_SECONDS * 1000)
+    members.beat(second, "b", tagged("x"))
+    members.beat(first, "a", tagged("x"))
+    assert told() == [], "it is over"
     members.handlers.connection_gone(second)
     members.beat(first, "a", tagged("z"))
     assert told() == [], "one member may change its mind"

@@ -9,7 +9,8 @@ from tests.support import until_sync
 import sparrowmq as mq
 from sparrowmq import aio
 from sparrowmq.cli.base.common import UsageError
-from sparrowmq.cli.cluster.groups import moment
+from sparrowmq.cli.cluster.groups import asked_text, moment, unlike
+from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 
 if TYPE_CHECKING:
@@ -109,6 +110,21 @@ def test_status_names_members_that_skipped_messages(
     assert [one["skipped"] for one in sparrow("group", "status", "g", "--json").values] == [2, 0]
     *_, last = sparrow("group", "status", "g").lines
     assert last == "one: skipped 2 messages that no broker could store; see its log"
+
+
+def test_members_that_subscribe_differently_are_shown() -> None:
+    def member(client: str, expression: str, model: str = "CLUSTERING") -> dict[str, Any]:
+        wanted = (SubscriptionData("T", expression), SubscriptionData("%RETRY%g", "*"))
+        info = ConsumerRunningInfo(properties={"messageModel": model}, subscriptions=wanted)
+        return {"client": client, "subscribes": asked_text(mq.MemberStatus(client, info))}
+
+    alike = [member("a", "x"), member("b", "x"), member("c", "y", "BROADCASTING")]
+    assert unlike(alike) == []
+    assert unlike([*alike, member("d", "*")]) == [
+        "members subscribe differently, so messages are lost or stay unread:",
+        "  d: T *",
+        "  a, b: T x",
+    ]
 
 
 @pytest.mark.parametrize(

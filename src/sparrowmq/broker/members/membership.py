@@ -123,7 +123,8 @@ class Membership:
         if group is None or incoming.message_model == MessageModel.BROADCASTING:
             return
         asked = incoming.subscriptions.values()
-        if text := self._unlike.seen(group.name, client_id, asked, group.client_ids):
+        now = self._clock.monotonic()
+        if text := self._unlike.seen(group.name, client_id, asked, group.client_ids, now):
             log.warning("%s", text)
 
     def _is_news(self, name: str, beat: HeartbeatData) -> bool:

@@ -14,7 +14,9 @@ from sparrowmq.core.names import RETRY_PREFIX
 from sparrowmq.core.subscription import SubscriptionData
 
 PAIRS_MAX: Final = 8
-"""Pairs of different subscriptions that are reported for one group while it has members."""
+"""Pairs of different subscriptions that are reported for one group within `AGAIN_SECONDS`."""
+AGAIN_SECONDS: Final = 3600.0
+"""What still holds is reported again after this time."""
 TEXT_CHARS: Final = 200
 """Characters of one member's subscriptions in a report."""
 
@@ -31,11 +33,12 @@ def asked_text(wanted: Iterable[SubscriptionData]) -> str:
 
 @dataclass(slots=True)
 class _Last:
-    """The last member that sent subscriptions, and the pairs that were reported."""
+    """The last member that sent subscriptions, and the pairs reported since the monotonic time `since`."""
 
     client_id: str
     asked: int
     text: str
+    since: float
     told: set[frozenset[int]] = field(default_factory=set)
 
 
@@ -46,19 +49,24 @@ class UnlikeMembers:
         self._groups: dict[str, _Last] = {}
 
     def seen(
-        self, group: str, client_id: str, wanted: Iterable[SubscriptionData], members: Collection[str]
+        self,
+        group: str,
+        client_id: str,
+        wanted: Iterable[SubscriptionData],
+        members: Collection[str],
+        seconds: float,
     ) -> str:
-        """What to report about a heartbeat with subscriptions; empty if nothing, or if it was reported.
-
-        `members` are the client ids of the group.
+        """What to report about a heartbeat with subscriptions at `seconds`, monotonic; empty if nothing, or
+        if it was reported within `AGAIN_SECONDS`. `members` are the client ids of the group.
         """
         whole = asked_text(wanted)
         text = whole if len(whole) <= TEXT_CHARS else whole[:TEXT_CHARS] + "…"
-        now, last = _Last(client_id, hash(whole), text), self._groups.get(group)
+        now, last = _Last(client_id, hash(whole), text, seconds), self._groups.get(group)
         self._groups[group] = now
         if last is None:
             return ""
-        now.told = last.told
+        if seconds - last.since < AGAIN_SECONDS:
+            now.told, now.since = last.told, last.since
         pair = frozenset((last.asked, now.asked))
         if len(pair) == 1 or last.client_id == client_id or last.client_id not in members:
             return ""

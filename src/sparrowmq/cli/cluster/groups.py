@@ -20,8 +20,10 @@ from sparrowmq.cli.base.common import (
     say_lines,
     tell,
 )
+from sparrowmq.core.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from sparrowmq.aio import MemberStatus
     from sparrowmq.core.message import MessageQueue
 
 app = typer.Typer(help="Consumer groups: progress, members, plans, policies, offsets.", no_args_is_help=True)
@@ -33,6 +35,38 @@ _NOBODY: Final = (
     "no member of group {group!r} is online; see the names with `sparrow group list`, and the group's "
     "progress with `sparrow group progress {group}`"
 )
+
+
+def skipped(member: MemberStatus) -> int:
+    """How many messages a member skipped; 0 if it does not say, as members of other clients."""
+    told = member.info.properties.get(_SKIPPED, "") if member.info else ""
+    return int(told) if told.isdecimal() else 0
+
+
+def asked_text(member: MemberStatus) -> str:
+    """What a member asks for, without its retry topic; empty if it broadcasts, because it shares nothing."""
+    info = member.info
+    if info is None or info.properties.get("messageModel") == "BROADCASTING":
+        return ""
+    return ", ".join(
+        f"{one.topic} {' || '.join(sorted(one.tags)) or one.expression}"
+        for one in sorted(info.subscriptions, key=lambda one: one.topic)
+        if not one.topic.startswith(RETRY_PREFIX)
+    )
+
+
+def unlike(members: list[dict[str, Any]]) -> list[str]:
+    """A line for each different set of subscriptions; none if all members have the same."""
+    asked: dict[str, list[str]] = {}
+    for one in members:
+        if one["subscribes"]:
+            asked.setdefault(one["subscribes"], []).append(one["client"])
+    if len(asked) < 2:
+        return []
+    return [
+        "members subscribe differently, so messages are lost or stay unread:",
+        *(f"  {', '.join(sorted(clients))}: {text}" for text, clients in sorted(asked.items())),
+    ]
 
 
 def moment(text: str) -> datetime | Literal["first", "last"]:
@@ -326,7 +360,8 @@ def status(
             {
                 "client": member.client_id,
                 "error": member.error,
-                "skipped": int(member.info.properties.get(_SKIPPED, "0")) if member.info else 0,
+                "subscribes": asked_text(member),
+                "skipped": skipped(member),
                 "queues": [
                     {
                         "topic": queue.topic,
@@ -351,6 +386,8 @@ def status(
     rows = [(one["client"], *queue.values()) for one in found for queue in one["queues"]]
     columns = ("client", "topic", "broker", "queue", "in hand", "committed", "locked")
     print_table(columns, rows, right=("queue", "in hand", "committed"))
+    for text in unlike(found):
+        say(text)
     for one in found:
         if one["error"]:
             say(f"{one['client']}: {one['error']}")
