@@ -11,7 +11,7 @@ import org.apache.rocketmq.client.hook.SendMessageHook;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
 
-/** A producer that avoids slow brokers, and tells which it tried. */
+/** A producer that avoids slow brokers unless it is plain, and tells which it tried. */
 final class Faults {
     private static final Map<String, DefaultMQProducer> PRODUCERS = new ConcurrentHashMap<>();
     private static final Map<String, List<String>> TRIED = new ConcurrentHashMap<>();
@@ -19,7 +19,7 @@ final class Faults {
 
     private Faults() { }
 
-    /** A started producer; a try may take `try_ms`, and a broker that failed rests `rest_ms`. */
+    /** A started producer; a try may take `try_ms`. A broker that failed rests `rest_ms`; with `plain` it does not. */
     static Object start(JSONObject request) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(request.getString("group"));
         String handle = "faults-" + COUNTER.incrementAndGet();
@@ -27,9 +27,11 @@ final class Faults {
         producer.setInstanceName(handle);
         producer.setSendMsgTimeout(15_000);
         producer.setSendMsgMaxTimeoutPerRequest(request.getIntValue("try_ms"));
-        producer.setSendLatencyFaultEnable(true);
-        producer.setLatencyMax(new long[] {0, 9000});
-        producer.setNotAvailableDuration(new long[] {0, request.getLongValue("rest_ms")});
+        if (!request.getBooleanValue("plain")) {
+            producer.setSendLatencyFaultEnable(true);
+            producer.setLatencyMax(new long[] {0, 9000});
+            producer.setNotAvailableDuration(new long[] {0, request.getLongValue("rest_ms")});
+        }
         List<String> tried = new CopyOnWriteArrayList<>();
         producer.getDefaultMQProducerImpl().registerSendMessageHook(new SendMessageHook() {
             @Override
