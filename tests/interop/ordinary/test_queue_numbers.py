@@ -1,4 +1,4 @@
-"""A topic or a group gets more or fewer queues under Java's clients: no send fails, nothing is left behind."""
+"""A topic or a group gets more or fewer queues under Java's clients: no send fails, no message is lost."""
 
 from __future__ import annotations
 

@@ -56,12 +56,15 @@ def test_backup_replaces_a_missing_empty_or_broken_file(content: bytes | None, t
     assert file.load() == {"n": 1}
 
 
-def test_broken_main_file_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("content", "told"), [(b"{", "a.json: JSON "), (b"", "a.json is empty; ")])
+def test_broken_or_empty_main_file_is_reported(
+    content: bytes, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = ConfigFile(tmp_path / "a.json")
-    file.path.write_bytes(b"{")
+    file.path.write_bytes(content)
     file.backup.write_bytes(b"{}")
     assert file.load() == {}
-    assert "a.json: " in caplog.text
+    assert told in caplog.text
     assert "the backup is used instead" in caplog.text
 
 

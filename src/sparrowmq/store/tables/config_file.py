@@ -35,12 +35,12 @@ class ConfigFile:
         """
         if not self._mode & 0o077:
             self._keep_private()
-        problems, empty = [], False
+        problems, empty = [], []
         for path in (self.path, self.backup):
             try:
                 data = disk.read(path).removeprefix(BOM_UTF8)  # an editor may have written one
                 if not data.strip():
-                    empty = True
+                    empty.append(f"{path} is empty")
                     continue
                 value = java_json.loads(data)
                 if not isinstance(value, dict):
@@ -52,7 +52,7 @@ class ConfigFile:
             except JavaJsonError as error:
                 problems.append(f"{path}: {error}")
                 continue
-            for problem in problems:
+            for problem in (*empty, *problems):
                 log.warning("%s; the backup is used instead", problem)
             return value
         if problems:
