@@ -1,26 +1,8 @@
 """Batch sends of one task as those of an idempotent producer: a row that was stored is not stored again.
 
 Rows are numbered per queue in the order they come. A further try sends the same numbers; the broker checks
-that they are the same messages and stores the new ones. A chunk of rows, and the line of its queue, change
-their state with each answer of the broker:
-
-    state        answer or finding                           next
-    numbered     taken: new, or stored as they are           done; what was passed over is trusted
-    numbered     90002 stored, the place is forgotten        compared
-    numbered     90003 another message has the number        anew
-    numbered     90004 a further step of this batch          anew, at that step
-    numbered     90004 a later batch                         stop: somebody else goes on
-    numbered     90001, 90005 acknowledged rows are gone     stop: the next try stores them
-    numbered     90006 too many producers                    stop: raise the limit
-    compared     all the same                                done; what was passed over is trusted
-    compared     another message has the number              anew
-    compared     deleted from the queue since                passed over
-    passed over  -                                           done; the rows are kept until they are trusted
-    passed over  more are kept than DOUBTFUL_BYTES_MAX       anew
-    anew         -                                           numbered, from the first row that is not trusted
-
-"Anew" means fresh numbers under a later epoch: then, and only then, rows may be stored twice. It happens when
-the rows are not those of the earlier try (they came in another order, as after a shuffle).
+that they are the same messages and stores the new ones. Each answer of the broker moves a chunk of rows to
+another state; `row_states` has the table.
 """
 
 from __future__ import annotations
@@ -37,15 +19,16 @@ import pyarrow.compute as pc
 
 from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_messages, mark_column
 from sparrowmq.columnar.marks import sent_messages
-from sparrowmq.core.errors import BrokerError, SequenceTooOldError
+from sparrowmq.core.errors import BrokerError, SequenceTooOldError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.loops.event_loop import LoopThread
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write.identity import STEPS_MAX, RowIdentity
 from sparrowmq.spark.write.queue_choice import QueueChoice, stand_in
-from sparrowmq.spark.write.read_back import Compared, Found, QueueRead, ReaderOf, StoredRun
-from sparrowmq.spark.write.refusals import REUSED, Reaction, WriteRefusedError, final, next_step, reaction
+from sparrowmq.spark.write.read_back import Compared, QueueRead, ReaderOf, StoredRun
+from sparrowmq.spark.write.refusals import REUSED, WriteRefusedError, event_of, final, next_step
 from sparrowmq.spark.write.routing import Destination
+from sparrowmq.spark.write.row_states import RowEvent, RowState, after
 from sparrowmq.spark.write.send import BatchProducer, TaskSender
 
 log = logging.getLogger("sparrowmq.spark")
@@ -61,10 +44,16 @@ class Chunk:
     messages: MessageColumns
     first: int
     body: bytes | None = None
+    state: RowState = RowState.NUMBERED
 
-    def slice(self, start: int, stop: int) -> Chunk:
+    def move(self, event: RowEvent) -> RowState:
+        """The state after an event."""
+        self.state = after(self.state, event)
+        return self.state
+
+    def slice(self, start: int, stop: int, state: RowState = RowState.NUMBERED) -> Chunk:
         """A part of it."""
-        return Chunk(self.messages.slice(start, stop - start), self.first + start)
+        return Chunk(self.messages.slice(start, stop - start), self.first + start, state=state)
 
 
 @dataclass(slots=True)
@@ -90,10 +79,12 @@ class QueueNumbers:
         """Assign new numbers from row `first` on."""
         self.step, self.base = step, first
         self.unplaced, self.stored = 0, None
-        self.trust()
+        self.doubtful, self.doubtful_bytes = [], 0
 
     def trust(self) -> None:
-        """Later rows were equal or are new, so the skipped ones must be equal, too."""
+        """Later rows were equal or are new, so those in doubt must be equal, too."""
+        for chunk in self.doubtful:
+            chunk.move(RowEvent.FOLLOWED)
         self.doubtful, self.doubtful_bytes = [], 0
 
 
@@ -183,45 +174,52 @@ class NumberedSender(TaskSender):
                 one = work.popleft()
                 if one.first < line.unplaced:
                     await self._compare(line, one, work)
-                    continue
-                try:
-                    result = await self._send_to(
-                        line.queue, self._body(line, one), len(one.messages), numbered=True
-                    )
-                except BrokerError as error:
-                    self._refused(line, one, work, error)
-                    continue
-                line.trust()
-                if not result.idempotent:
-                    self._not_judged(line)
+                else:
+                    await self._send_numbered(line, one, work)
         self.sent[line.queue.topic] += len(chunk.messages)
 
-    def _refused(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk], error: BrokerError) -> None:
-        """The next state of refused rows. Raises errors that end the task."""
-        what = reaction(error, self._identity, line.step)
-        if what is Reaction.STOP:
-            raise final(error, line.queue, self._identity) from error
-        if what is Reaction.BEGIN_ANEW:
-            step = next_step(error, self._identity, line.step) or STEPS_MAX
-            self._begin_anew(line, chunk, work, step, f"they differ from an earlier attempt ({error})")
+    async def _send_numbered(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk]) -> None:
+        """Send rows, and put them back into `work` if that is not all. Raises errors that end the task."""
+        try:
+            result = await self._send_to(
+                line.queue, self._body(line, chunk), len(chunk.messages), numbered=True
+            )
+        except BrokerError as error:
+            event = event_of(error, self._identity, line.step)
+            if event is None:
+                raise
+            state = chunk.move(event)
+            if state is RowState.STOPPED:
+                raise final(error, line.queue, self._identity) from error
+            if state is RowState.ANEW:
+                step = next_step(error, self._identity, line.step) or STEPS_MAX
+                self._begin_anew(line, chunk, work, step, f"they differ from an earlier attempt ({error})")
+                return
+            assert isinstance(error, SequenceTooOldError) and state is RowState.UNPLACED
+            self._unplace(line, chunk, error)
+            work.appendleft(chunk)
             return
-        assert isinstance(error, SequenceTooOldError)
+        chunk.move(RowEvent.TAKEN)
+        line.trust()
+        if not result.idempotent:
+            self._not_judged(line)
+
+    def _unplace(self, line: QueueNumbers, chunk: Chunk, error: SequenceTooOldError) -> None:
         line.unplaced = max(line.base + error.known_from, chunk.first + 1)
         if line.stored is None:
             read = QueueRead(self._reader, line.queue, error.begins_at or 0, self._options)
             line.stored = StoredRun(read, line.producer, self._identity.epoch(line.step))
-        work.appendleft(chunk)
 
     async def _compare(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk]) -> None:
         """Compare the rows of a chunk whose position the broker does not know; the others stay in `work`."""
         assert line.stored is not None
         count = min(line.unplaced - chunk.first, len(chunk.messages))
-        part = chunk if count == len(chunk.messages) else chunk.slice(0, count)
-        if part is not chunk:
+        if count < len(chunk.messages):
             work.appendleft(chunk.slice(count, len(chunk.messages)))
+            chunk = chunk.slice(0, count)
         queue, step = line.queue, line.step
         sent = sent_messages(
-            self._body(line, part),
+            self._body(line, chunk),
             line.producer,
             self._identity.epoch(step),
             queue.topic,
@@ -230,25 +228,26 @@ class NumberedSender(TaskSender):
         found: Compared = await line.stored.compare(sent)
         if found.same:
             line.trust()
-        if found.found is Found.OTHER:
-            rest = part.slice(found.same, count)
+        stop = found.same + found.gone if found.gone else count
+        if stop < count:
+            work.appendleft(chunk.slice(stop, count))
+        rest = chunk.slice(found.same, stop, RowState.UNPLACED)
+        state = rest.move(found.event)
+        if state is RowState.ANEW:
             why = "they differ from an earlier attempt, which was read back"
             self._begin_anew(line, rest, work, step + 1, why)
-        elif found.found is Found.GONE:
-            self._pass_over(line, part, found, work)
+        elif state is RowState.DOUBTFUL:
+            self._keep(line, rest, work)
 
-    def _pass_over(self, line: QueueNumbers, chunk: Chunk, found: Compared, work: deque[Chunk]) -> None:
+    def _keep(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk]) -> None:
         """Keep rows that were stored and deleted since, until the rows after them prove equal."""
-        stop = found.same + found.gone
-        if stop < len(chunk.messages):
-            work.appendleft(chunk.slice(stop, len(chunk.messages)))
-        gone = chunk.slice(found.same, stop)
-        line.doubtful.append(gone)
-        line.doubtful_bytes += pc.sum(pc.binary_length(gone.messages.body)).as_py()
-        if line.doubtful_bytes > DOUBTFUL_BYTES_MAX:
-            kept = line.doubtful.pop()
-            why = "an earlier attempt stored them and they have been deleted, so they cannot be compared"
-            self._begin_anew(line, kept, work, line.step + 1, why)
+        line.doubtful_bytes += pc.sum(pc.binary_length(chunk.messages.body)).as_py()
+        if line.doubtful_bytes <= DOUBTFUL_BYTES_MAX:
+            line.doubtful.append(chunk)
+            return
+        chunk.move(RowEvent.TOO_MANY_KEPT)
+        why = "an earlier attempt stored them and they have been deleted, so they cannot be compared"
+        self._begin_anew(line, chunk, work, line.step + 1, why)
 
     def _not_judged(self, line: QueueNumbers) -> None:
         if self._options.exactly_once:
@@ -268,14 +267,11 @@ class NumberedSender(TaskSender):
     def _begin_anew(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk], step: int, why: str) -> None:
         """Assign new numbers from the first row on that is not known to be stored unchanged."""
         if self._options.exactly_once:
-            raise WriteRefusedError(
-                f"option exactlyOnce=true: rows for {line.queue}, batch {self._identity.batch}, partition "
-                f"{self._identity.partition}, would be stored twice: {why}. Run it with the same rows and "
-                f"partitions as before, or without the option to store them at least once"
-            )
-        if step >= STEPS_MAX:
-            other = BrokerError(REUSED, why)
-            raise final(other, line.queue, self._identity)
+            event = RowEvent.ONCE_ONLY
+        else:
+            event = RowEvent.STEPS_USED_UP if step >= STEPS_MAX else RowEvent.RENUMBERED
+        if chunk.move(event) is RowState.STOPPED:
+            raise self._would_double(line, why, event)
         if self.exactly_once:
             log.warning(
                 "batch %d, partition %d: rows for %s are sent again, and some may be stored twice (at "
@@ -286,6 +282,17 @@ class NumberedSender(TaskSender):
                 why,
             )
         self.exactly_once = False
-        work.appendleft(chunk)
-        work.extendleft(reversed(line.doubtful))
+        for kept in line.doubtful:
+            kept.move(RowEvent.RENUMBERED)
+        work.extendleft(reversed([*line.doubtful, chunk]))
         line.next_step(step, work[0].first)
+
+    def _would_double(self, line: QueueNumbers, why: str, event: RowEvent) -> SparrowError:
+        """The error that ends a task because its rows may not have other numbers."""
+        if event is RowEvent.STEPS_USED_UP:
+            return final(BrokerError(REUSED, why), line.queue, self._identity)
+        return WriteRefusedError(
+            f"option exactlyOnce=true: rows for {line.queue}, batch {self._identity.batch}, partition "
+            f"{self._identity.partition}, would be stored twice: {why}. Run it with the same rows and "
+            f"partitions as before, or without the option to store them at least once"
+        )

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +23,7 @@ from sparrowmq.core.results import PullStatus, RawBatch
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write.identity import RowIdentity, first_epoch
 from sparrowmq.spark.write.refusals import WriteRefusedError
+from sparrowmq.spark.write.row_states import RowEvent
 from sparrowmq.spark.write.send import retried
 
 log = logging.getLogger("sparrowmq.spark")
@@ -49,18 +49,10 @@ ReaderOf = Callable[[], Awaitable[Reader]]
 HashArray = npt.NDArray[np.uint64]
 
 
-class Found(Enum):
-    """The result of a comparison."""
-
-    SAME = "all messages are stored unchanged"
-    OTHER = "another message has the number"
-    GONE = "no longer in the queue"
-
-
 class Compared(NamedTuple):
     """The first `same` messages are stored unchanged; the next `gone` can no longer be found."""
 
-    found: Found
+    event: RowEvent
     same: int
     gone: int = 0
 
@@ -123,10 +115,10 @@ class StoredRun:
             if stored is None or stored.sequence > message.sequence:
                 rest = len(sent) - index
                 gone = rest if stored is None else min(rest, stored.sequence - message.sequence)
-                return Compared(Found.GONE, index, gone)
+                return Compared(RowEvent.DELETED, index, gone)
             if not stored.is_same(message):
-                return Compared(Found.OTHER, index)
-        return Compared(Found.SAME, len(sent))
+                return Compared(RowEvent.OTHER, index)
+        return Compared(RowEvent.SAME, len(sent))
 
     async def _at(self, sequence: int) -> Numbered | None:
         """The first message from a number on; None when the queue has none."""

@@ -1,42 +1,33 @@
-"""How a sink handles a broker's refusal of numbered rows. Pure; the table is in `idempotent_send`."""
+"""What a broker's refusal of numbered rows means (`row_states`), and how it is told. Pure."""
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final
 
-from sparrowmq.core.errors import BrokerError, ProducerFencedError, SequenceTooOldError, SparrowError
+from sparrowmq.core.errors import BrokerError, ProducerFencedError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.write.identity import STEPS_MAX, RowIdentity
+from sparrowmq.spark.write.row_states import RowEvent
 
-_GAP: Final = 90001
 REUSED: Final = 90003
-"""The number belongs to another message."""
-_UNKNOWN: Final = 90005
-_LIMIT: Final = 90006
-
-
-class Reaction(Enum):
-    """The next step for the rows of a refused send."""
-
-    READ_BACK = "compare them with what the queue holds"
-    BEGIN_ANEW = "send them with new numbers"
-    STOP = "end the task"
+_EVENTS: Final = {
+    90001: RowEvent.LOST,
+    90002: RowEvent.FORGOTTEN,
+    REUSED: RowEvent.REUSED,
+    90005: RowEvent.LOST,
+    90006: RowEvent.LIMIT,
+}
 
 
 class WriteRefusedError(SparrowError):
     """A broker accepts no more rows of a task; its text says why, and what to do."""
 
 
-def reaction(error: BrokerError, identity: RowIdentity, step: int) -> Reaction:
-    """The next step after `error` was the answer to rows of the step `step`."""
-    if isinstance(error, SequenceTooOldError):
-        return Reaction.READ_BACK
-    if isinstance(error, ProducerFencedError) and next_step(error, identity, step) is None:
-        return Reaction.STOP
-    if error.code == REUSED or isinstance(error, ProducerFencedError):
-        return Reaction.BEGIN_ANEW if step + 1 < STEPS_MAX else Reaction.STOP
-    return Reaction.STOP
+def event_of(error: BrokerError, identity: RowIdentity, step: int) -> RowEvent | None:
+    """What an answer to rows of the step `step` means; None for an error of another kind."""
+    if not isinstance(error, ProducerFencedError):
+        return _EVENTS.get(error.code)
+    return RowEvent.BATCH_BEGUN if next_step(error, identity, step) is None else RowEvent.STEP_BEGUN
 
 
 def next_step(error: BrokerError, identity: RowIdentity, step: int) -> int | None:
@@ -51,13 +42,13 @@ def next_step(error: BrokerError, identity: RowIdentity, step: int) -> int | Non
 def final(error: BrokerError, queue: MessageQueue, identity: RowIdentity) -> SparrowError:
     """The error that ends a task: `error` itself, or an error that says what to do."""
     where = f"queue {queue}, batch {identity.batch}, partition {identity.partition}"
-    if error.code in (_GAP, _UNKNOWN):
+    if _EVENTS.get(error.code) is RowEvent.LOST:
         text = (
             "the broker no longer has rows that it acknowledged to this task: it lost the end of its log, "
             "or the topic was recreated. The task stops. A retry stores the missing rows (Spark retries up "
             "to spark.task.maxFailures; then restart the query or the job)"
         )
-    elif error.code == _LIMIT:
+    elif _EVENTS.get(error.code) is RowEvent.LIMIT:
         text = (
             "the broker has reached its limit of producer states and accepts no new producers. Raise "
             "maxProducerStates there, or write with fewer partitions (coalesce); then run again, and "
