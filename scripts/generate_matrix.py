@@ -1,8 +1,8 @@
 """Writes the table of the fault matrix in `docs/spark.md` from what was recorded of its rounds.
 
-    python -m tests.spark.matrix --out tests/spark/matrix/recorded.jsonl    runs the cells that lack a record
-    python scripts/generate_matrix.py                                       writes the table
-    python scripts/generate_matrix.py --print                               shows it
+    python -m tests.spark.matrix --missing       runs the cells that lack a record, and writes the table
+    python scripts/generate_matrix.py            writes the table
+    python scripts/generate_matrix.py --print    shows it
 
 The table stands between `<!-- table: matrix -->` and `<!-- end -->`.
 """
@@ -47,13 +47,13 @@ CHANGES: Final = {
     Change.LARGER: "larger batches",
     Change.REMADE: "recreated topic",
 }
-MARKS: Final = {Promise.ONCE: "", Promise.AT_LEAST_ONCE: " ¹", Promise.REFUSED: " ²"}
+MARKS: Final = {Promise.ONCE: "", Promise.AT_LEAST_ONCE: " (at least once ¹)", Promise.REFUSED: " ²"}
 
 
 def entry(cell: Cell, found: Sequence[Result]) -> str:
     """What stands in a cell of the table: rounds, missing, doubled, seconds."""
     if not found:
-        return "–"
+        return f"–{MARKS[cell.promise]}"
     elsewhere = sum(one.elsewhere for one in found)
     doubled = f"{sum(one.doubled for one in found):,}" + (f" ({elsewhere:,})" if elsewhere else "")
     missing, longest = sum(one.missing for one in found), max(one.seconds for one in found)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.spark.matrix.cells import Promise, cell_of
+from tests.spark.matrix.cells import CELLS, Cell, Promise, cell_of
 
 RECORD: Final = Path(__file__).parent / "recorded.jsonl"
 
@@ -52,3 +53,9 @@ def read(path: Path) -> list[Result]:
     if not path.exists():
         return []
     return [Result(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def unrecorded(results: Iterable[Result]) -> list[Cell]:
+    """The cells without a round."""
+    seen = {one.cell for one in results}
+    return [cell for cell in CELLS if cell.id not in seen]

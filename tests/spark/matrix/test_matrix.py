@@ -17,7 +17,7 @@ from tests.conftest import LONG
 from tests.pages import ROOT
 from tests.spark.matrix.cells import CELLS, SAMPLE, Cell, Change, Fault, Promise, Scenario, cell_of
 from tests.spark.matrix.drivers import Drivers
-from tests.spark.matrix.record import RECORD, Result, read
+from tests.spark.matrix.record import RECORD, Result, read, unrecorded
 from tests.spark.matrix.rounds import run_round
 
 GIVEN = os.environ.get("SPARROW_MATRIX_SEED")
@@ -59,6 +59,21 @@ def test_a_broken_promise_is_told() -> None:
     assert cell_of("job-driver-fewer").promise is Promise.AT_LEAST_ONCE
     assert not result("job-driver-fewer", doubled=400).fault
     assert result("job-driver-fewer", missing=1).fault
+
+
+def test_the_cells_that_lack_a_record_are_known() -> None:
+    assert unrecorded([]) == list(CELLS)
+    results = read(RECORD)
+    left = {cell.id for cell in unrecorded(results)}
+    assert left | {one.cell for one in results} == {cell.id for cell in CELLS}
+    assert left.isdisjoint(one.cell for one in results)
+
+
+def test_entries_say_what_is_promised() -> None:
+    entry = generator().entry
+    weak, strong = cell_of("job-driver-fewer"), cell_of("job-driver-settings")
+    assert entry(weak, [result(weak.id, doubled=400)]) == "1 · 0 · 400 (9) · 1 s (at least once ¹)"
+    assert (entry(weak, []), entry(strong, [])) == ("– (at least once ¹)", "–")
 
 
 def generator() -> ModuleType:
