@@ -41,6 +41,10 @@ class StubBroker:
     calls: int = 0
     asked: list[ReadFrom | None] = field(default_factory=list)
     """Which broker each pull asked."""
+    retired: set[MessageQueue] = field(default_factory=set)
+    """Queues that the broker has and nobody can read: their topic has fewer queues to read."""
+    unrouted: set[MessageQueue] = field(default_factory=set)
+    """Queues that the broker serves and no name server knows."""
     brokers_away: frozenset[str] = frozenset()
     """Brokers that are not registered, though they were once."""
     members: list[str] = field(default_factory=list)
@@ -113,6 +117,8 @@ class StubBroker:
         try:
             await asyncio.sleep(0)
             stored = self._check(queue, offset)
+            if queue in self.retired:
+                raise BrokerError(1, f"queueId[{queue.queue_id}] is illegal, topic:[{queue.topic}]")
             refused = self.filters(expression)
             if refused is not None:
                 raise refused
@@ -136,7 +142,8 @@ class StubBroker:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         self.calls += 1
-        found = sorted(queue for queue in self.queues_ if queue.topic == topic)
+        hidden = self.retired | self.unrouted
+        found = sorted(queue for queue in self.queues_.keys() - hidden if queue.topic == topic)
         if not found:
             raise NoRouteError(f"no broker serves topic {topic!r}")
         error = self.fault(found[0], -1)

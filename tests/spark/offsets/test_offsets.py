@@ -63,6 +63,13 @@ def test_a_foreign_checkpoint_is_refused(value: object) -> None:
         StreamOffset.from_json(value)
 
 
+def test_last_known_ends_are_kept_and_older_offsets_have_none() -> None:
+    offset = StreamOffset({Q0: 5, Q1: 2}, ends={Q0: 5, Q1: 9})
+    assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))).ends == {Q0: 5, Q1: 9}
+    assert "ends" not in StreamOffset({Q0: 5}).to_json()
+    assert StreamOffset.from_json({"queues": {"t": {"b": {"0": 5}}}}).ends == {}
+
+
 def test_a_checkpoint_of_a_later_release_is_refused() -> None:
     value = StreamOffset({Q0: 5}).to_json() | {"epoch": 3}
     with pytest.raises(SettingsError, match="contains 'epoch', written by a later release"):

@@ -78,7 +78,7 @@ def test_more_than_one_choice_of_topics_is_refused() -> None:
     [
         ("startingOffset", "did you mean startingOffsets?"),
         ("namesrv", "did you mean nameServer?"),
-        ("zzz", "known are accessKey, "),
+        ("zzz", "known are acceptLoss, accessKey, "),
     ],
 )
 def test_an_unknown_read_option_names_the_next_step(name: str, hint: str) -> None:

@@ -84,6 +84,14 @@ def test_tags() -> None:
         kinds.tags("tags", "TagA ||")
 
 
+def test_tokens_of_losses() -> None:
+    given = "3f0c9a1b2d4e-20, 000000000000-all"
+    assert kinds.loss_tokens("acceptLoss", given) == {"3f0c9a1b2d4e-20", "000000000000-all"}
+    for text in ("", "true", "all", "3f0c9a1b2d4e", "3f0c9a1b2d4e-20 000000000000-1"):
+        with pytest.raises(SettingsError, match=r"option acceptLoss=.* must be "):
+            kinds.loss_tokens("acceptLoss", text)
+
+
 def test_texts_are_not_empty() -> None:
     assert kinds.text("sql92", " a > 1 ") == "a > 1"
     with pytest.raises(SettingsError, match="option sql92=' ': must be a string that is not empty"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -91,25 +92,74 @@ def test_offsets_outside_the_log_are_told(spark: SparkSession, topics: Topics, t
             load(spark, topics.options(topic, **{name: beyond})).count()
 
 
-def test_a_topic_deleted_under_a_query_ends_it(
+def test_a_topic_deleted_under_a_query_ends_it_if_messages_are_unread(
     spark: SparkSession, topics: Topics, topic: str, checkpoint: str
 ) -> None:
     topics.send(topic, 8)
-    options = topics.options(topic, startingOffsets="earliest", discoveryIntervalMs="50", pollIntervalMs="10")
+    options = topics.options(
+        topic, startingOffsets="earliest", maxOffsetsPerTrigger="4", discoveryIntervalMs="50"
+    )
     collected = Collected()
+
+    def write(frame: DataFrame, batch: int) -> None:
+        collected(frame, batch)
+        topics.admin.delete_topic(topic)
+
     query = (
         stream(spark, options)
-        .writeStream.foreachBatch(collected)
+        .writeStream.foreachBatch(write)
         .option("checkpointLocation", checkpoint)
         .start()
     )
     try:
-        wait_for_rows(collected, 8, query)
-        topics.admin.delete_topic(topic)
-        with pytest.raises(StreamingQueryException, match=f"{topic}.*failOnDataLoss=false to continue"):
+        with pytest.raises(StreamingQueryException, match=f"{topic}.*failOnDataLoss=false"):
             query.awaitTermination(QUERY_SECONDS)
     finally:
         query.stop()
+    assert len(collected.texts) == 4
+
+
+def test_a_topic_that_was_read_to_its_end_may_be_deleted_and_others_are_read_on(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    other = f"{topic}-other"
+    topics.cluster.create_topic(other, queues=2)
+    topics.send(topic, 8)
+    topics.send(other, 4, first=8)
+    options = {
+        "nameServer": topics.cluster.namesrv,
+        "subscribePattern": f"{topic}.*",
+        "startingOffsets": "earliest",
+    }
+    assert _run(stream(spark, options), checkpoint).texts == numbered(0, 12)
+    topics.admin.delete_topic(topic)
+    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.send(other, 4, first=12)
+    assert _run(stream(spark, options), checkpoint).texts == numbered(12, 16)
+
+
+def test_a_topic_that_gets_fewer_queues_ends_the_query_with_what_is_unread_and_reads_it_when_they_are_back(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str
+) -> None:
+    topics.send(topic, 16)
+    options = topics.options(topic, startingOffsets="earliest")
+    assert _run(stream(spark, options), checkpoint).texts == numbered(0, 16)
+    topics.send(topic, 16, first=16)
+    topics.admin.create_topic(topic, queues=2, force=True)
+    told = rf"8 unread messages cannot be read any more: {topic}/broker-a/2 offsets 4 to 7 .*acceptLoss=(\S+)"
+    with pytest.raises(StreamingQueryException, match=told) as caught:
+        _run(stream(spark, options), checkpoint)
+    topics.admin.create_topic(topic, queues=4)
+    copy = f"{checkpoint}-copy"
+    shutil.copytree(checkpoint, copy)
+    assert _run(stream(spark, options), checkpoint).texts == numbered(16, 32)
+    topics.admin.create_topic(topic, queues=2, force=True)
+    found = re.search(told, str(caught.value))
+    assert found is not None
+    accepting = stream(spark, {**options, "acceptLoss": found[1]})
+    assert len(_run(accepting, copy).texts) == 8
+    topics.admin.create_topic(topic, queues=4)
+    assert _run(stream(spark, options), copy).texts == [], "what was given up is not read later"
 
 
 def _run(frame: DataFrame, checkpoint: str) -> Collected:

@@ -10,6 +10,7 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.read.driver import Driver
 from sparrowmq.spark.read.lookup import Lookup
+from sparrowmq.spark.read.missing import Absence
 
 
 def test_questions_are_answered_from_a_plain_thread(topics: Topics, topic: str) -> None:
@@ -34,3 +35,15 @@ def test_errors_and_deadlines_reach_the_caller(topics: Topics) -> None:
 
     with pytest.raises(TimeoutError):
         ask(never, 0.01)
+
+
+def test_a_broker_knows_the_end_of_a_queue_that_nobody_can_read(topics: Topics, topic: str) -> None:
+    topics.send(topic, 8)
+    ask = Driver(ReadOptions(name_server=topics.cluster.namesrv, subscribe=(topic,)))
+    places = ask(lambda lookup: lookup.queues(fresh=True), 20.0)
+    topics.admin.create_topic(topic, queues=3, force=True)
+    left = ask(lambda lookup: lookup.queues(fresh=True), 20.0)
+    [retired] = set(places) - set(left)
+    assert ask(lambda lookup: lookup.missing(dict.fromkeys(places, 0)), 20.0) == {
+        retired: (Absence.RETIRED, 2, "")
+    }

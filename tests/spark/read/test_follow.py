@@ -206,14 +206,18 @@ def _gone(world: World, queue: MessageQueue) -> StreamOffset:
     return start
 
 
-def test_a_deleted_topic_ends_the_query() -> None:
+UNREAD = (
+    r"5 unread messages cannot be read any more: u/broker-a/0 offsets 0 to 4 \(its topic was deleted\)\. .*"
+    r"Set option acceptLoss=[0-9a-f]{12}-5 to continue without these messages, and no others"
+)
+
+
+def test_a_deleted_topic_with_unread_messages_ends_the_query() -> None:
     for options in ({"subscribe": ("t", "u")}, {"subscribe": (), "subscribe_pattern": "[tu]"}):
         world = World(**options)
         world.broker.add(0, 5)
         start = _gone(world, world.broker.add(0, 5, topic="u"))
-        with pytest.raises(
-            DataLossError, match="topics deleted while the query was running: u; the brokers answer"
-        ):
+        with pytest.raises(DataLossError, match=UNREAD):
             world.latest(start, after=2 * DISCOVERY_SECONDS)
 
 
@@ -223,24 +227,145 @@ def test_a_deleted_topic_is_passed_over_when_asked_to(caplog: pytest.LogCaptureF
     start = _gone(world, gone)
     world.broker.append(kept, 5)
     with caplog.at_level(logging.WARNING, "sparrowmq.spark"):
+        end = world.latest(start, after=2 * DISCOVERY_SECONDS)
+        assert end.queues == {kept: 10, gone: 5} and spans(start, end) == [Span(kept, 0, 10)]
         for _ in range(3):
-            assert world.latest(start, after=2 * DISCOVERY_SECONDS).queues == {kept: 10, gone: 5}
-    assert caplog.text.count("topics deleted while the query was running: u") == 1
+            assert world.latest(end, after=2 * DISCOVERY_SECONDS) is end
+    assert caplog.text.count("u/broker-a/0 offsets 0 to 4 (its topic was deleted)") == 1
+
+
+@pytest.mark.parametrize("is_restart", [False, True])
+def test_a_topic_that_was_read_to_its_end_may_be_deleted(
+    is_restart: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(subscribe=(), subscribe_pattern="[tu]")
+    kept, gone = world.broker.add(0, 5), world.broker.add(0, 5, topic="u")
+    end = world.latest(StreamOffset({kept: 0, gone: 0}))
+    del world.broker.queues_[gone]
+    world.broker.append(kept, 5)
+    if is_restart:
+        world.restart()
+        end = StreamOffset.from_json(end.to_json())
+        world.follower.fix_target()
+    following = world.latest(end, after=2 * DISCOVERY_SECONDS)
+    assert following.queues == {kept: 10, gone: 5} and spans(end, following) == [Span(kept, 5, 10)]
+    assert following.ends == {kept: 10, gone: 5} and following.seen_ms == int(1000 * world.clock)
+    world.latest(following, after=2 * DISCOVERY_SECONDS)
+    (warning,) = warnings_of(caplog)
+    assert warning.startswith("queues are gone that were read to their last known end: u/broker-a/0 (")
+
+
+def test_of_an_offset_without_ends_it_is_not_known_whether_a_deleted_topic_was_read() -> None:
+    world = World(subscribe=(), subscribe_pattern="[tu]")
+    kept, gone = world.broker.add(0, 5), MessageQueue("u", "broker-a", 0)
+    start = StreamOffset({kept: 5, gone: 5})
+    with pytest.raises(DataLossError, match=r"unknown number of .* u/broker-a/0 from offset 5 on .*-all to"):
+        world.latest(start)
+    end = accepting(world, start).latest(start)
+    assert end.queues == start.queues and end.ends[gone] == 5
+    world.restart()
+    assert world.latest(end, after=2 * DISCOVERY_SECONDS) is end, "it is settled"
+
+
+def accepting(world: World, start: StreamOffset) -> World:
+    """The same cluster, read with the token that the error gives."""
+    with pytest.raises(DataLossError) as caught:
+        world.latest(start, after=2 * DISCOVERY_SECONDS)
+    token = str(caught.value).split("acceptLoss=")[1].split()[0]
+    other = World(subscribe=(), subscribe_pattern="[tu]", accept_loss=frozenset({token}))
+    other.broker, other.clock = world.broker, world.clock
+    other.restart()
+    return other
+
+
+def test_a_loss_is_accepted_once_and_no_later_one_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(subscribe=(), subscribe_pattern="[tu]")
+    kept, gone = world.broker.add(0, 5), world.broker.add(0, 5, topic="u")
+    other = world.broker.add(1, 5, topic="u")
+    start = world.latest(StreamOffset({kept: 0, gone: 0, other: 0}))
+    world.broker.append(gone, 3)
+    world.broker.retired.add(gone)
+    taken = accepting(world, start)
+    end = taken.latest(start)
+    assert end.queues == {kept: 5, gone: 8, other: 5} and spans(start, end) == []
+    assert "continuing without them because of acceptLoss=" in caplog.text
+    later = StreamOffset.from_json(end.to_json())
+    taken.broker.append(other, 3)
+    taken.broker.retired.add(other)
+    taken.restart()
+    with pytest.raises(DataLossError, match="3 unread messages cannot be read any more: u/broker-a/1"):
+        taken.latest(later)
+
+
+def test_a_queue_that_nobody_can_read_any_more_ends_the_query_with_what_is_unread() -> None:
+    world = World()
+    kept, retired = world.broker.add(0, 5), world.broker.add(3, 20)
+    start = StreamOffset({kept: 5, retired: 10})
+    world.broker.retired.add(retired)
+    for has_target in (False, True):
+        world.restart()
+        if has_target:
+            world.follower.fix_target()
+        with pytest.raises(
+            DataLossError,
+            match=(
+                r"10 unread messages cannot be read any more: t/broker-a/3 offsets 10 to 19 \(its topic has "
+                r"fewer queues to read now\)\. .*: sparrow topic update TOPIC --read-queues N\."
+            ),
+        ):
+            world.latest(start)
+    world.broker.retired.clear()
+    world.restart()
+    assert world.latest(start).queues == {kept: 5, retired: 20}
+
+
+def test_a_queue_that_was_read_to_its_end_may_be_retired_and_come_back() -> None:
+    world = World()
+    kept, retired = world.broker.add(0, 5), world.broker.add(3, 20)
+    start = StreamOffset({kept: 0, retired: 20})
+    world.broker.retired.add(retired)
+    end = world.latest(start)
+    assert end.queues == {kept: 5, retired: 20}
+    world.broker.retired.clear()
+    world.broker.append(retired, 2)
+    following = world.latest(end, after=2 * DISCOVERY_SECONDS)
+    assert spans(end, following) == [Span(retired, 20, 22)]
+
+
+def test_a_queue_that_only_the_name_server_lacks_is_read() -> None:
+    world = World()
+    kept, hidden = world.broker.add(0, 5), world.broker.add(3, 20)
+    world.broker.unrouted.add(hidden)
+    start = StreamOffset({kept: 0, hidden: 10})
+    assert world.latest(start).queues == {kept: 5, hidden: 20}
+    world.restart()
+    world.follower.fix_target()
+    assert world.latest(start).queues == {kept: 5, hidden: 20}
 
 
 def test_a_batch_that_runs_again_reads_nothing_of_a_deleted_topic() -> None:
     world = World(subscribe=("t", "u"), fail_on_data_loss=False)
     world.broker.add(0, 5)
     gone = world.broker.add(0, 5, topic="u")
-    start = _gone(world, gone)
-    world.restart()
-    assert world.follower.replaced(start) == {gone}
+    start, end = planned(world, gone)
+    assert world.follower.replaced(start, end) == {gone}
+    assert spans(end, world.latest(end)) == []
     careful = World(subscribe=("t", "u"))
     careful.broker.add(0, 5)
-    start = _gone(careful, careful.broker.add(0, 5, topic="u"))
+    start, end = planned(careful, careful.broker.add(0, 5, topic="u"))
+    with pytest.raises(DataLossError, match=UNREAD):
+        careful.follower.replaced(start, end)
     careful.restart()
-    with pytest.raises(DataLossError, match="topics deleted while the query was running: u"):
-        careful.follower.replaced(start)
+    assert careful.follower.replaced(end, end) == {gone}, "all was read"
+
+
+def planned(world: World, gone: MessageQueue) -> tuple[StreamOffset, StreamOffset]:
+    """A batch that was planned before a topic was deleted and the driver started again."""
+    start = StreamOffset(dict.fromkeys(world.broker.queues_, 0))
+    end = world.latest(start)
+    del world.broker.queues_[gone]
+    world.restart()
+    return start, StreamOffset.from_json(end.to_json())
 
 
 def test_a_topic_whose_broker_is_away_is_waited_for() -> None:
@@ -429,17 +554,17 @@ def test_a_batch_that_runs_again_reads_nothing_of_a_topic_made_again(
     queue, end = read(world, 3)
     other = world.broker.add(1, 3)
     end = world.latest(end, after=DISCOVERY_SECONDS)
-    assert world.follower.replaced(end) == frozenset()
+    assert world.follower.replaced(end, end) == frozenset()
     made_again(world, queue, count)
     world.restart()
-    assert world.follower.replaced(end) == {queue}, "the other one is read as planned"
+    assert world.follower.replaced(end, end) == {queue}, "the other one is read as planned"
     following = [span for span in spans(end, world.latest(end)) if len(span)]
     assert following == ([Span(queue, 0, count)] if count else []) and other in end.queues
     careful = World()
     careful.broker, careful.clock = world.broker, world.clock
     careful.lookup = Lookup(careful.broker, careful.broker, careful.options, lambda: careful.time)
     with pytest.raises(DataLossError, match="failOnDataLoss=false"):
-        careful.follower.replaced(end)
+        careful.follower.replaced(end, end)
 
 
 def test_a_queue_that_only_grew_is_the_same_at_the_next_start(
@@ -634,8 +759,8 @@ def test_a_batch_that_runs_again_is_refused_in_a_queue_with_other_messages() -> 
     regrown(world, queue, 5, 9)
     world.restart()
     with pytest.raises(DataLossError, match="stored other messages at the same offsets"):
-        world.follower.replaced(end)
-    assert careless(world).follower.replaced(end) == frozenset(), "what is there now is read"
+        world.follower.replaced(end, end)
+    assert careless(world).follower.replaced(end, end) == frozenset(), "what is there now is read"
 
 
 @pytest.mark.parametrize("offset", [7, 11])
@@ -705,5 +830,5 @@ def test_of_very_many_queues_a_sample_is_compared(monkeypatch: pytest.MonkeyPatc
     world.broker.pulls.clear()
     assert len(world.follower.initial().marks) == 3
     world.restart()
-    world.follower.replaced(end)
+    world.follower.replaced(end, end)
     assert len(world.broker.pulls) == 6 + 1, "and the oldest one of the topic"

@@ -25,6 +25,7 @@ from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.offsets.pushdown import TIME_MARGIN_MS, Wanted
 from sparrowmq.spark.options.table import DISCOVERY_SECONDS, ReadOptions
 from sparrowmq.spark.read.lookup import Lookup
+from sparrowmq.spark.read.missing import Absence
 
 OPTIONS = ReadOptions(name_server="stub:1", subscribe=("t",), retries=3, retry_interval=0.001)
 
@@ -75,6 +76,11 @@ def test_a_misspelt_topic_leads_to_the_right_one() -> None:
         run(_lookup(broker, subscribe=("xyz",)).queues())
 
 
+def _states(lookup: Lookup, *queues: MessageQueue) -> dict[MessageQueue, Absence]:
+    missing = run(lookup.missing(dict.fromkeys(queues, 0)))
+    return {queue: found.state for queue, found in missing.items()}
+
+
 def test_a_topic_that_is_gone_does_not_hide_the_others() -> None:
     broker, first, second = _broker()
     other = broker.add(0, 1, topic="other")
@@ -86,16 +92,16 @@ def test_a_topic_that_is_gone_does_not_hide_the_others() -> None:
         lookup = _lookup(broker, **options)
         everything = [first, second, other]
         assert run(lookup.queues()) == sorted(everything)
-        assert run(lookup.deleted(everything)) == []
+        assert _states(lookup, *everything) == {}
         stored = broker.queues_.pop(other)
         assert run(lookup.queues(fresh=True, all_there=False)) == [first, second]
-        assert run(lookup.deleted(everything)) == ["other"]
+        assert _states(lookup, *everything) == {other: Absence.DELETED}
         broker.brokers_away = frozenset({"broker-a"})
-        assert run(lookup.deleted(everything)) == []
+        assert _states(lookup, *everything) == {other: Absence.AWAY}
         broker.brokers_away = frozenset()
         broker.queues_[other] = stored
         run(lookup.queues(fresh=True))
-        assert run(lookup.deleted(everything)) == []
+        assert _states(lookup, *everything) == {}
 
 
 def test_without_any_topic_there_is_no_route_and_all_are_deleted() -> None:
@@ -106,7 +112,7 @@ def test_without_any_topic_there_is_no_route_and_all_are_deleted() -> None:
         kept, broker.queues_ = broker.queues_, {}
         with pytest.raises(NoRouteError):
             run(lookup.queues(fresh=True, all_there=False))
-        assert run(lookup.deleted([first])) == ["t"]
+        assert _states(lookup, first) == {first: Absence.DELETED}
         broker.queues_ = kept
 
 
@@ -114,7 +120,23 @@ def test_topics_that_are_not_asked_for_are_not_missed() -> None:
     broker, first, _ = _broker()
     lookup = _lookup(broker)
     run(lookup.queues())
-    assert run(lookup.deleted([first, MessageQueue("former", "broker-a", 0)])) == []
+    assert _states(lookup, first, MessageQueue("former", "broker-a", 0)) == {}
+
+
+def test_the_broker_of_a_queue_that_the_route_lacks_is_asked_for_its_end() -> None:
+    broker, first, second = _broker()
+    third = broker.add(2, 1)
+    broker.retired.add(first)
+    broker.unrouted.add(second)
+    lookup = _lookup(broker)
+    assert run(lookup.queues()) == [third]
+    assert run(lookup.missing({first: 12, second: 2, third: 0})) == {
+        first: (Absence.RETIRED, 30, ""),
+        second: (Absence.READABLE, 5, ""),
+    }
+    broker.fault = lambda queue, offset: BrokerError(16, "pulling is forbidden")
+    found = run(lookup.missing({first: 12}))[first]
+    assert found.state is Absence.AWAY and "pulling is forbidden" in found.why
 
 
 def test_ten_thousand_queues_are_asked_a_part_at_a_time() -> None:

@@ -17,6 +17,7 @@ from sparrowmq.core.errors import (
     TransportError,
 )
 from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.offsets.losses import UnreadLoss
 from sparrowmq.spark.offsets.resets import OffsetReset
 from sparrowmq.spark.options.table import ReadOptions
 
@@ -61,9 +62,12 @@ def is_deleted(error: BaseException) -> bool:
 
     RocketMQ 4.x answers an illegal queue with the general error code (1), so its remark decides.
     """
-    return isinstance(error, BrokerError) and (
-        error.code == _TOPIC_NOT_EXIST or bool(_ILLEGAL_QUEUE.search(error.remark))
-    )
+    return is_illegal_queue(error) or (isinstance(error, BrokerError) and error.code == _TOPIC_NOT_EXIST)
+
+
+def is_illegal_queue(error: BaseException) -> bool:
+    """Whether a broker's answer to a pull means that the topic has fewer queues to read."""
+    return isinstance(error, BrokerError) and bool(_ILLEGAL_QUEUE.search(error.remark))
 
 
 def messages_lost(options: ReadOptions, queue: MessageQueue, start: int, end: int, why: str) -> None:
@@ -83,13 +87,18 @@ def offset_reset(options: ReadOptions, reset: OffsetReset) -> None:
     log.warning("%s; continuing at offset %d because of failOnDataLoss=false", reset, reset.offset)
 
 
-def topics_lost(options: ReadOptions, topics: list[str]) -> None:
-    """Like `messages_lost`, for deleted topics."""
-    names = ", ".join(topics)
-    _lost(
-        options,
-        f"topics deleted while the query was running: {names}; the brokers answer but no longer have them",
-    )
+def unread_lost(options: ReadOptions, loss: UnreadLoss) -> None:
+    """Raise `DataLossError` for unread messages of queues that are gone, unless this loss is accepted."""
+    if loss.is_accepted(options.accept_loss):
+        log.warning("%s; continuing without them because of acceptLoss=%s", loss, loss.token)
+    elif options.fail_on_data_loss:
+        raise DataLossError(
+            f"{loss}. A topic with fewer queues to read can get them back, to read these messages: sparrow "
+            f"topic update TOPIC --read-queues N. Set option acceptLoss={loss.token} to continue without "
+            f"these messages, and no others; failOnDataLoss=false continues after every loss"
+        )
+    else:
+        log.warning("%s; continuing without them because of failOnDataLoss=false", loss)
 
 
 def _lost(options: ReadOptions, text: str) -> None:

@@ -13,7 +13,9 @@ same tasks; offsets that were written before there were layouts have none. `"see
 queues were last known to reach as far as they were read, epoch ms: older messages were read. `"group":
 "spark"` names the consumer group that is the query's own, to commit to. `"marks": {"orders": {"broker-a":
 {"0": [1700000000001, 1700000000000, 123, 4096]}}}` identify the last message before each offset
-(`MessageMark`); offsets that were written before there were marks have none.
+(`MessageMark`); offsets that were written before there were marks have none. `"ends"` has the shape of
+`queues` and holds the last known end of each queue, so that a queue that is deleted later is known to have
+been read to its end; earlier offsets have none.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ _TASKS: Final = "tasks"
 _SEEN: Final = "seen"
 _GROUP: Final = "group"
 _MARKS: Final = "marks"
+_ENDS: Final = "ends"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,7 +87,7 @@ class StreamOffset:
 
     `seen_ms` is when all queues were last known to reach this far, 0 if they were not checked. `own_group` is
     the group in which no other client consumed when the query started. `marks` are of the last messages
-    before the offsets, as far as they are known.
+    before the offsets, as far as they are known; `ends` are the last known ends of queues.
     """
 
     queues: Offsets
@@ -94,6 +97,7 @@ class StreamOffset:
     seen_ms: int = field(default=0, compare=False)
     own_group: str = field(default="", compare=False)
     marks: Mapping[MessageQueue, MessageMark] = field(default_factory=dict, compare=False)
+    ends: Offsets = field(default_factory=dict, compare=False)
 
     def to_json(self) -> Json:
         """The JSON that Spark stores; keys are sorted."""
@@ -110,6 +114,8 @@ class StreamOffset:
             value[_GROUP] = self.own_group
         if self.marks:
             value[_MARKS] = to_tree({queue: list(mark) for queue, mark in self.marks.items()})
+        if self.ends:
+            value[_ENDS] = to_tree(self.ends)
         return dict(sorted(value.items()))
 
     @classmethod
@@ -117,7 +123,7 @@ class StreamOffset:
         """The inverse of `to_json`. Raises `SettingsError` on a checkpoint of another source."""
         if not isinstance(value, dict) or _QUEUES not in value:
             raise _foreign(value)
-        unknown = sorted(set(value) - {_QUEUES, _FROM, _INIT, _TASKS, _SEEN, _GROUP, _MARKS})
+        unknown = sorted(set(value) - {_QUEUES, _FROM, _INIT, _TASKS, _SEEN, _GROUP, _MARKS, _ENDS})
         if unknown:
             raise SettingsError(
                 f"the checkpoint contains {unknown[0]!r}, written by a later release. Continue with that "
@@ -131,6 +137,7 @@ class StreamOffset:
             _millis(value.get(_SEEN, 0)),
             str(value.get(_GROUP, "")),
             _from_tree(value.get(_MARKS, {}), _mark),
+            from_tree(value.get(_ENDS, {})),
         )
 
 

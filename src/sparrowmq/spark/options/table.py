@@ -187,6 +187,8 @@ class ReadOptions(ConnectionOptions):
         dict[MessageQueue, int] | None, Option("endingOffsetsByTimestamp", kinds.times, "batch")
     ] = None
     fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", kinds.switch)] = True
+    accept_loss: Annotated[frozenset[str], Option("acceptLoss", kinds.loss_tokens, "stream")] = frozenset()
+    """Tokens of losses to accept, as errors give them: each is of one loss."""
     max_offsets: Annotated[
         int | None, Option("maxOffsetsPerTrigger", kinds.number(1, _COUNT_MAX), "stream")
     ] = None

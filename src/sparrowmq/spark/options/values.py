@@ -164,6 +164,14 @@ def names(name: str, text: str) -> frozenset[str]:
     return found
 
 
+def loss_tokens(name: str, text: str) -> frozenset[str]:
+    """Tokens of losses, separated by commas, as errors give them."""
+    found = names(name, text)
+    if not all(re.fullmatch(r"[0-9a-f]{12}-(\d{1,18}|all)", token) for token in found):
+        raise wrong(name, text, "what the error said, such as 3f0c9a1b2d4e-20")
+    return found
+
+
 def word(name: str, text: str) -> str:
     """Any non-empty text, with blanks around it removed."""
     if not text.strip():

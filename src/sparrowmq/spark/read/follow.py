@@ -8,7 +8,7 @@ nothing new; only lost messages and what cannot even begin are errors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from time import monotonic, sleep, time
@@ -16,14 +16,22 @@ from typing import Final, TypeVar
 
 from sparrowmq.core.errors import SettingsError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.spark.cluster.faults import Occasionally, is_passing, messages_lost, offset_reset, topics_lost
-from sparrowmq.spark.offsets.offsets import StreamOffset, advance, describe, lag, lost
+from sparrowmq.spark.cluster.faults import (
+    Occasionally,
+    is_passing,
+    messages_lost,
+    offset_reset,
+    unread_lost,
+)
+from sparrowmq.spark.offsets.losses import GoneQueue, UnreadLoss
+from sparrowmq.spark.offsets.offsets import StreamOffset, advance, describe, lag, lost, spans
 from sparrowmq.spark.offsets.resets import OffsetReset
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.read.group_commits import GroupProgress
 from sparrowmq.spark.read.lookup import Ask, Found, Lookup
 from sparrowmq.spark.read.marks import Marks
+from sparrowmq.spark.read.missing import Absence
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -63,8 +71,8 @@ class Follower:
         self._batch_at = float("-inf")
         self._poll_took = 0.0
         self._checkpoint_is_ours = False
-        self._deleted: list[str] = []
-        self._deleted_at = float("-inf")
+        self._gone: frozenset[MessageQueue] = frozenset()
+        self._missing_at = float("-inf")
         self._progress = GroupProgress(ask, options, now)
         self._marks = Marks(ask)
         self._resets: Found = {}
@@ -99,12 +107,13 @@ class Follower:
     def latest(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
         """The end of the batch after `start`; `start` itself when there is none to make.
 
-        Raises `DataLossError` when a queue no longer has the messages before `start` and failOnDataLoss is
-        on; otherwise the batch begins in it as in a new queue. A queue whose last message cannot be read now
+        Raises `DataLossError` when a queue no longer has the messages before `start`, or nobody can read its
+        unread messages, and failOnDataLoss is on; otherwise the batch begins in it as in a new queue, or
+        after its last message. A queue whose last message cannot be read now
         waits for a later batch; with a target, which must be reached, at most `brokerTimeoutMs`.
         """
         self._check_checkpoint(start)
-        ends = self._checked(start, self._target if self._target is not None else self._poll())
+        ends = self._checked(start)
         deadline = self._now() + self._options.broker_timeout
         held: set[MessageQueue] = set()
         while True:  # each round holds or moves another queue, or waits
@@ -112,11 +121,12 @@ class Follower:
             end = self._planned(start, there, limited=limited)
             if end is None and held and self._target is not None:
                 self._wait_for(held, deadline)
-                ends, held = self._checked(start, self._target), set()
+                ends, held = self._checked(start), set()
                 continue
             if end is None:
                 return start
-            found = self._marks.compare(start, end, self._resets.keys() & there.keys())
+            kept = {queue: offset for queue, offset in end.queues.items() if queue not in self._gone}
+            found = self._marks.compare(start, replace(end, queues=kept), self._resets.keys() & there.keys())
             if not found.unknown and not found.changed:
                 break
             held |= found.unknown
@@ -125,14 +135,24 @@ class Follower:
         self._batch_at = self._now()
         moved = self._resets.keys() & there.keys()
         # After a move, the old time would make the new queue seem recreated once more.
-        seen = bool(moved) or self._answered.keys() >= start.queues.keys()
+        seen = bool(moved - self._gone) or self._answered.keys() >= self._followed(start)
         self._resets = {queue: first for queue, first in self._resets.items() if queue not in moved}
         return replace(
             end,
             seen_ms=self._answered_ms if seen else start.seen_ms,
             own_group=self._progress.own_group(start, ends),
-            marks=found.marks,
+            marks={queue: mark for queue, mark in found.marks.items() if queue not in self._gone & moved},
+            ends=self._last_ends(end.queues, start),
         )
+
+    def _followed(self, start: StreamOffset) -> set[MessageQueue]:
+        """The queues of an offset that are still read."""
+        return {q for q in start.queues.keys() - self._gone if self._options.reads(q.topic)}
+
+    def _last_ends(self, queues: Iterable[MessageQueue], known: StreamOffset) -> Found:
+        """The last ends that queues were seen to have, as far as they are known."""
+        ends = {**known.ends, **(self._target or {}), **self._ends}
+        return {queue: ends[queue] for queue in queues if queue in ends}
 
     def _planned(self, start: StreamOffset, ends: Found, *, limited: bool) -> StreamOffset | None:
         """The end of a batch up to these ends of queues, without marks; None if there is none to make."""
@@ -162,15 +182,15 @@ class Follower:
             queue: min(target[queue], fresh[queue]) for queue in queues if queue in target and queue in fresh
         }
 
-    def replaced(self, end: StreamOffset) -> frozenset[MessageQueue]:
-        """Queues of a batch that runs again, up to `end`, whose topics were deleted since it was planned.
+    def replaced(self, start: StreamOffset, end: StreamOffset) -> frozenset[MessageQueue]:
+        """Queues of a batch that runs again, from `start` to `end`, that it must not read.
 
-        In a recreated topic, its offsets belong to other messages, so the batch must not read them; the next
-        one begins with them. Raises as `latest`.
+        Nobody can read some any more. In a topic that was recreated, the offsets belong to other messages;
+        the next batch begins with them. Raises as `latest`.
         """
         places = dict(end.queues)
         ends = self._looked_again(places, self._poll())
-        self._check_deleted(end)
+        self._check_missing(places | {span.queue: span.start for span in spans(start, end)}, end)
         gone = lost(places, ends)
         self._refuse_lost(gone, places, ends)
         reached = {queue: place for queue, place in places.items() if queue in ends and queue not in gone}
@@ -186,8 +206,7 @@ class Follower:
         if self._options.fail_on_data_loss:
             for one in found:
                 offset_reset(self._options, one)  # otherwise the next batch reports it
-        deleted = frozenset(queue for queue in places if queue.topic in self._deleted)
-        return deleted | {one.queue for one in found if one.recreated}
+        return self._gone | {one.queue for one in found if one.recreated}
 
     def known_ends(self) -> StreamOffset | None:
         """The last known ends of queues, or the target; None before the first query."""
@@ -237,28 +256,62 @@ class Follower:
             log.warning("no longer subscribed, and kept at their offsets: %s", ", ".join(strange))
         self._checkpoint_is_ours = True
 
-    def _check_deleted(self, start: StreamOffset) -> None:
-        """Now and then: whether topics were deleted; a broker that is temporarily unreachable looks the same
-        at first.
-        """
-        if self._now() - self._deleted_at < self._options.discovery_interval:
-            return
-        self._deleted_at = self._now()
-        try:
-            gone = self._ask(lambda lookup: lookup.deleted(start.queues), POLL_SECONDS)
-        except (SparrowError, FutureTimeoutError):
-            return
-        if gone != self._deleted:
-            self._deleted = gone
-            if gone:
-                topics_lost(self._options, gone)
+    def _check_missing(self, places: Found, offset: StreamOffset) -> None:
+        """Now and then: what became of queues, read up to `places`, that the route no longer has.
 
-    def _checked(self, start: StreamOffset, ends: Found) -> Found:
+        Those that their brokers still serve are read on. Those that nobody can read are in `_gone`; if they
+        have unread messages, that is a loss, and their new offsets are in `_resets`.
+        """
+        if self._now() - self._missing_at < self._options.discovery_interval:
+            return
+        self._missing_at = self._now()
+        try:
+            found = self._ask(lambda lookup: lookup.missing(places), POLL_SECONDS)
+        except (SparrowError, FutureTimeoutError) as error:
+            self._complaints.warn("cannot check now whether queues are missing: %r", error)
+            return
+        ends = self._last_ends(places, offset)
+        told = {queue: one.end for queue, one in found.items() if one.end is not None}
+        self._know({queue: end for queue, end in told.items() if found[queue].state is Absence.READABLE})
+        gone = [
+            GoneQueue(queue, places[queue], _greatest(ends.get(queue), told.get(queue)), one.state.value)
+            for queue, one in found.items()
+            if one.state in (Absence.RETIRED, Absence.DELETED)
+        ]
+        self._give_up([one for one in gone if one.queue not in self._resets], offset)
+        self._gone = frozenset(one.queue for one in gone)
+
+    def _give_up(self, gone: Sequence[GoneQueue], offset: StreamOffset) -> None:
+        """Continue without queues. Raises `DataLossError` for unread messages, unless they may be lost."""
+        loss = UnreadLoss.of(gone, offset.seen_ms)
+        whole = [one for one in gone if one.unread == 0 and one.queue not in self._gone]
+        if loss.queues:
+            unread_lost(self._options, loss)
+            skipped = {q.queue: q.place if q.end is None else q.end for q in loss.queues}
+            self._resets |= skipped
+            self._know(skipped)
+        if whole:
+            log.warning(
+                "queues are gone that were read to their last known end: %s (%s); continuing without them",
+                describe(one.queue for one in whole),
+                whole[0].why,
+            )
+
+    def _know(self, ends: Found) -> None:
+        """Take these as the ends of queues that polls do not ask for."""
+        self._ends = self._ends | ends
+        if self._target is not None:
+            self._target = self._target | ends
+
+    def _checked(self, start: StreamOffset) -> Found:
         """The ends, after looking again when queues seem to have lost messages (spark:S-54).
 
         Their new offsets are in `_resets` until a batch is planned.
         """
-        self._check_deleted(start)
+        if self._target is None:
+            self._poll()
+        self._check_missing(dict(start.queues), start)
+        ends = self._ends if self._target is None else self._target
         places = {queue: place for queue, place in start.queues.items() if queue not in self._resets}
         ends = self._looked_again(places, ends)
         gone = lost(places, ends)
@@ -347,7 +400,8 @@ class Follower:
 
     def _record_bytes(self, start: StreamOffset, ends: Found) -> float:
         if self._now() - self._sample_at >= SAMPLE_SECONDS:
-            places = {queue: offset for queue, offset in start.queues.items() if ends.get(queue, 0) > offset}
+            waiting = {queue: offset for queue, offset in start.queues.items() if ends.get(queue, 0) > offset}
+            places = {queue: offset for queue, offset in waiting.items() if queue not in self._gone}
             try:
                 found = self._ask(lambda lookup: lookup.record_bytes(places), POLL_SECONDS)
                 self._sample = found or self._sample
@@ -355,3 +409,7 @@ class Follower:
                 self._complaints.warn("cannot read the size of messages now: %r", error)
             self._sample_at = self._now()
         return self._sample
+
+
+def _greatest(*ends: int | None) -> int | None:
+    return max((end for end in ends if end is not None), default=None)

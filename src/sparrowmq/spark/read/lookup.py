@@ -36,7 +36,7 @@ from sparrowmq.spark.options.values import (
     LATEST_OFFSET,
     Place,
 )
-from sparrowmq.spark.read.raw_consumer import RawConsumer
+from sparrowmq.spark.read.missing import EndConsumer, MissingQueue, look_at
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -50,7 +50,7 @@ _CALLS_MAX: Final = 512
 """Questions on their way at once: a topic may have thousands of queues."""
 
 
-class Consumer(RawConsumer, Protocol):
+class Consumer(EndConsumer, Protocol):
     """The methods of `aio.PullConsumer` that a look-up needs."""
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -58,9 +58,6 @@ class Consumer(RawConsumer, Protocol):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The smallest stored offset."""
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset the next message will get."""
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after a time."""
@@ -124,7 +121,8 @@ class Lookup:
         self._now = now
         self._queues: list[MessageQueue] = []
         self._queues_at = float("-inf")
-        self._there: frozenset[str] | None = None
+        self._there: frozenset[MessageQueue] | None = None
+        """The queues in the last answers of name servers."""
         self._complaints = Occasionally()
 
     async def retried(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -172,7 +170,7 @@ class Lookup:
                 raise answer
             else:
                 found += answer
-        self._there = frozenset(topics) - unrouted.keys()
+        self._there = frozenset(found)
         if unrouted and (all_there or not found):
             topic, error = next(iter(unrouted.items()))
             named = "assign" if self._options.assign else "subscribe"
@@ -208,22 +206,16 @@ class Lookup:
             )
         return found
 
-    async def deleted(self, queues: Iterable[MessageQueue]) -> list[str]:
-        """Topics of `queues` that were deleted: no broker serves them, though the brokers that had them
-        answer.
-        """
-        brokers: dict[str, set[str]] = {}
-        for queue in queues:
-            if (
-                self._there is not None
-                and queue.topic not in self._there
-                and self._options.reads(queue.topic)
-            ):
-                brokers.setdefault(queue.topic, set()).add(queue.broker_name)
-        if not brokers:
-            return []
-        there = set((await self._admin.cluster_info()).brokers)
-        return sorted(topic for topic, names in brokers.items() if names <= there)
+    async def missing(self, places: Found) -> dict[MessageQueue, MissingQueue]:
+        """What became of queues, read up to `places`, that the route no longer has."""
+        there = self._there
+        if there is None:
+            return {}
+        asked = [queue for queue in places if queue not in there and self._options.reads(queue.topic)]
+        if not asked:
+            return {}
+        brokers = (await self._admin.cluster_info()).brokers
+        return await _each(asked, lambda queue: look_at(self._consumer, queue, places[queue], brokers))
 
     async def firsts(self, queues: Iterable[MessageQueue]) -> Found:
         """The smallest stored offset of each queue."""

@@ -107,7 +107,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch; depends only on the arguments (spark:S-51).
 
         Options and cores matter only for an end without a layout, as older releases wrote. A repeated batch
-        skips queues whose topic was created again since; its other tasks keep their positions.
+        skips queues that nobody can read any more, or whose topic was created again since; its other tasks
+        keep their positions.
         """
         last = StreamOffset.from_json(end)
         if self._last is None:
@@ -117,7 +118,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = plan(found, layout)
         if self._is_restart and tasks:
             self._is_restart = False
-            self._again = last, self._follower.replaced(last)
+            self._again = last, self._follower.replaced(StreamOffset.from_json(start), last)
         if self._again is not None and self._again[0] == last:
             gone = self._again[1]
             tasks = [tuple(span for span in task if span.queue not in gone) for task in tasks]
