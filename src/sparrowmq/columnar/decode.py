@@ -6,8 +6,9 @@ One chunk should hold 2,000 to 10,000 messages: the fixed cost of a call is abou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +16,25 @@ import pyarrow as pa
 
 from sparrowmq.columnar.arrays import numbers, repeated, texts
 from sparrowmq.columnar.equal_properties import EqualProperties
-from sparrowmq.columnar.layout import Layout, layout, record_count
+from sparrowmq.columnar.layout import Layout, any_compressed, layout, record_count
 from sparrowmq.columnar.properties import Properties, read_properties
 from sparrowmq.columnar.rows import MILLIS_MAX, MILLIS_MIN, decode_rows
 from sparrowmq.columnar.schema import TIMESTAMP, arrow_schema
 from sparrowmq.columnar.slices import BufferSlices, is_utf8
-from sparrowmq.core.errors import RecordError
+from sparrowmq.core.errors import CompressedBodyError, RecordError
 from sparrowmq.core.ids import offset_message_id
 from sparrowmq.core.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
-from sparrowmq.protocol.compression import decompress
 from sparrowmq.protocol.record import host_text
 from sparrowmq.protocol.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
+
+if TYPE_CHECKING:  # a process without compressed bodies does not need it
+    from sparrowmq.columnar.opening import ShutBody
 
 ROWS_LOOP_MAX: Final = 64
 """Up to this number of records the loop is as fast as the vectors."""
 
 DEFAULT_SCHEMA: Final = arrow_schema()
+_BODY: Final = "body"
 
 
 def decode(
@@ -45,9 +49,14 @@ def decode(
     Raises `RecordError` with the position on bytes that are not a record and on bodies that cannot be
     decompressed.
     """
-    if record_count(buffer, ROWS_LOOP_MAX) < ROWS_LOOP_MAX:
+    if _is_small(buffer):
         return decode_rows(buffer, schema, broker_name=broker_name, offsets=offsets)
     return decode_vectors(buffer, schema, broker_name=broker_name, offsets=offsets)
+
+
+def _is_small(buffer: bytes) -> bool:
+    """Whether the loop is fast enough; it would decompress bodies that nobody wants."""
+    return record_count(buffer, ROWS_LOOP_MAX) < ROWS_LOOP_MAX and not any_compressed(buffer, ROWS_LOOP_MAX)
 
 
 def decode_vectors(
@@ -57,14 +66,61 @@ def decode_vectors(
     places = layout(buffer)
     if offsets is not None:
         places = _in_range(places, offsets)
-    return decode_layout(buffer, places, schema, broker_name=broker_name)
+    [(batch, shut)] = layout_batches(buffer, places, schema, bytes_max=sys.maxsize, broker_name=broker_name)
+    if shut:
+        raise CompressedBodyError(str(shut[min(shut)]))
+    return batch
 
 
-def decode_layout(
-    buffer: bytes, places: Layout, schema: pa.Schema = DEFAULT_SCHEMA, *, broker_name: str = ""
-) -> pa.RecordBatch:
-    """The records of `buffer` at `places`, as columns. Raises the errors of `decode`."""
-    chunk = _Chunk(buffer, places, broker_name)
+class DecodedBatch(NamedTuple):
+    """Records as columns."""
+
+    batch: pa.RecordBatch
+    shut: Mapping[int, ShutBody]
+    """The rows whose body cannot be decompressed; the batch has it as stored."""
+
+
+def decode_batches(
+    buffer: bytes,
+    schema: pa.Schema = DEFAULT_SCHEMA,
+    *,
+    bytes_max: int,
+    broker_name: str = "",
+    offsets: range | None = None,
+) -> Iterator[DecodedBatch]:
+    """Like `decode`, in batches of at most `bytes_max` decompressed bytes; a larger record has its own batch.
+
+    Besides the one that is yielded, it holds one decompressed body. Without the column `body`, bodies are
+    neither decompressed nor counted. Raises `RecordError` with the position on bytes that are not a record.
+    """
+    if len(buffer) <= bytes_max and _is_small(buffer):
+        yield DecodedBatch(decode_rows(buffer, schema, broker_name=broker_name, offsets=offsets), {})
+        return
+    places = layout(buffer)
+    if offsets is not None:
+        places = _in_range(places, offsets)
+    yield from layout_batches(buffer, places, schema, bytes_max=bytes_max, broker_name=broker_name)
+
+
+def layout_batches(
+    buffer: bytes, places: Layout, schema: pa.Schema, *, bytes_max: int, broker_name: str = ""
+) -> Iterator[DecodedBatch]:
+    """The records of `buffer` at `places`, otherwise like `decode_batches`."""
+    bodies = _BODY in schema.names
+    packed = bodies and (places.heads["sys_flag"] & COMPRESSED).any()
+    if not packed and places.heads["store_size"].sum(dtype=np.int64) <= bytes_max:
+        yield DecodedBatch(_batch(_Chunk(buffer, places, broker_name, {}), schema), {})
+        return
+    from sparrowmq.columnar.opening import opened_spans
+
+    for span in opened_spans(buffer, places, bytes_max, bodies=bodies):
+        part = places.keep(slice(span.start, span.stop))
+        batch = _batch(_Chunk(buffer, part, broker_name, span.bodies), schema)
+        span.bodies.clear()  # the batch has copies
+        yield DecodedBatch(batch, span.shut)
+
+
+def _batch(chunk: _Chunk, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_COLUMNS[field.name](chunk) for field in schema], schema=schema)
 
 
@@ -81,10 +137,12 @@ def _in_range(places: Layout, offsets: range) -> Layout:
 class _Chunk:
     """The records of one chunk; properties are parsed once, when a column needs them."""
 
-    def __init__(self, buffer: bytes, places: Layout, broker_name: str) -> None:
+    def __init__(self, buffer: bytes, places: Layout, broker_name: str, opened: Mapping[int, bytes]) -> None:
         self.buffer = buffer
         self.places = places
         self.broker_name = broker_name
+        self.opened = opened
+        """The decompressed bodies, by row."""
         self._properties: Properties | EqualProperties | None = None
 
     @property
@@ -148,13 +206,11 @@ def _sys_flag(chunk: _Chunk) -> pa.Array:
 def _body(chunk: _Chunk) -> pa.Array:
     places = chunk.places
     bodies = BufferSlices(chunk.buffer, places.body, places.body_end, pa.binary()).all()
-    flags = places.heads["sys_flag"]
-    packed = np.flatnonzero(flags & COMPRESSED)
-    if not len(packed):
+    if not chunk.opened:
         return bodies
     values = bodies.to_pylist()
-    for row in packed:
-        values[row] = decompress(values[row], int(flags[row]))
+    for row, body in chunk.opened.items():
+        values[row] = body
     return texts(values, pa.binary())
 
 
@@ -182,7 +238,7 @@ _COLUMNS: Final[dict[str, Callable[[_Chunk], pa.Array]]] = {
     "store_timestamp": _time("store_timestamp"),
     "reconsume_times": _number("reconsume_times", np.int32),
     "properties": _map,
-    "body": _body,
+    _BODY: _body,
     "flag": _number("flag", np.int32),
     "sys_flag": _sys_flag,
     "physical_offset": _number("physical_offset", np.int64),

@@ -8,6 +8,7 @@ and store host in IPv4 or IPv6, in any mix. Every length is checked before it is
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from sparrowmq.protocol.record import (
     RECORD_MAGIC_V2,
     TOPIC_BYTES_MAX_V1,
 )
-from sparrowmq.protocol.sysflag import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
+from sparrowmq.protocol.sysflag import BORN_HOST_V6, COMPRESSED, HOST_V6_MASK, STORE_HOST_V6
 
 CHUNK_BYTES_MAX: Final = 1 << 30
 """Longer chunks are refused: Arrow's 32-bit offsets end at 2 GiB (spark:D-08)."""
@@ -32,6 +33,8 @@ Bytes = npt.NDArray[np.uint8]
 _SIZE = struct.Struct(">i")
 _HEAD_BYTES: Final = 88
 """Bytes from a record's size to the length of its body, with both hosts in IPv4."""
+_SYS_FLAG_AT: Final = 39
+"""The last byte of sysFlag in a record of either version."""
 _SHORT_MAX: Final = 32767
 """Largest length that a signed field of two bytes can have."""
 _HOST_V4_BYTES: Final = 8
@@ -91,7 +94,7 @@ class Layout:
     def __len__(self) -> int:
         return len(self.start)
 
-    def keep(self, wanted: npt.NDArray[np.bool_]) -> Layout:
+    def keep(self, wanted: npt.NDArray[np.bool_] | slice) -> Layout:
         """The layout of the records that `wanted` selects."""
         return Layout(
             {name: values[wanted] for name, values in self.heads.items()},
@@ -152,14 +155,21 @@ def _walk(buffer: bytes) -> list[int]:
 
 def record_count(buffer: bytes, limit: int) -> int:
     """The number of records at the start of `buffer`, up to `limit` and to the first wrong size."""
-    count, position, end = 0, 0, len(buffer)
-    while count < limit and position <= end - RECORD_FIXED_BYTES:
-        size = _SIZE.unpack_from(buffer, position)[0]
-        if size < RECORD_FIXED_BYTES:
-            break
+    return sum(1 for _ in _first_records(buffer, limit))
+
+
+def any_compressed(buffer: bytes, limit: int) -> bool:
+    """Whether one of these records has a compressed body."""
+    return any(buffer[at + _SYS_FLAG_AT] & COMPRESSED for at in _first_records(buffer, limit))
+
+
+def _first_records(buffer: bytes, limit: int) -> Iterator[int]:
+    position, last = 0, len(buffer) - RECORD_FIXED_BYTES
+    for _ in range(limit):
+        if position > last or (size := _SIZE.unpack_from(buffer, position)[0]) < RECORD_FIXED_BYTES:
+            return
+        yield position
         position += size
-        count += 1
-    return count
 
 
 def layout(buffer: bytes) -> Layout:
@@ -197,7 +207,7 @@ def _gather(data: Bytes, at: Ints, width: int) -> Bytes:
 
 def _heads(data: Bytes, start: Ints, stop: Ints) -> tuple[dict[str, npt.NDArray[Any]], Ints]:
     """The head fields, and the starts of the bodies."""
-    kinds = data[start + 39] & HOST_V6_MASK
+    kinds = data[start + _SYS_FLAG_AT] & HOST_V6_MASK
     if not kinds.any():
         rows = _gather(data, start, _HEAD_BYTES).view(_HEAD_TYPES[0])
         return {name: rows[name] for name in (*_NUMBERS, *_HOSTS)}, start + _HEAD_BYTES

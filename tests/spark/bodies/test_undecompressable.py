@@ -32,9 +32,8 @@ def _read(count: int, fields: list[StructField], **options: str) -> pa.RecordBat
     ]
     parsed = ReadOptions.parse({"nameServer": "a:1", "subscribe": "t", **options}, None, {})
     shape = read_shape(StructType(fields), parsed)
-    batch = shape.fit(
-        decode_chunk(RecordChunk(QUEUE, 0, count, 0, b"".join(records)), shape.stored, parsed), QUEUE
-    )
+    [stored] = decode_chunk(RecordChunk(QUEUE, 0, count, 0, b"".join(records)), shape.stored, parsed)
+    batch = shape.fit(stored, QUEUE)
     assert batch.schema == shape.given
     return batch
 

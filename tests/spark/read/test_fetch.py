@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from sparrowmq.core.errors import (
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import Sql
 from sparrowmq.loops.event_loop import loop_thread
+from sparrowmq.protocol.sysflag import COMPRESSED, CompressionType
+from sparrowmq.spark.bodies.decoding import BadBodyError
 from sparrowmq.spark.cluster import retry
 from sparrowmq.spark.cluster.faults import DataLossError
 from sparrowmq.spark.offsets.offsets import Span
@@ -55,8 +58,8 @@ async def _chunks(broker: StubBroker, spans: list[Span], options: ReadOptions) -
 def _read(broker: StubBroker, spans: list[Span], options: ReadOptions = OPTIONS) -> list[tuple[int, int]]:
     rows: list[tuple[int, int]] = []
     for chunk in run(_chunks(broker, spans, options)):
-        batch = decode_chunk(chunk, OFFSETS, options)
-        rows += zip(batch["queue_id"].to_pylist(), batch["queue_offset"].to_pylist(), strict=True)
+        for batch in decode_chunk(chunk, OFFSETS, options):
+            rows += zip(batch["queue_id"].to_pylist(), batch["queue_offset"].to_pylist(), strict=True)
     return rows
 
 
@@ -186,15 +189,34 @@ def test_a_hole_in_the_middle_is_an_error() -> None:
     holed = [record(offset, queue_id=0) for offset in range(100) if offset != 50]
     chunk = RecordChunk(queue, 0, 100, 0, b"".join(holed))
     with pytest.raises(DataLossError, match="the broker returned 99 messages, but 1 more were expected"):
-        decode_chunk(chunk, OFFSETS, OPTIONS)
-    assert decode_chunk(chunk, OFFSETS, replace(OPTIONS, fail_on_data_loss=False)).num_rows == 99
+        list(decode_chunk(chunk, OFFSETS, OPTIONS))
+    [batch] = decode_chunk(chunk, OFFSETS, replace(OPTIONS, fail_on_data_loss=False))
+    assert batch.num_rows == 99
+
+
+def test_batches_are_limited_by_what_bodies_are_decompressed() -> None:
+    queue, flag = MessageQueue("t", "broker-a", 0), COMPRESSED | CompressionType.ZLIB
+    small = [record(offset, zlib.compress(bytes(10_000)), sys_flag=flag) for offset in range(100)]
+    chunk = RecordChunk(queue, 0, 100, 0, b"".join(small))
+    schema, options = arrow_schema(["queue_offset", "body"]), replace(OPTIONS, batch_bytes=64 * 1024)
+    assert len(chunk.buffer) < options.batch_bytes
+    batches = list(decode_chunk(chunk, schema, options))
+    assert max(batch.nbytes for batch in batches) <= options.batch_bytes
+    assert [batch.num_rows for batch in batches] == [6] * 16 + [4]
+    shut = b"".join([*small[:50], record(50, b"shut", sys_flag=flag), *small[51:]])
+    given = decode_chunk(replace(chunk, buffer=shut), schema, options)
+    assert sum(next(given).num_rows for _ in range(8)) == 48
+    with pytest.raises(
+        BadBodyError, match="queue t/broker-a/0: the body at offset 50 cannot be decompressed"
+    ):
+        next(given)
 
 
 def test_damaged_records_are_an_error() -> None:
     with pytest.raises(
         RecordError, match=r"queue t/b/0, offsets 0 to 0: .*; read up to it with endingOffsets"
     ):
-        decode_chunk(RecordChunk(MessageQueue("t", "b", 0), 0, 1, 0, b"\0" * 200), OFFSETS, OPTIONS)
+        list(decode_chunk(RecordChunk(MessageQueue("t", "b", 0), 0, 1, 0, b"\0" * 200), OFFSETS, OPTIONS))
 
 
 @pytest.mark.parametrize("error", [ConnectionLostError("gone"), BrokerError(2, "busy")])
@@ -260,15 +282,18 @@ def test_tags_are_compared_as_text_and_skipped_messages_are_no_loss() -> None:
     assert [offset for _, offset in _read(broker, [Span(queue, 0, 5)], options)] == [0, 4]
     chunk = RecordChunk(queue, 0, 5, 0, b"".join(stored))
     schema = pa.schema([pa.field("queue_offset", pa.int64(), nullable=False)])
-    assert decode_chunk(chunk, schema, options).schema == schema
-    assert decode_chunk(chunk, arrow_schema(["tags"]), options)["tags"].to_pylist() == ["TagA", "Aa"]
+    [batch] = decode_chunk(chunk, schema, options)
+    assert batch.schema == schema
+    [batch] = decode_chunk(chunk, arrow_schema(["tags"]), options)
+    assert batch["tags"].to_pylist() == ["TagA", "Aa"]
 
 
 def test_messages_that_a_broker_filters_out_are_no_loss() -> None:
     queue = MessageQueue("t", "broker-a", 0)
     chunk = RecordChunk(queue, 0, 100, 0, b"".join(record(offset) for offset in range(0, 100, 7)))
     options = replace(OPTIONS, sql92="n % 7 = 0")
-    assert decode_chunk(chunk, OFFSETS, options)["queue_offset"].to_pylist() == list(range(0, 100, 7))
+    [batch] = decode_chunk(chunk, OFFSETS, options)
+    assert batch["queue_offset"].to_pylist() == list(range(0, 100, 7))
 
 
 def test_a_broker_without_filters_is_not_asked_again() -> None:

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.columnar.arrays import texts
-from sparrowmq.columnar.decode import decode
+from sparrowmq.columnar.decode import DecodedBatch, decode_batches
 from sparrowmq.columnar.schema import TYPES
-from sparrowmq.core.errors import CompressedBodyError, RecordError, SparrowError, TransportError
+from sparrowmq.core.errors import RecordError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import PullStatus, RawBatch
 from sparrowmq.loops.event_loop import LoopThread, loop_thread
@@ -222,33 +222,48 @@ class Fetcher:
         segment.reached = position
 
 
-def decode_chunk(chunk: RecordChunk, schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch:
-    """A chunk as columns, filtered by tag; without a filter its count is checked (spark:S-53)."""
+def decode_chunk(chunk: RecordChunk, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """A chunk as columns, in batches of `batchBytes`, filtered by tag.
+
+    Without a filter the number of messages is checked at the end (spark:S-53).
+    """
     wide = schema
     if options.tags and "tags" not in schema.names:
         wide = schema.append(pa.field("tags", TYPES["tags"]))
-    offsets = range(chunk.start, chunk.end)
-    try:
-        batch = decode(chunk.buffer, wide, broker_name=chunk.queue.broker_name, offsets=offsets)
-    except CompressedBodyError:
-        from sparrowmq.spark.bodies.undecompressable import decode_undecompressable  # rarely needed
+    count = 0
+    for decoded in _decoded(chunk, wide, options):
+        batch = decoded.batch
+        count += batch.num_rows
+        if decoded.shut:
+            from sparrowmq.spark.bodies.undecompressable import marked  # rarely needed
 
-        batch = decode_undecompressable(chunk.buffer, wide, chunk.queue, offsets, options.body)
+            batch = marked(decoded, chunk.queue, options.body)
+        if options.tags:
+            batch = batch.filter(pc.is_in(batch["tags"], texts(sorted(options.tags), pa.string())))
+            batch = batch.select(
+                [name for name in batch.schema.names if name in schema.names or name == NOT_DECOMPRESSED]
+            )
+        yield batch
+    missing = chunk.end - chunk.start - chunk.lost - count
+    if missing and not options.tags and not options.sql92:
+        why = f"the broker returned {count} messages, but {missing} more were expected"
+        messages_lost(options, chunk.queue, chunk.start, chunk.end, why)
+
+
+def _decoded(chunk: RecordChunk, schema: pa.Schema, options: ReadOptions) -> Iterator[DecodedBatch]:
+    try:
+        yield from decode_batches(
+            chunk.buffer,
+            schema,
+            bytes_max=options.batch_bytes,
+            broker_name=chunk.queue.broker_name,
+            offsets=range(chunk.start, chunk.end),
+        )
     except RecordError as error:
         raise RecordError(
             f"queue {chunk.queue}, offsets {chunk.start} to {chunk.end - 1}: {error}; read up to it with "
             f"endingOffsets, and after it with startingOffsets"
         ) from None
-    if options.tags:
-        batch = batch.filter(pc.is_in(batch["tags"], texts(sorted(options.tags), pa.string())))
-        return batch.select(
-            [name for name in batch.schema.names if name in schema.names or name == NOT_DECOMPRESSED]
-        )
-    missing = chunk.end - chunk.start - chunk.lost - batch.num_rows
-    if missing and not options.sql92:
-        why = f"the broker returned {batch.num_rows} messages, but {missing} more were expected"
-        messages_lost(options, chunk.queue, chunk.start, chunk.end, why)
-    return batch
 
 
 def _chunks(spans: Sequence[Span], options: ReadOptions, loop: LoopThread) -> Iterator[RecordChunk]:
@@ -278,12 +293,12 @@ def read_batches(
     def batches() -> Iterator[pa.RecordBatch]:
         times = OddTimes()
         for chunk in _chunks(spans, options, loop):
-            batch = decode_chunk(chunk, schema, options)
-            times.count(batch)
-            if finish is not None:
-                batch = finish(batch, chunk.queue)
-            if batch.num_rows:
-                yield batch
+            for batch in decode_chunk(chunk, schema, options):
+                times.count(batch)
+                if finish is not None:
+                    batch = finish(batch, chunk.queue)
+                if batch.num_rows:
+                    yield batch
         times.warn()
 
     return prefetch(batches, options.prefetch_batches)

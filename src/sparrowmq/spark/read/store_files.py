@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.columnar.arrays import texts
-from sparrowmq.columnar.decode import decode_layout
+from sparrowmq.columnar.decode import layout_batches
 from sparrowmq.columnar.layout import Layout
 from sparrowmq.columnar.log_file import LogBytes, LogChunk, chunks, first_records, first_timestamp
 from sparrowmq.columnar.schema import TYPES
 from sparrowmq.columnar.slices import BufferSlices
-from sparrowmq.core.errors import RecordError, SettingsError
+from sparrowmq.core.errors import CompressedBodyError, RecordError, SettingsError
 from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.options.values import SKIP
 from sparrowmq.spark.read.odd_times import OddTimes
@@ -170,23 +170,29 @@ def read_files(
                 check_crc=options.check_crc,
                 damaged=damaged,
             ):
-                batch = _decode(chunk, options, schema)
-                times.count(batch)
-                if batch.num_rows:
-                    yield batch
+                for batch in _decode(chunk, options, schema, file.path):
+                    times.count(batch)
+                    if batch.num_rows:
+                        yield batch
     times.warn()
 
 
-def _decode(chunk: LogChunk, options: ReadOptions, schema: pa.Schema) -> pa.RecordBatch:
+def _decode(chunk: LogChunk, options: ReadOptions, schema: pa.Schema, path: str) -> Iterator[pa.RecordBatch]:
     places = chunk.places.keep(_wanted(chunk, options))
     wide = schema
     if options.tags and "tags" not in schema.names:
         wide = schema.append(pa.field("tags", TYPES["tags"]))
-    batch = decode_layout(chunk.buffer, places, wide, broker_name=options.broker_name)
-    if options.tags:
-        batch = batch.filter(pc.is_in(batch["tags"], texts(sorted(options.tags), pa.string())))
-        batch = pa.RecordBatch.from_arrays([batch[name] for name in schema.names], schema=schema)
-    return batch
+    for batch, shut in layout_batches(
+        chunk.buffer, places, wide, bytes_max=options.batch_bytes, broker_name=options.broker_name
+    ):
+        if shut:
+            raise CompressedBodyError(
+                f"{path}: {shut[min(shut)]}; read the store without the column body, or other times of it"
+            )
+        if options.tags:
+            batch = batch.filter(pc.is_in(batch["tags"], texts(sorted(options.tags), pa.string())))
+            batch = pa.RecordBatch.from_arrays([batch[name] for name in schema.names], schema=schema)
+        yield batch
 
 
 def _wanted(chunk: LogChunk, options: ReadOptions) -> npt.NDArray[np.bool_]:
