@@ -22,7 +22,6 @@ from sparrowmq.cli.pipes.common import (
     Bars,
     PipeRun,
     Show,
-    millis,
     need_spark,
     pairs,
     session,
@@ -156,10 +155,3 @@ def test_what_spark_said_is_kept_when_something_fails(
     assert log.read_text() == "from the JVM\n"
     assert str(log) in capfd.readouterr().err
     assert builder.stops == 1
-
-
-def test_moments() -> None:
-    assert millis(None) is None
-    assert millis("2026-11-21T08:00:00+00:00") == 1795248000000
-    with pytest.raises(UsageError, match="'noon' is not a time"):
-        millis("noon")

@@ -55,7 +55,7 @@ def test_dates() -> None:
     [
         (["Reported", "--day", "monday"], "--day 'monday': give a date such as"),
         (["Reported", "--day", "2999-01-01"], "day=2999-01-01 is in the future"),
-        (["Reported", "--day", "today", "--zone", "Nowhere"], "zone='Nowhere' is not a time zone"),
+        (["Reported", "--day", "today", "--time-zone", "Nowhere"], "'Nowhere' is not a time zone"),
         (["Reported", "--no-live"], "an archive is needed"),
         (["Nowhere", "--plan"], "Nowhere"),
     ],

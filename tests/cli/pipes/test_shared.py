@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from sparrowmq.cli.base.common import UsageError
 from sparrowmq.cli.main import app
 from sparrowmq.cli.pipes import shared as module
 from sparrowmq.cli.pipes.common import PipeRun, Show
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.zones import SETTING
 from sparrowmq.spark.pipelines.common.steps import Plan
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ def test_a_command_gets_them_all_as_one() -> None:
     topics, many, shared = seen[1]
     assert (topics, many, shared.plan, shared.dry_run, shared.as_json) == (["A"], 4, True, True, True)
     assert shared.source == {"name_server": "h:1", "options": {"x": "y"}}
-    assert shared.run == PipeRun("local[3]", ["a=b"], Show.JSON, "h:2", as_json=True)
+    assert shared.run == PipeRun("local[3]", (f"{SETTING}=UTC", "a=b"), Show.JSON, "h:2", as_json=True)
 
 
 def test_a_command_has_groups_of_its_own_and_their_options_stand_where_the_group_does() -> None:
@@ -87,6 +90,16 @@ def test_a_command_has_groups_of_its_own_and_their_options_stand_where_the_group
     assert seen == [("T", Sized(most=4), Shared(as_json=True)), ("U", Sized(), Shared())]
     command: Any = typer.main.get_command(small)
     assert [one.name for one in command.params][:3] == ["topic", "least", "most"]
+
+
+def test_there_is_one_time_zone() -> None:
+    given = Shared(time_zone="Asia/Tokyo", conf=["a=b"])
+    assert given.run.conf == (f"{SETTING}=Asia/Tokyo", "a=b")
+    assert given.zone == ZoneInfo("Asia/Tokyo")
+    with pytest.raises(UsageError, match="'Nowhere' is not a time zone"):
+        Shared(time_zone="Nowhere")
+    with pytest.raises(UsageError, match="give --time-zone instead"):
+        Shared(conf=[f"{SETTING}=Asia/Tokyo"])
 
 
 def test_wrong_and_missing_ones_are_told() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sparrowmq.cli.base.common import UsageError
-from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark, reaching
+from sparrowmq.cli.pipes.common import Since, Until, need_spark, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,12 +154,13 @@ class Gaps:
     since: Since = None
     until: Until = None
 
-    @property
-    def span(self) -> dict[str, int | None]:
-        """The time limits. Raises `UsageError` for times without a backfill."""
+    def span(self, zone: tzinfo) -> dict[str, int | None]:
+        """The time limits; without a zone they are in `zone`. Raises `UsageError` for times without a
+        backfill.
+        """
         if (self.since or self.until) and not self.backfill:
             raise UsageError("--since and --until narrow a --backfill; add it or leave them out")
-        return {"since": millis(self.since), "until": millis(self.until)}
+        return {"since": millis(self.since, zone), "until": millis(self.until, zone)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +221,7 @@ def archive(
     need_spark()
     from sparrowmq.spark.pipelines.archive import archive as pipeline
 
-    span = gaps.span
+    span = gaps.span(shared.zone)
     settings = pipeline.ArchiveSettings(
         directory=to,
         topics=tuple(topics or ()),

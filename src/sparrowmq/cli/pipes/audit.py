@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,6 @@ import typer
 from sparrowmq.cli.base.common import UsageError, complain, print_json, say
 from sparrowmq.cli.pipes.common import (
     Show,
-    millis,
     need_spark,
     pairs,
     reaching,
@@ -21,6 +21,7 @@ from sparrowmq.cli.pipes.common import (
     watching,
 )
 from sparrowmq.cli.pipes.shared import Shared, with_options
+from sparrowmq.cli.pipes.zones import millis
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
@@ -51,15 +52,14 @@ class AuditScope:
         str, typer.Option(metavar="JSON", help='Offsets instead: {"topic": {"broker": {"0": [first, end]}}}.')
     ] = ""
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """As settings of the pipeline."""
+    def settings(self, zone: tzinfo) -> dict[str, Any]:
+        """As settings of the pipeline; times without a zone are in `zone`."""
         from sparrowmq.spark.pipelines.audit.settings import AuditedGroup, spans_from
 
         return {
             "groups": tuple(AuditedGroup.parse(text) for text in self.group or ()),
-            "since": millis(self.since),
-            "until": millis(self.until),
+            "since": millis(self.since, zone),
+            "until": millis(self.until, zone),
             "spans": spans_from(self.offsets) if self.offsets else (),
         }
 
@@ -151,7 +151,7 @@ def audit(
         settings = AuditSettings(
             directory=to,
             topics=tuple(topics),
-            **judged.settings,
+            **judged.settings(shared.zone),
             **evidence.settings,
             **allowed.settings,
             **shared.source,

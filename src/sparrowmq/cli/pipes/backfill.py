@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparrowmq.cli.base.common import UsageError
-from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark, reaching
+from sparrowmq.cli.pipes.common import Since, Until, need_spark, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.backfill.job import Write
@@ -80,8 +81,8 @@ def backfill(
         directory=to,
         topics=tuple(topics or ()),
         pattern=pattern,
-        since=millis(since),
-        until=millis(until),
+        since=millis(since, shared.zone),
+        until=millis(until, shared.zone),
         window=None if window is None else seconds(window),
         window_rows=window_rows,
         parallel=parallel,

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -22,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from sparrowmq.cli.base.common import UsageError, print_json, print_table, say, say_lines
 from sparrowmq.cli.pipes.reporting import Reporter, reporting, to_coordinator
+from sparrowmq.cli.pipes.zones import PATTERN
 from sparrowmq.core.outside import one_line
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.common.watch import Report, Watch
 
 T = TypeVar("T")
-TIME_FORMAT: Final = "yyyy-MM-dd HH:mm:ss.SSS"
 TOLD_TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark that write a line of JSON for each raised error."""
 INTERRUPTED: Final = "KeyboardInterrupt while sending command."
@@ -107,16 +106,6 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def millis(text: str | None) -> int | None:
-    """A time in epoch milliseconds; without a zone it is local time. Raises `UsageError`."""
-    if text is None:
-        return None
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
-        raise UsageError(f"{text!r} is not a time: give one such as 2026-11-21T08:00:00") from None
-
-
 def need_spark() -> None:
     """Raises `UsageError` with the install command if Spark is not installed."""
     for name in ("pyspark", "pyarrow", "numpy", "prometheus_client", "prompt_toolkit"):
@@ -143,8 +132,8 @@ def topics_of(frame: DataFrame) -> list[Any]:
     counted = frame.groupBy("topic").agg(
         F.count("*").alias("messages"),
         F.sum(F.length("body")).alias("bytes"),
-        F.date_format(F.min("store_timestamp"), TIME_FORMAT).alias("first"),
-        F.date_format(F.max("store_timestamp"), TIME_FORMAT).alias("last"),
+        F.date_format(F.min("store_timestamp"), PATTERN).alias("first"),
+        F.date_format(F.max("store_timestamp"), PATTERN).alias("last"),
     )
     return counted.orderBy("topic").collect()
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, millis, need_spark, reaching
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, need_spark, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
+from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +31,8 @@ def history(
     settings = pipeline.HistorySettings(
         directory=archive,
         topics=tuple(topics or ()),
-        since=millis(since),
-        until=millis(until),
+        since=millis(since, shared.zone),
+        until=millis(until, shared.zone),
         **shared.source,
     )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sparrowmq.cli.base.common import UsageError, say
-from sparrowmq.cli.pipes.common import Since, Until, millis, need_spark, pairs, reaching
+from sparrowmq.cli.pipes.common import Since, Until, need_spark, pairs, reaching
 from sparrowmq.cli.pipes.shared import Shared, carry_out, with_options
+from sparrowmq.cli.pipes.zones import millis
 
 if TYPE_CHECKING:
     from sparrowmq.spark.offsets.offsets import Span
@@ -97,15 +99,14 @@ class ReadFrom:
     since: Since = None
     until: Until = None
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """As settings of the pipeline. Raises `UsageError`."""
+    def settings(self, zone: tzinfo) -> dict[str, Any]:
+        """As settings of the pipeline; times without a zone are in `zone`. Raises `UsageError`."""
         return {
             "archive": self.archive,
             "dead_letters_of": self.dead_letters,
             "ranges": tuple(map(span, self.ranges or ())),
-            "since": millis(self.since),
-            "until": millis(self.until),
+            "since": millis(self.since, zone),
+            "until": millis(self.until, zone),
         }
 
 
@@ -184,7 +185,7 @@ def replay(
         home=home,
         to=to,
         topics=tuple(topics or ()),
-        **read.settings,
+        **read.settings(shared.zone),
         **sent_to.settings,
         **asdict(conditions),
         **values.settings,

@@ -24,7 +24,6 @@ def report(
         str, typer.Option(metavar="DATE", help="The last day: a date, today or yesterday.")
     ] = "yesterday",
     days: Annotated[int, typer.Option(help="Number of days.")] = 1,
-    zone: Annotated[str, typer.Option(help="The time zone of the days, such as Europe/Berlin.")] = "UTC",
     group: Annotated[
         list[str] | None,
         typer.Option(help="Consumer group; repeatable. Default: all groups of the topics."),
@@ -55,9 +54,9 @@ def report(
         directory=to,
         topics=tuple(topics),
         groups=tuple(group or ()),
-        day=date_of(day, zone),
+        day=date_of(day, shared.time_zone),
         days=days,
-        zone=zone,
+        zone=shared.time_zone,
         archive=archive,
         live=live,
         top=top,

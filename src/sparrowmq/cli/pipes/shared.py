@@ -6,11 +6,12 @@ import functools
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from sparrowmq.cli.base.common import AsJson, Namesrv, namesrv_or_default, print_json, say
+from sparrowmq.cli.base.common import AsJson, Namesrv, UsageError, namesrv_or_default, print_json, say
 from sparrowmq.cli.pipes.common import (
     DEFAULT_MASTER,
     Conf,
@@ -26,6 +27,7 @@ from sparrowmq.cli.pipes.common import (
     topics_of,
     write_out,
 )
+from sparrowmq.cli.pipes.zones import SETTING, TimeZone, zone_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +76,7 @@ class Shared:
     namesrv: Namesrv = None
     master: Master = DEFAULT_MASTER
     conf: Conf = None
+    time_zone: TimeZone = "UTC"
     options: SourceOptions = None
     plan: ShowPlan = False
     dry_run: DryRun = False
@@ -91,12 +94,22 @@ class Shared:
             "options": pairs(self.options, "--option"),
         }
 
+    def __post_init__(self) -> None:
+        zone_of(self.time_zone)  # raises for a wrong one
+        if SETTING in pairs(self.conf, "--conf"):
+            raise UsageError(f"--conf {SETTING}: give --time-zone instead, which also holds for --since")
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone. Raises `UsageError`."""
+        return zone_of(self.time_zone)
+
     @property
     def run(self) -> PipeRun:
         """How to run it."""
         return PipeRun(
             self.master,
-            self.conf or (),
+            (f"{SETTING}={self.time_zone}", *(self.conf or ())),
             self.show,
             self.metrics,
             self.report_to,

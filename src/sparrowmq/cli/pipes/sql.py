@@ -14,6 +14,7 @@ import typer
 from sparrowmq.cli.base.common import UsageError, complain, print_json, print_table, say
 from sparrowmq.cli.pipes.common import need_spark, served, session, show_plan, watching
 from sparrowmq.cli.pipes.shared import Shared, with_options
+from sparrowmq.cli.pipes.zones import SETTING, in_zone, zone_of
 from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ COLUMNS: Final = (
     "properties body text"
 ).split()
 HELP: Final = "Queries end with ';'. \\t lists topics, \\q or Ctrl-D ends, Ctrl-C stops a query."
+ZONE_HELP: Final = "Times without a zone are in {zone}; --time-zone or SET TIME ZONE gives another."
 
 
 @with_options
@@ -77,14 +79,14 @@ def sql(
         for text in statements_in(query):
             show_plan(pipeline.plan_sql(text, settings, tables), shared.as_json)
         return
-    with served(shared.metrics) as reports, session("sql", shared.master, shared.conf or ()) as spark:
+    with served(shared.metrics) as reports, session("sql", shared.master, shared.run.conf) as spark:
         console = Console(spark, settings, rows, shared, reports)
         if query is not None:
             for text in statements_in(query):
                 console.query(text, tables)
             return
         typed = sys.stdin.isatty()
-        for text in prompted(tables) if typed else statements(sys.stdin.readline):
+        for text in prompted(tables, shared.time_zone) if typed else statements(sys.stdin.readline):
             if not console.run(text):
                 break
         if console.failed and not typed:
@@ -129,7 +131,10 @@ class Console:
             with followed(spark, watch, most):
                 frame = pipeline.sql(spark, text, settings, known)
                 found = frame.limit(self._rows + 1).collect()
-        _show(frame.columns, found, self._rows, as_json)
+        zone = zone_of(spark.conf.get(SETTING) or self._shared.time_zone)
+        kinds = [field.dataType for field in frame.schema]
+        rows = [[in_zone(*pair, zone) for pair in zip(row, kinds, strict=True)] for row in found]
+        _show(frame.columns, rows, self._rows, as_json)
 
     def run(self, text: str) -> bool:
         """Run one query or command. Returns whether to continue."""
@@ -165,7 +170,7 @@ def statements(read: Callable[[], str]) -> Iterator[str]:
     yield from script.rest()
 
 
-def prompted(tables: list[str]) -> Iterator[str]:
+def prompted(tables: list[str], zone: str) -> Iterator[str]:
     """Input at a prompt, with history across sessions and completion of tables, columns and words."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
@@ -180,6 +185,7 @@ def prompted(tables: list[str]) -> Iterator[str]:
         complete_while_typing=False,
     )
     say(HELP)
+    say(ZONE_HELP.format(zone=zone))
     script = Script()
     while True:  # until Ctrl-D
         try:
@@ -193,10 +199,10 @@ def prompted(tables: list[str]) -> Iterator[str]:
     yield from script.rest()
 
 
-def _show(columns: Sequence[str], found: Sequence[Any], most: int, as_json: bool) -> None:
+def _show(columns: Sequence[str], found: Sequence[Sequence[Any]], most: int, as_json: bool) -> None:
     """Print the first rows of a result."""
     for row in found[:most] if as_json else ():
-        print_json({name: _value(value) for name, value in row.asDict(recursive=True).items()})
+        print_json({name: _value(value) for name, value in zip(columns, row, strict=True)})
     if not as_json:
         print_table(columns, [[_value(value) for value in row] for row in found[:most]])
     if len(found) > most:

@@ -8,8 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, millis, need_spark, pairs
+from sparrowmq.cli.pipes.common import OutTo, Since, Until, check_new, need_spark, pairs
 from sparrowmq.cli.pipes.shared import Shared, carry_out_read, with_options
+from sparrowmq.cli.pipes.zones import millis
 
 COUNTED: Final = "topic string, body binary, store_timestamp timestamp"
 
@@ -34,8 +35,8 @@ def store(
     settings = pipeline.StoreSettings(
         directory=directory,
         topics=tuple(topics or ()),
-        since=millis(since),
-        until=millis(until),
+        since=millis(since, shared.zone),
+        until=millis(until, shared.zone),
         skip_damaged=skip_damaged,
         options=pairs(shared.options, "--option"),
     )
