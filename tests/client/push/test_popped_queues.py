@@ -158,6 +158,31 @@ def test_failed_messages_become_dead_letters(cluster: LocalCluster, topic: str) 
     run(main())
 
 
+def test_group_decides_about_dead_letters_if_the_consumer_does_not_say(
+    cluster: LocalCluster, topic: str
+) -> None:
+    send(cluster, topic, b"once")
+
+    async def main() -> None:
+        def handle(message: mq.ReceivedMessage) -> None:
+            raise mq.Retry(after=0.0)
+
+        group = f"{topic}_g"
+        consumer = aio.PushConsumer(group, settings=settings(cluster, pop_invisible=30.0))
+        consumer.subscribe(topic, handler=handle)
+        async with aio.Admin(namesrv=cluster.namesrv) as admin:
+            await admin.create_group(group, retries=0)
+            async with consumer:
+                await until(lambda: _has_topic(admin, dlq_topic(group)))
+        await nothing_left(cluster, topic)
+
+    run(main())
+
+
+async def _has_topic(admin: aio.Admin, topic: str) -> bool:
+    return topic in await admin.topic_list(system=True)
+
+
 def test_messages_are_iterated_and_settled(cluster: LocalCluster, topic: str) -> None:
     send(cluster, topic, b"1", b"2", b"3")
 

@@ -125,6 +125,33 @@ def test_failed_messages_become_dead_letters(cluster: LocalCluster, topic: str) 
     run(main())
 
 
+def test_group_decides_how_often_a_message_is_delivered_if_the_consumer_does_not_say(
+    cluster: LocalCluster, topic: str
+) -> None:
+    send(cluster, topic, b"twice")
+
+    async def main() -> None:
+        group = f"{topic}_g"
+        async with (
+            aio.Admin(namesrv=cluster.namesrv) as admin,
+            aio.SimpleConsumer(group, namesrv=cluster.namesrv) as consumer,
+        ):
+            await admin.create_group(group, retries=1)
+            consumer.subscribe(topic)
+            for times in range(2):
+                (found,) = await consumer.receive(invisible=60.0, wait=10.0)
+                assert found.reconsume_times == times
+                await consumer.change_invisible(found, 0.0)
+            await until(lambda: _dead_letters(admin, consumer, group))
+
+    run(main())
+
+
+async def _dead_letters(admin: aio.Admin, consumer: aio.SimpleConsumer, group: str) -> bool:
+    assert await consumer.receive(wait=0.2) == [], "it was delivered too often"
+    return dlq_topic(group) in await admin.topic_list(system=True)
+
+
 async def _is(found, wanted: list[bytes]) -> bool:  # type: ignore[no-untyped-def]
     return bool(await found() == wanted)
 

@@ -8,8 +8,8 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.client.cluster.broker_api import need_address
+from sparrowmq.client.cluster.group_limits import GroupLimits
 from sparrowmq.client.cluster.pop_calls import PopCalls
-from sparrowmq.client.push.send_back import RETRIES_DEFAULT
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import with_namespace
@@ -62,6 +62,7 @@ class PopReturns:
         self.instance = instance
         namespace = instance.namespace
         self.calls = PopCalls(instance.remoting, with_namespace(namespace, group), namespace, instance.clock)
+        self._limits = GroupLimits(instance, group)
         self._send_back = send_back
         self._dynamic = dynamic
         self._tasks = tasks
@@ -92,11 +93,9 @@ class PopReturns:
         receipts = batch.finish([message])
         if not receipts or batch.is_over:
             return
-        most = self._dynamic.max_reconsume_times
-        is_dead = dead or message.reconsume_times >= (RETRIES_DEFAULT if most < 0 else most)
         dynamic = self._dynamic.retry_seconds(message.reconsume_times)
         seconds = retry_seconds(after, dynamic, message.reconsume_times)
-        self._tell(self._return(message, receipts[0], None if is_dead else seconds, why))
+        self._tell(self._return(message, receipts[0], None if dead else seconds, why))
 
     async def told(self, timeout: float) -> None:
         """Wait up to `timeout` seconds until the brokers know."""
@@ -114,10 +113,18 @@ class PopReturns:
     async def _return(
         self, message: ReceivedMessage, receipt: Receipt, seconds: float | None, why: str
     ) -> None:
-        if seconds is not None:
+        if seconds is not None and not await self._is_used_up(message):
             await self._try(message.topic, receipt, seconds)
         elif await self._send_back.bury(message, why):
             await self._try(message.topic, receipt)
+
+    async def _is_used_up(self, message: ReceivedMessage) -> bool:
+        """Whether a failed message has no retry left, by this consumer's limit or else the group's."""
+        most: int | None = self._dynamic.max_reconsume_times
+        if self._dynamic.max_reconsume_times < 0:
+            address = self.instance.routes.master(message.queue.broker_name)
+            most = None if address is None else await self._limits.retries_max(address)
+        return most is not None and message.reconsume_times >= most
 
     async def _try(self, topic: str, receipt: Receipt, seconds: float | None = None) -> None:
         """Acknowledge, or hide for `seconds`; a few times if there is no answer."""

@@ -13,6 +13,7 @@ from sparrowmq.client.base.lifecycle import Lifecycle, State
 from sparrowmq.client.base.settings import ClientSettings, check_range
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import need_address
+from sparrowmq.client.cluster.group_limits import GroupLimits
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
 from sparrowmq.client.cluster.pop_calls import PopCalls, PoppedMessage
@@ -53,17 +54,18 @@ class SimpleConsumer:
         *,
         namesrv: str | None = None,
         consume_from_first: bool = True,
-        max_reconsume_times: int = 16,
+        max_reconsume_times: int = -1,
         settings: ClientSettings | None = None,
     ) -> None:
         """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
 
         A new group begins with the first stored message, or with the last if `consume_from_first` is false.
         A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
+        With -1 the group's own limit counts (`retryMaxTimes`, by default 16).
         Raises `InvalidNameError` or `SettingsError`.
         """
         check_group(group)
-        check_range("max_reconsume_times", max_reconsume_times, 0, 2**31 - 1)
+        check_range("max_reconsume_times", max_reconsume_times, -1, 2**31 - 1)
         self.group = group
         self.settings = settings or ClientSettings()
         if namesrv is not None:
@@ -74,6 +76,7 @@ class SimpleConsumer:
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._instance: ClientInstance | None = None
         self._calls: PopCalls | None = None
+        self._limits: GroupLimits | None = None
         self._tasks: TaskGroup | None = None
         self._turn = 0
 
@@ -92,6 +95,7 @@ class SimpleConsumer:
             instance = self._instance = shared_instance(self.settings)
             group = with_namespace(instance.namespace, self.group)
             self._calls = PopCalls(instance.remoting, group, instance.namespace, instance.clock)
+            self._limits = GroupLimits(instance, self.group)
             instance.start()
         except BaseException:
             self._life.to(State.FAILED)
@@ -231,11 +235,19 @@ class SimpleConsumer:
         for message in messages:
             if not data.matches(message.tags):
                 await self.ack(message)  # another tag with the same hash
-            elif message.reconsume_times > self._retries_max:
+            elif message.reconsume_times and await self._is_dead(message, address):
                 await self.dead_letter(message)
             else:
                 found.append(message)
         return found
+
+    async def _is_dead(self, message: PoppedMessage, address: str) -> bool:
+        """Whether a message was delivered too often."""
+        most: int | None = self._retries_max
+        if self._retries_max < 0:
+            assert self._limits is not None, "it runs"
+            most = await self._limits.retries_max(address)
+        return most is not None and message.reconsume_times > most
 
     async def _ready(self, sources: list[tuple[SubscriptionData, str, str]], wait: float) -> bool:
         """Wait until one of several brokers has messages; False after the time limit."""

@@ -814,13 +814,14 @@ class SimpleConsumer(SimpleConsumerFacade):
         *,
         namesrv: str | None = None,
         consume_from_first: bool = True,
-        max_reconsume_times: int = 16,
+        max_reconsume_times: int = -1,
         settings: ClientSettings | None = None,
     ) -> None:
         """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
 
         A new group begins with the first stored message, or with the last if `consume_from_first` is false.
         A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
+        With -1 the group's own limit counts (`retryMaxTimes`, by default 16).
         Raises `InvalidNameError` or `SettingsError`.
         """
         super().__init__(
