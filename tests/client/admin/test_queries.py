@@ -9,7 +9,7 @@ from tests.support import run
 
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.types import Rate
-from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, SettingsError
+from sparrowmq.core.errors import BrokerError, ClientError, ConnectError, NoRouteError, SettingsError
 from sparrowmq.core.ids import offset_message_id, pack_host
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.frame import Command
@@ -196,7 +196,10 @@ def test_queries_reach_a_broker_that_came_back_under_another_address() -> None:
             assert [message.body for message in await admin.query_messages("T", "k")] == [b"x"]
             found = await admin.message_by_id("T", where)
             assert found is not None and (found.body, found.queue.broker_name) == (b"x", "broker-a")
+            assert await admin.message_by_offset_id(where) == found, "without a topic all brokers are asked"
             broker.on[VIEW] = lambda conn, c: answer(body=record(b"of another broker", unique="B"))
             assert await admin.message_by_id("T", where) is None
+            with pytest.raises(ConnectError, match=f"the id names the broker at {host}:{port}, .* no other"):
+                await admin.message_by_offset_id(where)
 
     flow(test)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sparrowmq.client.admin import queries
 from sparrowmq.client.admin.calls import AdminCalls
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.core.errors import ClientError, TransportError
 from sparrowmq.core.message import ReceivedMessage
+from sparrowmq.core.route import BrokerData
 
 
 class MessageAdmin(AdminCalls):
@@ -70,8 +73,13 @@ class MessageAdmin(AdminCalls):
         )
         if found:
             return found[-1]
+
+        async def others() -> Iterable[BrokerData]:
+            route = await instance.update_route(topic)
+            return () if route is None else route.brokers
+
         try:
-            message = await queries.by_offset_id(instance, message_id, topic, decompress=decompress)
+            message = await queries.by_offset_id(instance, message_id, topic, others, decompress=decompress)
         except (ClientError, TransportError):
             return None  # a unique id may look like an offset id with a nonexistent address
         return message if message is not None and message.topic == topic else None
@@ -80,9 +88,15 @@ class MessageAdmin(AdminCalls):
         self, offset_message_id: str, *, decompress: bool = True
     ) -> ReceivedMessage | None:
         """The message with an offset id, from the broker whose address the id contains; None if it was
-        deleted.
+        deleted. If that broker cannot be connected, all brokers are asked for it: it may have another address
+        now.
 
         `decompress` as in `query_messages`. Raises `ClientError` for an invalid offset id, `TransportError`
-        when the broker cannot be reached.
+        when the broker cannot be reached and no other has the message.
         """
-        return await queries.by_offset_id(self._running(), offset_message_id, "", decompress=decompress)
+
+        async def others() -> Iterable[BrokerData]:
+            return (await self.cluster_info()).brokers.values()
+
+        instance = self._running()
+        return await queries.by_offset_id(instance, offset_message_id, "", others, decompress=decompress)

@@ -7,7 +7,7 @@ other keys.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -108,12 +108,18 @@ def _has_unique_key(key: str) -> Callable[[ReceivedMessage], bool]:
 
 
 async def by_offset_id(
-    instance: ClientInstance, offset_message_id: str, topic: str, *, decompress: bool = True
+    instance: ClientInstance,
+    offset_message_id: str,
+    topic: str,
+    others: Callable[[], Awaitable[Iterable[BrokerData]]],
+    *,
+    decompress: bool = True,
 ) -> ReceivedMessage | None:
     """The message with an offset id, from the broker whose address it contains; None if it was deleted.
 
-    If that broker cannot be connected it may have moved: the brokers of `topic` are asked for the message
-    that was stored at that address. Raises `ClientError` for an invalid id.
+    If that broker cannot be connected it may have moved: `others`, those of `topic` or all, are asked for the
+    message that was stored at that address. Raises `ClientError` for an invalid id, and `ConnectError` if
+    none has it.
     """
     try:
         host, port, offset = parse_offset_message_id(offset_message_id)
@@ -124,10 +130,15 @@ async def by_offset_id(
     request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext=headers.to_ext(header))
     try:
         record: StoredRecord | None = await _view(instance, address, request)
-    except ConnectError:
-        address, record = await _view_elsewhere(instance, topic, offset_message_id, request)
-        if record is None:
-            raise
+    except ConnectError as error:
+        found = await _view_elsewhere(instance, await others(), offset_message_id, request)
+        if found is None:
+            raise ConnectError(
+                f"the id names the broker at {address}, which cannot be connected, and no other broker has "
+                "the message: if that broker has another address, start it and register it with this name "
+                f"server; if it is gone, so is the message, unless a copy has its unique id or key ({error})"
+            ) from error
+        address, record = found
     if record is None:
         return None
     route = await instance.find_route(record.topic)
@@ -145,17 +156,20 @@ async def _view(instance: ClientInstance, address: str, request: Command) -> Sto
 
 
 async def _view_elsewhere(
-    instance: ClientInstance, topic: str, offset_message_id: str, request: Command
-) -> tuple[str, StoredRecord | None]:
-    """The record that was stored where an offset id says, from a broker that has another address now."""
-    route = await instance.update_route(topic) if topic else None
-    for broker in () if route is None else route.brokers:
+    instance: ClientInstance, brokers: Iterable[BrokerData], offset_message_id: str, request: Command
+) -> tuple[str, StoredRecord] | None:
+    """The record that was stored where an offset id says, with the address of the broker that has it now."""
+
+    async def ask(address: str) -> StoredRecord | None:
         with suppress(SparrowError):
-            address = broker.master or ""
-            record = await _view(instance, address, request) if address else None
-            if record is not None and _offset_id(record) == offset_message_id.upper():
-                return address, record
-    return "", None
+            return await _view(instance, address, request)
+        return None
+
+    masters = [broker.master for broker in brokers if broker.master is not None]
+    records = await asyncio.gather(*map(ask, masters))
+    wanted = offset_message_id.upper()
+    found = ((at, one) for at, one in zip(masters, records, strict=True) if one and _offset_id(one) == wanted)
+    return next(found, None)
 
 
 def _offset_id(record: StoredRecord) -> str:

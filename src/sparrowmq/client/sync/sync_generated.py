@@ -1636,10 +1636,11 @@ class Admin(Facade[_Admin]):
         self, offset_message_id: str, *, decompress: bool = True
     ) -> ReceivedMessage | None:
         """The message with an offset id, from the broker whose address the id contains; None if it was
-        deleted.
+        deleted. If that broker cannot be connected, all brokers are asked for it: it may have another address
+        now.
 
         `decompress` as in `query_messages`. Raises `ClientError` for an invalid offset id, `TransportError`
-        when the broker cannot be reached.
+        when the broker cannot be reached and no other has the message.
         """
         return self._run(self._inner.message_by_offset_id, offset_message_id, decompress=decompress)
 
