@@ -371,6 +371,32 @@ def test_delivery_progress_is_not_copied_before_the_delivered_messages(tmp_path:
     run(scenario())
 
 
+def test_the_copies_before_the_log_do_not_wait_for_the_log(tmp_path: Path) -> None:
+    """A slave that was behind used to begin each time a second late."""
+
+    async def scenario() -> None:
+        async with group(tmp_path) as g:
+            master, slave = await g.master(), await g.slave()
+            await g.send(master)
+            await until(same(master, slave))
+            assert slave.parts.following is not None
+            tables = slave.parts.following.tables
+            tables._position = lambda: 0
+            waits, sleep = [], tables._sleep
+
+            async def noted(seconds: float) -> None:
+                waits.append(asyncio.current_task())
+                await sleep(seconds)
+
+            tables._sleep = noted
+            await tables.copy_all()
+            assert asyncio.current_task() not in waits
+            await tables.copy_progress()
+            assert asyncio.current_task() in waits
+
+    run(scenario())
+
+
 def test_offsets_are_not_copied_before_the_log_they_depend_on(tmp_path: Path) -> None:
     """POP raises an offset after it stored check points: without them, the messages would be lost to the
     group."""

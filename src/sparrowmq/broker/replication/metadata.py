@@ -137,10 +137,12 @@ class MetadataCopy:
             await self._sleep(SOON_SECONDS)
 
     async def copy_all(self) -> None:
-        """Copy everything now, consumer offsets in the background; raises the error if that fails."""
+        """Copy everything now, before the log is: consumer offsets in the background, progress only if this
+        broker has what was delivered. Raises the error if that fails.
+        """
         self._offsets_wanted.set()
         await self.copy_tables()
-        await self.copy_progress()
+        await self.copy_progress(looks=0)
 
     async def copy_changed(self) -> None:
         """Ask for the master's state, and copy topics, groups and request modes if they changed. Raises like
@@ -213,26 +215,26 @@ class MetadataCopy:
             yield
         self._offsets.copied(position)
 
-    async def copy_progress(self) -> None:
+    async def copy_progress(self, looks: int = LOG_LOOKS) -> None:
         """Copy the progress of delay levels and timers, once this broker has what was delivered until then:
-        otherwise a change of the master would lose it. Raises `TransportError`, `ProtocolError`, or
-        `StoreError` when it cannot be saved.
+        otherwise a change of the master would lose it. It is waited for `looks` times. Raises
+        `TransportError`, `ProtocolError`, or `StoreError` when it cannot be saved.
         """
         master = self._addresses.broker
         if master is None:
             return
         delays = await self._calls.body(master, Code.GET_ALL_DELAY_OFFSET)
         timers = await self._calls.body(master, Code.GET_TIMER_CHECK_POINT)
-        if not await self._has(await self._calls.log_end(master)):
+        if not await self._has(await self._calls.log_end(master), looks):
             return
         for level, offset in _levels(delays) if delays else ():
             self._delays.set(level, offset)
         if timers:
             await self._take_timers(TimerCheck.decode(timers))
 
-    async def _has(self, end: int) -> bool:
+    async def _has(self, end: int, looks: int) -> bool:
         """Wait a moment until this broker's log ends at `end` or later; whether it does."""
-        for _ in range(LOG_LOOKS):
+        for _ in range(looks):
             if self._position() >= end:
                 return True
             await self._sleep(LOG_SECONDS)
