@@ -143,6 +143,14 @@ class TestRegister:
         register(registry, address=one, now=300)
         assert registry.rivals(300) == {}
 
+    def test_master_that_became_a_slave_is_no_rival(self) -> None:
+        registry, one, two = Registry(), "10.0.0.1:10911", "10.0.0.2:10911"
+        for second, address in enumerate((one, two, one, two)):
+            register(registry, address=address, now=second)
+        assert registry.rivals(4) == {"broker-a": {0: one}}
+        register(registry, address=one, number=1, now=4)
+        assert registry.rivals(4) == {}
+
     def test_broker_that_does_not_get_its_name_is_a_rival(self) -> None:
         registry = Registry()
         register(registry, topics(*SYSTEM, version=DataVersion(1, 5, 1)))

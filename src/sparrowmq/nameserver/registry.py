@@ -107,7 +107,7 @@ class _Broker:
             for number, one in sorted(self.claims.items())
             if one.number >= CLAIMS_MIN
             and now - one.at <= RIVAL_SECONDS
-            and one.rival != self.addresses.get(number)
+            and one.rival not in self.addresses.values()
         }
 
     def data(self) -> BrokerData:
