@@ -30,7 +30,7 @@ def test_reads_and_writes_are_equally_patient() -> None:
 
 def test_tries_end_with_the_fault_and_say_which_option_ends_them() -> None:
     clock = [100.0]
-    one = Retries(30.0, lambda: clock[0])
+    one = Retries(30.0, lambda: clock[0], if_lost="option lostBrokers=b")
     fault = ConnectionLostError("gone")
     for clock[0] in (100.0, 115.0, 129.9):
         asyncio.run(one.pause("a send", fault))
@@ -39,6 +39,7 @@ def test_tries_end_with_the_fault_and_say_which_option_ends_them() -> None:
         asyncio.run(one.pause("a send", fault))
     (note,) = failed.value.__notes__
     assert note.startswith("a send was given up after 30.0 s; option brokerTimeoutMs is 30000")
+    assert note.endswith("If the broker is lost for good: option lostBrokers=b")
 
 
 def test_long_waits_are_seen_and_short_ones_are_not(caplog: pytest.LogCaptureFixture) -> None:

@@ -380,6 +380,76 @@ def test_a_topic_whose_broker_is_away_is_waited_for() -> None:
     assert world.latest(start, after=2 * DISCOVERY_SECONDS).queues == {kept: 10, gone: 7}
 
 
+def without_broker_b(world: World) -> World:
+    """A driver that starts again, with a broker that is lost for good."""
+    world.broker.brokers_away = frozenset({"broker-b"})
+    for queue in [queue for queue in world.broker.queues_ if queue.broker_name == "broker-b"]:
+        world.broker.unrouted.add(queue)
+    other = World(lost_brokers=world.broker.brokers_away)
+    other.broker, other.clock = world.broker, world.clock
+    other.restart()
+    return other
+
+
+def test_a_run_to_the_current_ends_does_not_leave_out_a_broker_that_is_away() -> None:
+    world = World()
+    kept, away = world.broker.add(0, 5), world.broker.add(0, 5, broker="broker-b")
+    start = world.latest(StreamOffset({kept: 0, away: 0}))
+    without_broker_b(world)
+    world.restart()
+    assert world.latest(start) is start, "without a target it waits"
+    world.restart()
+    world.follower.fix_target()
+    with pytest.raises(
+        TransportError, match=r"t/broker-b/0 cannot be read to .* option lostBrokers=broker-b"
+    ):
+        world.latest(start)
+    passing = careless(world)
+    passing.follower.fix_target()
+    assert passing.latest(start) is start
+
+
+@pytest.mark.parametrize("has_target", [False, True])
+def test_a_query_goes_on_without_a_lost_broker_and_reads_it_if_it_returns(
+    has_target: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(max_offsets=8)
+    kept, away = world.broker.add(0, 5), world.broker.add(0, 9, broker="broker-b")
+    start = StreamOffset.from_json(world.latest(StreamOffset({kept: 0, away: 0})).to_json())
+    read_to = start.queues[away]
+    world.broker.append(kept, 4)
+    passing = without_broker_b(world)
+    if has_target:
+        passing.follower.fix_target()
+    end = passing.latest(start)
+    assert end.queues == {kept: 9, away: read_to} and end.seen_ms == int(1000 * world.clock)
+    (warning,) = warnings_of(caplog)
+    assert warning.startswith("continuing without broker-b because of option lostBrokers; 1 queues stay")
+    assert (
+        f"{9 - read_to} unread messages cannot be read any more: t/broker-b/0 offsets {read_to} to 8"
+        in warning
+    )
+    world.broker.brokers_away, world.broker.unrouted = frozenset(), set()
+    world.restart()
+    assert spans(end, world.latest(end)) == [Span(away, read_to, 9)]
+
+
+def test_a_batch_that_runs_again_leaves_out_a_lost_broker_and_its_offsets_stay() -> None:
+    world = World()
+    kept, away = world.broker.add(0, 5), world.broker.add(0, 9, broker="broker-b")
+    start = StreamOffset({kept: 2, away: 3})
+    end = StreamOffset.from_json(world.latest(start).to_json())
+    passing = without_broker_b(world)
+    assert passing.follower.replaced(start, end) == {away}
+    following = passing.latest(end)
+    assert following.queues == {kept: 5, away: 3} and spans(end, following) == []
+    assert following.ends[away] == 9 and away not in following.marks
+    following = StreamOffset.from_json(following.to_json())
+    world.broker.brokers_away, world.broker.unrouted = frozenset(), set()
+    world.restart()
+    assert spans(following, world.latest(following)) == [Span(away, 3, 9)]
+
+
 def test_a_checkpoint_of_another_topic_is_refused() -> None:
     world = World(subscribe=("t", "u"))
     world.broker.add(0, 5)

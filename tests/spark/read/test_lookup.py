@@ -17,6 +17,7 @@ from sparrowmq.core.errors import (
     NoRouteError,
     SettingsError,
     SparrowError,
+    TransportError,
 )
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.subscription import Sql
@@ -137,6 +138,35 @@ def test_the_broker_of_a_queue_that_the_route_lacks_is_asked_for_its_end() -> No
     broker.fault = lambda queue, offset: BrokerError(16, "pulling is forbidden")
     found = run(lookup.missing({first: 12}))[first]
     assert found.state is Absence.AWAY and "pulling is forbidden" in found.why
+
+
+def test_queues_of_brokers_that_are_lost_for_good_are_left_out() -> None:
+    broker, first, second = _broker()
+    lost = broker.add(0, 9, broker="broker-b")
+    without = frozenset({"broker-b"})
+    for options in ({}, {"subscribe": (), "assign": (first, second, lost)}):
+        lookup = _lookup(broker, lost_brokers=without, **options)
+        broker.brokers_away = frozenset()
+        assert run(lookup.queues()) == [first, second]
+        broker.brokers_away = without
+        assert run(lookup.starts("earliest")) == {first: 10, second: 0}
+        assert run(lookup.stops()) == {first: 30, second: 5}
+        assert run(lookup.missing({lost: 3})) == {}
+    with pytest.raises(
+        SettingsError, match=r"lostBrokers=broker-a,broker-b: topics t have only queues of lo"
+    ):
+        run(_lookup(broker, lost_brokers=frozenset({"broker-a", "broker-b"})).queues())
+
+
+def test_the_error_of_a_broker_that_does_not_answer_says_how_to_read_without_it() -> None:
+    broker, first, _ = _broker()
+    lost = broker.add(0, 9, broker="broker-b")
+    broker.brokers_away = frozenset({"broker-b"})
+    for ask in (Lookup.firsts, Lookup.ends):
+        with pytest.raises(
+            TransportError, match=f"{lost}: .* lost for good, option lostBrokers=broker-b reads"
+        ):
+            run(ask(_lookup(broker), [first, lost]))
 
 
 def test_ten_thousand_queues_are_asked_a_part_at_a_time() -> None:

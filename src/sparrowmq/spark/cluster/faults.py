@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.errors import (
     BrokerError,
@@ -17,9 +17,11 @@ from sparrowmq.core.errors import (
     TransportError,
 )
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.spark.offsets.losses import UnreadLoss
 from sparrowmq.spark.offsets.resets import OffsetReset
 from sparrowmq.spark.options.table import ReadOptions
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.offsets.losses import UnreadLoss
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -99,6 +101,14 @@ def unread_lost(options: ReadOptions, loss: UnreadLoss) -> None:
         )
     else:
         log.warning("%s; continuing without them because of failOnDataLoss=false", loss)
+
+
+def without_broker(broker: str) -> str:
+    """The next step if a broker that is read does not answer."""
+    return (
+        f"start broker {broker} again; if it is lost for good, option lostBrokers={broker} reads the others, "
+        f"without the messages that only it has"
+    )
 
 
 def _lost(options: ReadOptions, text: str) -> None:

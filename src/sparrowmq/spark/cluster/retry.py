@@ -26,14 +26,20 @@ class _Complaints(Occasionally):
 
 
 class Retries:
-    """The pauses between the attempts of one call, for up to `seconds` from its start. `sleep` waits, `now`
-    is the clock.
+    """The pauses between the attempts of one call, for up to `seconds` from its start. `if_lost` is the next
+    step if the broker is lost for good. `sleep` waits, `now` is the clock.
     """
 
     def __init__(
-        self, seconds: float, now: Callable[[], float] = monotonic, sleep: Sleep = asyncio.sleep
+        self,
+        seconds: float,
+        now: Callable[[], float] = monotonic,
+        sleep: Sleep = asyncio.sleep,
+        *,
+        if_lost: str = "sparrow spark lost-broker",
     ) -> None:
         self._seconds = seconds
+        self._if_lost = if_lost
         self._now = now
         self._sleep = sleep
         self._began = now()
@@ -46,7 +52,7 @@ class Retries:
             problem.add_note(
                 f"{what} was given up after {waited:.1f} s; option brokerTimeoutMs is "
                 f"{1000 * self._seconds:.0f}. Nothing is lost: restart the broker and then the query, or "
-                f"increase the option. If the broker is lost for good: sparrow spark lost-broker"
+                f"increase the option. If the broker is lost for good: {self._if_lost}"
             )
             raise problem
         if waited < WARN_SECONDS:

@@ -189,6 +189,8 @@ class ReadOptions(ConnectionOptions):
     fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", kinds.switch)] = True
     accept_loss: Annotated[frozenset[str], Option("acceptLoss", kinds.loss_tokens, "stream")] = frozenset()
     """Tokens of losses to accept, as errors give them: each is of one loss."""
+    lost_brokers: Annotated[frozenset[str], Option("lostBrokers", kinds.names)] = frozenset()
+    """Brokers that are lost for good: the others are read without them."""
     max_offsets: Annotated[
         int | None, Option("maxOffsetsPerTrigger", kinds.number(1, _COUNT_MAX), "stream")
     ] = None
@@ -321,6 +323,14 @@ class ReadOptions(ConnectionOptions):
         if self.subscribe_pattern:
             return re.fullmatch(self.subscribe_pattern, topic) is not None
         return topic in self.subscribe or any(queue.topic == topic for queue in self.assign)
+
+    def is_lost(self, queue: MessageQueue) -> bool:
+        """Whether the queue's broker is lost for good."""
+        return queue.broker_name in self.lost_brokers
+
+    def follows(self, queue: MessageQueue) -> bool:
+        """Whether a queue of a checkpoint is read on."""
+        return self.reads(queue.topic) and not self.is_lost(queue)
 
     @property
     def expression(self) -> Expression:

@@ -174,7 +174,7 @@ class Fetcher:
     async def _pull(self, segment: _Segment) -> RawBatch | None:
         """One response with progress; None at the end of the segment."""
         options, queue = self._options, segment.queue
-        retries = Retries(options.broker_timeout)
+        retries = Retries(options.broker_timeout, if_lost=f"option lostBrokers={queue.broker_name}")
         looks, source = 0, options.read_from
         while True:  # until a response, an error or the end of the retries
             problem: SparrowError

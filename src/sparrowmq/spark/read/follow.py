@@ -8,11 +8,11 @@ nothing new; only lost messages and what cannot even begin are errors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from time import monotonic, sleep, time
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sparrowmq.core.errors import SettingsError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
@@ -23,7 +23,6 @@ from sparrowmq.spark.cluster.faults import (
     offset_reset,
     unread_lost,
 )
-from sparrowmq.spark.offsets.losses import GoneQueue, UnreadLoss
 from sparrowmq.spark.offsets.offsets import StreamOffset, advance, describe, lag, lost, spans
 from sparrowmq.spark.offsets.resets import OffsetReset
 from sparrowmq.spark.options.table import ReadOptions
@@ -31,7 +30,10 @@ from sparrowmq.spark.options.values import LATEST
 from sparrowmq.spark.read.group_commits import GroupProgress
 from sparrowmq.spark.read.lookup import Ask, Found, Lookup
 from sparrowmq.spark.read.marks import Marks
-from sparrowmq.spark.read.missing import Absence
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.offsets.losses import GoneQueue
+    from sparrowmq.spark.read.missing import MissingQueue
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -73,6 +75,7 @@ class Follower:
         self._checkpoint_is_ours = False
         self._gone: frozenset[MessageQueue] = frozenset()
         self._missing_at = float("-inf")
+        self._lost_said = False
         self._progress = GroupProgress(ask, options, now)
         self._marks = Marks(ask)
         self._resets: Found = {}
@@ -113,6 +116,7 @@ class Follower:
         waits for a later batch; with a target, which must be reached, at most `brokerTimeoutMs`.
         """
         self._check_checkpoint(start)
+        self._say_lost(start.queues, start)
         ends = self._checked(start)
         deadline = self._now() + self._options.broker_timeout
         held: set[MessageQueue] = set()
@@ -125,7 +129,7 @@ class Follower:
                 continue
             if end is None:
                 return start
-            kept = {queue: offset for queue, offset in end.queues.items() if queue not in self._gone}
+            kept = {queue: offset for queue, offset in end.queues.items() if not self._is_gone(queue)}
             found = self._marks.compare(start, replace(end, queues=kept), self._resets.keys() & there.keys())
             if not found.unknown and not found.changed:
                 break
@@ -135,19 +139,23 @@ class Follower:
         self._batch_at = self._now()
         moved = self._resets.keys() & there.keys()
         # After a move, the old time would make the new queue seem recreated once more.
-        seen = bool(moved - self._gone) or self._answered.keys() >= self._followed(start)
+        seen = not all(map(self._is_gone, moved)) or self._answered.keys() >= self._followed(start)
         self._resets = {queue: first for queue, first in self._resets.items() if queue not in moved}
         return replace(
             end,
             seen_ms=self._answered_ms if seen else start.seen_ms,
             own_group=self._progress.own_group(start, ends),
-            marks={queue: mark for queue, mark in found.marks.items() if queue not in self._gone & moved},
+            marks={q: mark for q, mark in found.marks.items() if q not in moved or not self._is_gone(q)},
             ends=self._last_ends(end.queues, start),
         )
 
     def _followed(self, start: StreamOffset) -> set[MessageQueue]:
         """The queues of an offset that are still read."""
-        return {q for q in start.queues.keys() - self._gone if self._options.reads(q.topic)}
+        return {q for q in start.queues if self._options.follows(q) and q not in self._gone}
+
+    def _is_gone(self, queue: MessageQueue) -> bool:
+        """Whether nobody can read a queue: for now, or because its broker is lost for good."""
+        return queue in self._gone or self._options.is_lost(queue)
 
     def _last_ends(self, queues: Iterable[MessageQueue], known: StreamOffset) -> Found:
         """The last ends that queues were seen to have, as far as they are known."""
@@ -190,7 +198,11 @@ class Follower:
         """
         places = dict(end.queues)
         ends = self._looked_again(places, self._poll())
-        self._check_missing(places | {span.queue: span.start for span in spans(start, end)}, end)
+        begins = {span.queue: span.start for span in spans(start, end)}
+        self._check_missing(places | begins, end)
+        self._say_lost(places | begins, end)
+        without = {queue: begin for queue, begin in begins.items() if self._options.is_lost(queue)}
+        self._resets |= without
         gone = lost(places, ends)
         self._refuse_lost(gone, places, ends)
         reached = {queue: place for queue, place in places.items() if queue in ends and queue not in gone}
@@ -206,11 +218,12 @@ class Follower:
         if self._options.fail_on_data_loss:
             for one in found:
                 offset_reset(self._options, one)  # otherwise the next batch reports it
-        return self._gone | {one.queue for one in found if one.recreated}
+        return self._gone | without.keys() | {one.queue for one in found if one.recreated}
 
     def known_ends(self) -> StreamOffset | None:
         """The last known ends of queues, or the target; None before the first query."""
-        ends = self._ends if self._target is None else self._target
+        held = {queue: offset for queue, offset in self._resets.items() if self._is_gone(queue)}
+        ends = (self._ends if self._target is None else self._target) | held
         return StreamOffset(ends) if ends else None
 
     def report(self, done: StreamOffset) -> None:
@@ -265,24 +278,42 @@ class Follower:
         if self._now() - self._missing_at < self._options.discovery_interval:
             return
         self._missing_at = self._now()
+        is_strict = self._target is not None and self._options.fail_on_data_loss
+
+        async def ask(lookup: Lookup) -> Mapping[MessageQueue, MissingQueue]:
+            found = await lookup.missing(places)
+            if is_strict and found:
+                from sparrowmq.spark.read.missing import refuse_away
+
+                refuse_away(found)
+            return found
+
         try:
-            found = self._ask(lambda lookup: lookup.missing(places), POLL_SECONDS)
+            found = (
+                self._ask(lambda lookup: lookup.retried(lambda: ask(lookup)), self._retry_seconds)
+                if is_strict
+                else self._ask(ask, POLL_SECONDS)
+            )
         except (SparrowError, FutureTimeoutError) as error:
+            if is_strict:
+                raise
             self._complaints.warn("cannot check now whether queues are missing: %r", error)
             return
+        if not found:
+            self._gone = frozenset()
+            return
+        from sparrowmq.spark.read import missing
+
         ends = self._last_ends(places, offset)
-        told = {queue: one.end for queue, one in found.items() if one.end is not None}
-        self._know({queue: end for queue, end in told.items() if found[queue].state is Absence.READABLE})
-        gone = [
-            GoneQueue(queue, places[queue], _greatest(ends.get(queue), told.get(queue)), one.state.value)
-            for queue, one in found.items()
-            if one.state in (Absence.RETIRED, Absence.DELETED)
-        ]
+        self._know(missing.readable(found))
+        gone = missing.gone(found, places, ends)
         self._give_up([one for one in gone if one.queue not in self._resets], offset)
         self._gone = frozenset(one.queue for one in gone)
 
     def _give_up(self, gone: Sequence[GoneQueue], offset: StreamOffset) -> None:
         """Continue without queues. Raises `DataLossError` for unread messages, unless they may be lost."""
+        from sparrowmq.spark.offsets.losses import UnreadLoss
+
         loss = UnreadLoss.of(gone, offset.seen_ms)
         whole = [one for one in gone if one.unread == 0 and one.queue not in self._gone]
         if loss.queues:
@@ -296,6 +327,24 @@ class Follower:
                 describe(one.queue for one in whole),
                 whole[0].why,
             )
+
+    def _say_lost(self, places: Mapping[MessageQueue, int], offset: StreamOffset) -> None:
+        """Log once what is not read because brokers are lost for good, as far as it is known."""
+        lost = [queue for queue in places if self._options.is_lost(queue)]
+        if not lost or self._lost_said:
+            return
+        self._lost_said = True
+        from sparrowmq.spark.offsets.losses import GoneQueue, UnreadLoss
+
+        gone = (GoneQueue(q, places[q], offset.ends.get(q), "its broker is lost") for q in lost)
+        loss = UnreadLoss.of(gone, offset.seen_ms)
+        log.warning(
+            "continuing without %s because of option lostBrokers; %d queues stay at their offsets, and are "
+            "read on if the broker returns and the option is removed: %s",
+            ", ".join(sorted({queue.broker_name for queue in lost})),
+            len(lost),
+            loss if loss.queues else "they were read to their last known end",
+        )
 
     def _know(self, ends: Found) -> None:
         """Take these as the ends of queues that polls do not ask for."""
@@ -311,7 +360,8 @@ class Follower:
         if self._target is None:
             self._poll()
         self._check_missing(dict(start.queues), start)
-        ends = self._ends if self._target is None else self._target
+        held = {queue: offset for queue, offset in self._resets.items() if self._is_gone(queue)}
+        ends = (self._ends if self._target is None else self._target) | held
         places = {queue: place for queue, place in start.queues.items() if queue not in self._resets}
         ends = self._looked_again(places, ends)
         gone = lost(places, ends)
@@ -401,7 +451,7 @@ class Follower:
     def _record_bytes(self, start: StreamOffset, ends: Found) -> float:
         if self._now() - self._sample_at >= SAMPLE_SECONDS:
             waiting = {queue: offset for queue, offset in start.queues.items() if ends.get(queue, 0) > offset}
-            places = {queue: offset for queue, offset in waiting.items() if queue not in self._gone}
+            places = {queue: offset for queue, offset in waiting.items() if not self._is_gone(queue)}
             try:
                 found = self._ask(lambda lookup: lookup.record_bytes(places), POLL_SECONDS)
                 self._sample = found or self._sample
@@ -409,7 +459,3 @@ class Follower:
                 self._complaints.warn("cannot read the size of messages now: %r", error)
             self._sample_at = self._now()
         return self._sample
-
-
-def _greatest(*ends: int | None) -> int | None:
-    return max((end for end in ends if end is not None), default=None)

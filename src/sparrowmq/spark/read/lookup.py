@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from sparrowmq.core.backoff import Backoff
 from sparrowmq.core.errors import NoRouteError, SettingsError, SparrowError, TransportError
@@ -23,6 +23,7 @@ from sparrowmq.spark.cluster.faults import (
     is_passing,
     messages_lost,
     unusable_filter,
+    without_broker,
 )
 from sparrowmq.spark.offsets.offsets import MessageMark, Span, StreamOffset, describe
 from sparrowmq.spark.offsets.pushdown import Wanted, cut_by_time
@@ -36,7 +37,10 @@ from sparrowmq.spark.options.values import (
     LATEST_OFFSET,
     Place,
 )
-from sparrowmq.spark.read.missing import EndConsumer, MissingQueue, look_at
+from sparrowmq.spark.read.raw_consumer import RawConsumer
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.read.missing import MissingQueue
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -50,7 +54,7 @@ _CALLS_MAX: Final = 512
 """Questions on their way at once: a topic may have thousands of queues."""
 
 
-class Consumer(EndConsumer, Protocol):
+class Consumer(RawConsumer, Protocol):
     """The methods of `aio.PullConsumer` that a look-up needs."""
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -58,6 +62,9 @@ class Consumer(EndConsumer, Protocol):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The smallest stored offset."""
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset the next message will get."""
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after a time."""
@@ -170,11 +177,17 @@ class Lookup:
                 raise answer
             else:
                 found += answer
+        found = [queue for queue in found if not self._options.is_lost(queue)]
         self._there = frozenset(found)
         if unrouted and (all_there or not found):
             topic, error = next(iter(unrouted.items()))
             named = "assign" if self._options.assign else "subscribe"
             raise NoRouteError(f"option {named}: {error}{await self._like(topic)}")
+        if not found and self._options.lost_brokers:
+            lost = ",".join(sorted(self._options.lost_brokers))
+            raise SettingsError(
+                f"option lostBrokers={lost}: topics {', '.join(topics)} have only queues of lost brokers"
+            )
         return sorted(found)
 
     async def _like(self, topic: str) -> str:
@@ -190,10 +203,10 @@ class Lookup:
     async def _assigned(self, all_there: bool) -> list[MessageQueue]:
         topics = sorted({queue.topic for queue in self._options.assign})
         there = await self._of_topics(topics, all_there)
-        missing = set(self._options.assign) - set(there)
+        missing = {queue for queue in self._options.assign if not self._options.is_lost(queue)} - set(there)
         if missing and all_there:
             raise NoRouteError(f"option assign names queues that do not exist: {describe(sorted(missing))}")
-        return [queue for queue in self._options.assign if queue not in missing]
+        return [queue for queue in self._options.assign if queue in there]
 
     async def _matching(self) -> list[str]:
         pattern = re.compile(self._options.subscribe_pattern)
@@ -207,23 +220,25 @@ class Lookup:
         return found
 
     async def missing(self, places: Found) -> dict[MessageQueue, MissingQueue]:
-        """What became of queues, read up to `places`, that the route no longer has."""
+        """What became of queues, read up to `places`, that the route no longer has; none of lost brokers."""
         there = self._there
         if there is None:
             return {}
-        asked = [queue for queue in places if queue not in there and self._options.reads(queue.topic)]
+        asked = [queue for queue in places if queue not in there and self._options.follows(queue)]
         if not asked:
             return {}
+        from sparrowmq.spark.read.missing import look_at
+
         brokers = (await self._admin.cluster_info()).brokers
         return await _each(asked, lambda queue: look_at(self._consumer, queue, places[queue], brokers))
 
     async def firsts(self, queues: Iterable[MessageQueue]) -> Found:
         """The smallest stored offset of each queue."""
-        return await _each(queues, self._consumer.min_offset)
+        return await _each(queues, _hinting(self._consumer.min_offset))
 
     async def ends(self, queues: Iterable[MessageQueue]) -> Found:
         """The next offset of each queue."""
-        return await _each(queues, self._consumer.max_offset)
+        return await _each(queues, _hinting(self._consumer.max_offset))
 
     async def reachable_ends(self, queues: list[MessageQueue]) -> Found:
         """The next offset of each queue whose broker answers; the others are logged."""
@@ -482,6 +497,19 @@ def _check_queues(name: str, queues: list[MessageQueue], given: Mapping[MessageQ
             else f"names {describe(strange)}, not read here"
         )
         raise SettingsError(f"option {name} {text}: give one for every queue{hint}")
+
+
+def _hinting(ask: Callable[[MessageQueue], Awaitable[T]]) -> Callable[[MessageQueue], Awaitable[T]]:
+    """The same question; if a broker does not answer, a note of the error says how to read without it."""
+
+    async def asking(queue: MessageQueue) -> T:
+        try:
+            return await ask(queue)
+        except TransportError as error:
+            error.add_note(f"{queue}: {without_broker(queue.broker_name)}")
+            raise
+
+    return asking
 
 
 async def _each(

@@ -1,18 +1,21 @@
 """What became of queues that a stream reads and that the route does not have now.
 
 The broker of such a queue is asked itself: it knows the queue's end even if nobody can read the queue any
-more, because its topic has fewer queues to read. So unread messages are counted, not passed over.
+more, because its topic has fewer queues to read. So unread messages are counted, not passed over. Queues are
+seldom missing, so drivers load this module only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from sparrowmq.core.errors import NoRouteError, SparrowError
+from sparrowmq.core.errors import NoRouteError, SparrowError, TransportError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.spark.cluster.faults import is_deleted, is_illegal_queue
+from sparrowmq.spark.cluster.faults import is_deleted, is_illegal_queue, without_broker
+from sparrowmq.spark.offsets.losses import GoneQueue
+from sparrowmq.spark.offsets.offsets import describe
 from sparrowmq.spark.read.raw_consumer import RawConsumer
 
 
@@ -62,3 +65,36 @@ async def look_at(
         if isinstance(error, NoRouteError) or is_deleted(error):
             return MissingQueue(Absence.DELETED)
         return MissingQueue(Absence.AWAY, why=str(error))
+
+
+def readable(found: Mapping[MessageQueue, MissingQueue]) -> dict[MessageQueue, int]:
+    """The ends of those that their brokers serve nevertheless."""
+    return {q: one.end for q, one in found.items() if one.state is Absence.READABLE and one.end is not None}
+
+
+def gone(
+    found: Mapping[MessageQueue, MissingQueue],
+    places: Mapping[MessageQueue, int],
+    ends: Mapping[MessageQueue, int],
+) -> list[GoneQueue]:
+    """Those that nobody can read any more; `ends` are the last known ends."""
+    return [
+        GoneQueue(queue, places[queue], _greatest(ends.get(queue), one.end), one.state.value)
+        for queue, one in found.items()
+        if one.state in (Absence.RETIRED, Absence.DELETED)
+    ]
+
+
+def refuse_away(found: Mapping[MessageQueue, MissingQueue]) -> None:
+    """Raise `TransportError` if a run to the current ends would leave out queues whose broker is away."""
+    away = [queue for queue, one in found.items() if one.state is Absence.AWAY]
+    if away:
+        broker = away[0].broker_name
+        raise TransportError(
+            f"{describe(away)} cannot be read to their ends: broker {broker} does not answer "
+            f"({found[away[0]].why}); {without_broker(broker)}"
+        )
+
+
+def _greatest(*ends: int | None) -> int | None:
+    return max((end for end in ends if end is not None), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.spark.support import Topics, bodies, numbered
 from sparrowmq.core.errors import SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark import Watch
-from sparrowmq.spark.offsets.offsets import Span
+from sparrowmq.spark.offsets.offsets import Span, StreamOffset
 from sparrowmq.spark.pipelines.archive.archive import (
     ArchiveSettings,
     archive,
@@ -209,6 +210,44 @@ def test_what_was_left_out_is_filled_in(
     assert backfill(spark, late, since=0, until=2**40).rows == 0
     assert archive(spark, late).rows == 2
     assert plain(settings) == numbered(0, 14)
+
+
+def test_unread_messages_that_nobody_can_read_are_an_error_with_and_without_a_checkpoint(
+    spark: SparkSession, topics: Topics, topic: str, settings: ArchiveSettings
+) -> None:
+    topics.send(topic, 16)
+    archive(spark, settings)
+    topics.send(topic, 16, first=16)
+    topics.admin.create_topic(topic, queues=2, force=True)
+    for _ in range(2):
+        with pytest.raises(SparrowError, match=rf"8 unread messages .* {topic}/broker-a/2 offsets 4 to 7 "):
+            archive(spark, settings)
+        shutil.rmtree(home(settings).root / "checkpoint", ignore_errors=True)
+    topics.admin.create_topic(topic, queues=4)
+    archive(spark, settings)
+    assert plain(settings) == numbered(0, 32)
+
+
+def test_an_archive_says_what_it_lacks_of_a_lost_broker(
+    settings: ArchiveSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost, kept = MessageQueue("T", "broker-b", 0), MessageQueue("T", "broker-a", 0)
+    without = changed(settings, options={"lostBrokers": "broker-b"})
+    with without.store.locked():
+        offsets = home(settings).root / "checkpoint" / "offsets"
+        offsets.mkdir(parents=True)
+        last = StreamOffset({lost: 5, kept: 5}, ends={lost: 9, kept: 9})
+        (offsets / "0").write_text(f"v1\n{{}}\n{json.dumps(last.to_json())}")
+        for one in (settings, without):
+            ArchiveJob(cast(SparkSession, None), one, one.store, Watch()).prepare()
+    (record,) = [record for record in caplog.records if "with a gap" in record.message]
+    assert record.message.endswith(
+        "goes on with a gap because of option lostBrokers: 4 unread messages cannot be read any more: "
+        "T/broker-b/0 offsets 5 to 8 (its broker is lost)"
+    )
+    spans = [Span(lost, 0, 5), Span(kept, 0, 5)]
+    assert reading.without_lost(without.source_options, spans) == spans[1:]
+    assert reading.without_lost(settings.source_options, spans) == spans
 
 
 def test_wrong_settings(settings: ArchiveSettings, tmp_path: Path) -> None:

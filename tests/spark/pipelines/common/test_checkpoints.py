@@ -26,7 +26,7 @@ def checkpoint(tmp_path: Path) -> QueryCheckpoint:
 
 
 def test_the_spans_of_a_batch(tmp_path: Path, checkpoint: QueryCheckpoint) -> None:
-    assert not checkpoint.has_batches
+    assert not checkpoint.has_batches and not checkpoint.last().queues
     (tmp_path / "offsets").mkdir()
     assert not checkpoint.has_batches, "Spark made the directory and was killed"
     (tmp_path / "metadata").write_text('{"id":"abc"}')
@@ -38,6 +38,8 @@ def test_the_spans_of_a_batch(tmp_path: Path, checkpoint: QueryCheckpoint) -> No
     assert checkpoint.query_id() == "abc"
     found = [checkpoint.batch_spans(batch) for batch in range(3)]
     assert found == [[Span(QUEUE, 2, 5)], [Span(QUEUE, 5, 9)], []]
+    (tmp_path / "offsets" / "10").write_text('v1\n{}\n{"queues": {"T": {"broker-a": {"0": 12}}}}')
+    assert checkpoint.last().queues == {QUEUE: 12}
 
 
 def test_what_cannot_be_read_says_what_comes_without_it(tmp_path: Path, checkpoint: QueryCheckpoint) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +230,22 @@ def test_new_topics_of_a_pattern_and_empty_ones(
     assert len(other.producer.queues(f"{topic}_empty")) == 2
 
 
+def test_a_mirrored_topic_may_be_deleted_at_the_source(
+    spark: SparkSession, topics: Topics, other: Topics, topic: str, tmp_path: Path
+) -> None:
+    kept = f"{topic}-kept"
+    topics.cluster.create_topic(kept, queues=2)
+    settings = between(topics, other, tmp_path / "mirror", pattern=f"{topic}.*")
+    topics.send(topic, 8)
+    topics.send(kept, 4)
+    assert mirror(spark, settings).rows == 12
+    topics.admin.delete_topic(topic)
+    until_sync(lambda: topic not in topics.admin.topic_list())
+    topics.send(kept, 4)
+    done = mirror(spark, settings)
+    assert (done.rows, done.topics) == (4, (TopicLag(kept, 0, 0.0),))
+
+
 def test_a_directory_and_a_name_are_one_mirrors(
     spark: SparkSession, topics: Topics, other: Topics, topic: str, settings: MirrorSettings
 ) -> None:
@@ -275,7 +291,7 @@ def test_a_look_that_fails_ends_nothing(
     with home.locked():
         job = pipeline.MirrorJob(cast(SparkSession, None), settings, home, watch)
 
-        async def away() -> list[TopicLag]:
+        async def away(ends: Mapping[MessageQueue, int]) -> list[TopicLag]:
             raise NoRouteError("nobody is there")
 
         monkeypatch.setattr(job, "_lags", away)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.spark.bodies.bad_rows import BadRowsCount
+from sparrowmq.spark.offsets.losses import GoneQueue, UnreadLoss
 from sparrowmq.spark.offsets.offsets import Span, to_tree
+from sparrowmq.spark.options.table import ReadOptions
 from sparrowmq.spark.options.values import EARLIEST_OFFSET
 from sparrowmq.spark.options.versions import limits
 from sparrowmq.spark.pipelines.archive import rows as archive_rows
@@ -45,10 +47,24 @@ class ArchiveJob:
     def prepare(self) -> None:
         """Create the group, make brokers hold messages. Raises errors of the brokers."""
         settings = self._settings
+        self._say_gap()
         if settings.hold_hours:
             self._hold()
         elif settings.group:
             reading.prepare(settings.source_options, settings.group)
+
+    def _say_gap(self) -> None:
+        """Log what the archive lacks of brokers that are lost for good, as far as it is known."""
+        options = ReadOptions.parse(self._settings.source_options, None)
+        if not options.lost_brokers:
+            return
+        last = self._store.checkpoint.last()
+        ends = {**last.queues, **self.ledger.ends()}
+        lost = {queue: end for queue, end in ends.items() if options.is_lost(queue)}
+        gone = (GoneQueue(q, end, last.ends.get(q), "its broker is lost") for q, end in lost.items())
+        gap = UnreadLoss.of(gone, last.seen_ms)
+        if gap.queues:
+            log.warning("archive %s goes on with a gap because of option lostBrokers: %s", self._store, gap)
 
     def _hold(self) -> None:
         settings = self._settings
@@ -80,6 +96,7 @@ class ArchiveJob:
         options["startingOffsets"] = settings.start
         if self.ledger.units and not self._store.checkpoint.has_batches:
             ends = self.ledger.ends()
+            reading.check_retired(settings.source_options, ends)
             queues = reading.queues_of(settings.source_options).ends
             place = {queue: ends.get(queue, EARLIEST_OFFSET) for queue in queues}
             options["startingOffsets"] = json.dumps(to_tree(place))
@@ -88,7 +105,8 @@ class ArchiveJob:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Archive one micro-batch; does nothing if it is already in the archive."""
         began = monotonic()
-        spans = self._store.checkpoint.batch_spans(batch_id)
+        planned = self._store.checkpoint.batch_spans(batch_id)
+        spans = reading.without_lost(self._settings.source_options, planned)
         query = self._store.checkpoint.query_id()
         if not spans or self.ledger.has(query, batch_id):
             return

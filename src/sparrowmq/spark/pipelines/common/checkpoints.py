@@ -42,6 +42,11 @@ class QueryCheckpoint:
         start = StreamOffset({}) if batch == 0 else self._logged(batch - 1)
         return spans(start, self._logged(batch))
 
+    def last(self) -> StreamOffset:
+        """The offset that ends the last planned batch; an empty one without a batch."""
+        numbers = [int(name) for name in self._files.names("offsets") if name.isdecimal()]
+        return self._logged(max(numbers)) if numbers else StreamOffset({})
+
     def _logged(self, batch: int) -> StreamOffset:
         name = f"offsets/{batch}"
         try:

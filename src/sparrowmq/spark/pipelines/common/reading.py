@@ -13,11 +13,14 @@ from sparrowmq import Admin, ClientSettings
 from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.cluster.clients import client_settings
+from sparrowmq.spark.cluster.faults import unread_lost
+from sparrowmq.spark.offsets.losses import UnreadLoss
 from sparrowmq.spark.offsets.offsets import Span, to_tree
 from sparrowmq.spark.options.table import ReadOptions, Use
 from sparrowmq.spark.options.values import EARLIEST
 from sparrowmq.spark.read.driver import Driver
 from sparrowmq.spark.read.lookup import Found, Lookup
+from sparrowmq.spark.read.missing import Absence, MissingQueue, gone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +71,31 @@ def queues_of(options: Mapping[str, str]) -> UnreadQueues:
         return UnreadQueues(await lookup.firsts(queues), await lookup.ends(queues))
 
     return Driver(parsed)(lambda lookup: lookup.retried(lambda: ask(lookup)), ASK_SECONDS)
+
+
+def without_lost(options: Mapping[str, str], spans: Iterable[Span]) -> list[Span]:
+    """The spans of a batch that are read: none at brokers that are lost for good (option `lostBrokers`)."""
+    parsed = ReadOptions.parse(options, None)
+    return [span for span in spans if not parsed.is_lost(span.queue)]
+
+
+def check_retired(options: Mapping[str, str], places: Mapping[MessageQueue, int]) -> None:
+    """For a start without a checkpoint: whether all queues that were read up to `places` can be read on.
+
+    Raises `DataLossError` for unread messages in queues that their topics no longer have, unless it may be
+    lost.
+    """
+    parsed = ReadOptions.parse(options, None)
+
+    async def ask(lookup: Lookup) -> Mapping[MessageQueue, MissingQueue]:
+        await lookup.queues(fresh=True)
+        return await lookup.missing(dict(places))
+
+    found = Driver(parsed)(lambda lookup: lookup.retried(lambda: ask(lookup)), ASK_SECONDS)
+    retired = {queue: one for queue, one in found.items() if one.state is Absence.RETIRED}
+    loss = UnreadLoss.of(gone(retired, places, {}), 0)
+    if loss.queues:
+        unread_lost(parsed, loss)
 
 
 def store_times(options: Mapping[str, str], places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:

@@ -92,6 +92,7 @@ class MirrorJob:
         options = {**settings.source_options, "maxOffsetsPerTrigger": str(settings.batch_rows)}
         options["startingOffsets"] = settings.start
         if state.done and not self._home.checkpoint.has_batches:
+            reading.check_retired(settings.source_options, state.done)
             place = {queue: state.done.get(queue, EARLIEST_OFFSET) for queue in self._firsts}
             options["startingOffsets"] = json.dumps(to_tree(place))
         return options
@@ -99,7 +100,8 @@ class MirrorJob:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; does nothing if it is already mirrored."""
         began = monotonic()
-        spans = self._home.checkpoint.batch_spans(batch_id)
+        planned = self._home.checkpoint.batch_spans(batch_id)
+        spans = reading.without_lost(self._settings.source_options, planned)
         query = self._home.checkpoint.query_id()
         if not spans or self._state.has(query, batch_id):
             return
@@ -120,7 +122,8 @@ class MirrorJob:
             self._complaints.warn("mirror to %s: %r", self._target.name, error)
 
     def _look_at_lag(self) -> None:
-        self._watch.topics(loop_thread().run(self._lags()))
+        ends = reading.queues_of(self._settings.source_options).ends
+        self._watch.topics(loop_thread().run(self._lags(ends)))
 
     def _look_at_groups(self) -> None:
         self._prepare(reading.queues_of(self._settings.source_options).ends)
@@ -205,11 +208,11 @@ class MirrorJob:
         self._home.save(state)
         self._state = state
 
-    async def _lags(self) -> list[TopicLag]:
+    async def _lags(self, ends: Mapping[MessageQueue, int]) -> list[TopicLag]:
         state = self._state
-        ends = await self._source.ends(sorted(state.queues))
         waiting: dict[MessageQueue, int] = {}
-        for queue, end in ends.items():
+        for queue in state.queues.keys() & ends.keys():  # a topic may be deleted
+            end = ends[queue]
             done = state.done.get(queue, self._firsts.get(queue, 0))
             waiting[queue] = max(0, end - done)
         most = sorted((q for q in waiting if waiting[q]), key=lambda queue: -waiting[queue])[:OLDEST_MAX]
