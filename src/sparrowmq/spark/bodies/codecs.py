@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.bodies.json_values import narrowed, parsed_type
 from sparrowmq.spark.bodies.types import contains, plain
 
 _REASON_MAX: Final = 200
@@ -76,11 +77,11 @@ class JsonCodec:
     """One JSON object per body, read by Arrow's parser.
 
     Fields that the type does not have are ignored, missing ones are null. Types must match: a number is not a
-    string, `1.5` is not an integer; dates and times are strings in ISO 8601. A duplicate key makes the body
-    bad.
+    string, `1.5` is not an integer; dates and times are strings in ISO 8601, and those without a zone are in
+    `zone`. Decimals are rounded to their scale. A duplicate key makes the body bad.
     """
 
-    def __init__(self, kind: pa.DataType) -> None:
+    def __init__(self, kind: pa.DataType, zone: str = "UTC") -> None:
         if not pa.types.is_struct(kind):
             raise SettingsError("bodyFormat=json needs a body of type struct<…> in the schema")
         for name, wrong in (("map", pa.types.is_map), ("binary", pa.types.is_binary)):
@@ -89,7 +90,8 @@ class JsonCodec:
                     f"bodyFormat=json cannot read type {name}; use bodyFormat=text and Spark's from_json"
                 )
         self._kind = kind
-        self._parsed = _with_text_dates(kind)
+        self._zone = zone
+        self._parsed = parsed_type(kind)
 
     def decode(self, bodies: pa.Array) -> Decoded:
         """Decode the objects."""
@@ -113,8 +115,7 @@ class JsonCodec:
         # objects.
         if not table["i"].combine_chunks().equals(pa.array(np.arange(len(bodies)))):
             raise ValueError("the body is not a single JSON object")
-        values = table["b"].combine_chunks()
-        return values if values.type == self._kind else values.cast(self._kind)
+        return narrowed(table["b"].combine_chunks(), self._kind, self._zone)
 
 
 def _numbered(bodies: pa.Array) -> pa.Buffer:
@@ -129,18 +130,6 @@ def _numbered(bodies: pa.Array) -> pa.Buffer:
     )
     ends = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset : joined.offset + len(joined) + 1]
     return joined.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
-
-
-def _with_text_dates(kind: pa.DataType) -> pa.DataType:
-    """The type with strings for dates, which Arrow's parser reads as numbers only."""
-    if pa.types.is_date(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _with_text_dates(kind.value_type)))
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        return pa.struct([pa.field(field.name, _with_text_dates(field.type)) for field in fields])
-    return kind
 
 
 class RowCodec:

@@ -70,7 +70,7 @@ def codec(options: BodyOptions, kind: pa.DataType) -> Codec:
         return protobuf_codec(options.protobuf_descriptor, options.protobuf_message, kind)
     from sparrowmq.spark.bodies.codecs import JsonCodec, TextCodec
 
-    return JsonCodec(kind) if options.format == "json" else TextCodec()
+    return JsonCodec(kind, options.zone) if options.format == "json" else TextCodec()
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ class BodyOptions:
     tells_reasons: bool
     """Whether a read without a schema has the column of reasons."""
     registry: RegistrySettings | None = None
+    zone: str = "UTC"
 
     def check(self) -> None:
         """Raise `SettingsError` on options that the format does not allow or requires."""
@@ -228,6 +229,8 @@ class ReadOptions(ConnectionOptions):
     body_schema: Annotated[str, Option("bodySchema", kinds.text)] = ""
     """Fields of the decoded body as in SQL, `id bigint, name string`; a schema of the read takes precedence.
     """
+    time_zone: Annotated[str, Option("timeZone", kinds.zone)] = "UTC"
+    """Of times without a zone in JSON."""
     avro_schema: Annotated[str, Option("avroSchema", kinds.text)] = ""
     """The writers' Avro schema, JSON."""
     protobuf_descriptor: Annotated[bytes, Option("protobufDescriptor", kinds.content)] = field(
@@ -295,6 +298,7 @@ class ReadOptions(ConnectionOptions):
             reason_column=self.reason_column or CORRUPT_REASON,
             tells_reasons=bool(self.reason_column),
             registry=self._registry,
+            zone=self.time_zone,
         )
 
     @property

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from zoneinfo import ZoneInfo
 
 from sparrowmq.core.errors import InvalidNameError, SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -29,6 +30,7 @@ Place = str | dict[MessageQueue, int]
 """`earliest`, `latest`, `group`, or an offset per queue (-2 earliest, -1 latest)."""
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_OFFSET: Final = re.compile(r"[+-]([01]\d|2[0-3]):[0-5]\d")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
 _ADDRESS = re.compile(r"(?:[^\s:;\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 
@@ -93,6 +95,17 @@ def one_of(allowed: Collection[str]) -> Callable[[str, str], str]:
         return value
 
     return parse
+
+
+def zone(name: str, text: str) -> str:
+    """A time zone: a region or an offset."""
+    value = text.strip()
+    if _OFFSET.fullmatch(value) is None:
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError):
+            raise wrong(name, text, "a time zone such as Europe/Berlin or +02:00") from None
+    return value
 
 
 def seconds(name: str, text: str) -> float:

@@ -7,8 +7,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from tests.spark.support import Topics
 
+import sparrowmq as mq
+from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import ReadOptions
@@ -65,3 +68,19 @@ def test_brokers_hold_messages_of_all_topics_for_a_group(topics: Topics, topic: 
     assert reading.hold(options, group, 5) == {(name, "broker-a") for name in wanted}
     found = [hold for hold in topics.admin.holds() if hold.group == group]
     assert {(hold.topic, hold.hours) for hold in found} == {(name, 5) for name in wanted}
+
+
+def test_json_is_read_in_the_zone_of_the_session(spark: SparkSession, topics: Topics, topic: str) -> None:
+    topics.producer.send(mq.Message(topic, b'{"t":"2024-05-01T12:00:00.1234567"}'))
+    options = topics.options(topic, bodyFormat="json", bodySchema="t timestamp")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        found = reading.batch(spark, options).selectExpr("cast(body.t as string)", "unix_micros(body.t)")
+        assert tuple(found.collect()[0]) == ("2024-05-01 12:00:00.123456", 1714544100123456)
+        fixed = reading.batch(spark, {**options, "TimeZone": "+02:00"}).selectExpr("unix_micros(body.t)")
+        assert fixed.collect()[0][0] == 1714557600123456
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert "timeZone" not in reading.in_zone({"bodyFormat": "avro"}, spark)
+    with pytest.raises(SettingsError, match="option timeZone='Nowhere': must be a time zone"):
+        ReadOptions.parse({**options, "timeZone": "Nowhere"}, "batch", {})

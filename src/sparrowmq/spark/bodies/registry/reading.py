@@ -64,7 +64,7 @@ def needs_newest(body: BodyOptions) -> bool:
 def registry_codec(options: BodyOptions, registry: RegistrySettings, kind: pa.DataType) -> Codec:
     """The decoder of bodies with a header, to Arrow type `kind`. Raises `SettingsError`."""
     if options.format == "json":
-        return HeadlessCodec(registry.kind, "json", JsonCodec(kind))
+        return HeadlessCodec(registry.kind, "json", JsonCodec(kind, options.zone))
     if options.format == "avro":
         return _avro(options, registry, kind)
     if registry.kind == ROCKETMQ:

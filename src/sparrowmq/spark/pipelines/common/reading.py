@@ -190,17 +190,25 @@ def assigned(options: Mapping[str, str], spans: Iterable[Span]) -> dict[str, str
 
 
 def batch(spark: SparkSession, options: Mapping[str, str], schema: str | None = None) -> DataFrame:
-    """A batch read."""
+    """A batch read; times without a zone in JSON are in the session's zone."""
     _make_known(spark)
-    reader = spark.read.format(FORMAT).options(**options)
+    reader = spark.read.format(FORMAT).options(**in_zone(options, spark))
     return (reader.schema(schema) if schema else reader).load()
 
 
 def stream(spark: SparkSession, options: Mapping[str, str], schema: str | None = None) -> DataFrame:
-    """A streaming read."""
+    """A streaming read; times without a zone in JSON are in the session's zone."""
     _make_known(spark)
-    reader = spark.readStream.format(FORMAT).options(**options)
+    reader = spark.readStream.format(FORMAT).options(**in_zone(options, spark))
     return (reader.schema(schema) if schema else reader).load()
+
+
+def in_zone(options: Mapping[str, str], spark: SparkSession) -> Mapping[str, str]:
+    """Options with the session's time zone where JSON is read; an option `timeZone` goes before."""
+    given = {name.lower(): value.lower() for name, value in options.items()}
+    if given.get("bodyformat") != "json" or "timezone" in given:
+        return options
+    return {**options, "timeZone": str(spark.conf.get("spark.sql.session.timeZone"))}
 
 
 def _make_known(spark: SparkSession) -> None:
