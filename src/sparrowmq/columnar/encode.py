@@ -19,7 +19,6 @@ from sparrowmq.columnar.schema import PROPERTIES
 from sparrowmq.columnar.slices import offsets_of
 from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.core.message import (
-    BODY_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -95,13 +94,13 @@ class EncodedBatch:
 
 
 def encode_batches(
-    columns: MessageColumns, *, bytes_max: int, body_bytes_max: int = BODY_BYTES_MAX
+    columns: MessageColumns, *, bytes_max: int, body_bytes_max: int | None = None
 ) -> Iterator[EncodedBatch]:
     """The messages as batch bodies in order, each of at most `bytes_max` bytes unless it has a single, longer
     message.
 
-    Raises `InvalidMessageError` with the row for a body that is null, empty or over `body_bytes_max`, a
-    reserved property name, 0x01 or 0x02 in names or values, and properties over 32,767 bytes.
+    Raises `InvalidMessageError` with the row for a body that is null, empty or over `body_bytes_max` (None:
+    no limit), a reserved property name, 0x01 or 0x02 in names or values, and properties over 32,767 bytes.
     """
     ends = np.cumsum(_checked_sizes(columns.body, body_bytes_max), dtype=np.int64)
     at_once = min(_SPAN_BYTES_MAX, max(_SPAN_BYTES, _BATCHES_IN_SPAN * bytes_max))
@@ -137,16 +136,16 @@ def _stop(ends: npt.NDArray[Any], start: int, bytes_max: int, rows_max: int) -> 
     return min(max(stop, start + 1), start + rows_max, len(ends))
 
 
-def _checked_sizes(body: pa.Array, body_bytes_max: int) -> npt.NDArray[np.int32]:
+def _checked_sizes(body: pa.Array, body_bytes_max: int | None) -> npt.NDArray[np.int32]:
     if body.null_count:
         row = int(np.argmax(missing(body)))
         raise InvalidMessageError(f"row {row}: the body is null; a message needs a body")
     sizes = sizes_of(body)
-    if len(sizes) and (sizes.min() < 1 or sizes.max() > body_bytes_max):
-        row = int(np.flatnonzero((sizes < 1) | (sizes > body_bytes_max))[0])
-        raise InvalidMessageError(
-            f"row {row}: the body has {sizes[row]} bytes; a message needs 1 to {body_bytes_max}"
-        )
+    most = np.iinfo(np.int32).max if body_bytes_max is None else body_bytes_max
+    if len(sizes) and (sizes.min() < 1 or sizes.max() > most):
+        row = int(np.flatnonzero((sizes < 1) | (sizes > most))[0])
+        allowed = "at least 1" if body_bytes_max is None else f"1 to {body_bytes_max}"
+        raise InvalidMessageError(f"row {row}: the body has {sizes[row]} bytes; a message needs {allowed}")
     return sizes
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from sparrowmq import aio
-from sparrowmq.spark.options.table import ConnectionOptions, ReadOptions, WriteOptions
+from sparrowmq.spark.options.table import MESSAGE_BYTES_MAX, ConnectionOptions, ReadOptions, WriteOptions
 
 
 class _Client(Protocol):
@@ -93,7 +93,11 @@ def producer(options: WriteOptions) -> Coroutine[Any, Any, aio.Producer]:
     """A started producer; it is shared, so never close it. Raises whatever starting it raises."""
     given = client_settings(options)
     settings = aio.ProducerSettings(
-        send_timeout=options.send_timeout, retries=options.retries, retry_not_stored_ok=False, **given
+        send_timeout=options.send_timeout,
+        retries=options.retries,
+        retry_not_stored_ok=False,
+        message_bytes_max=MESSAGE_BYTES_MAX,  # the write checks its bodies itself
+        **given,
     )
     key, kind = ("producer", options.send_timeout, options.retries, *given.values()), aio.Producer
     return _client(key, lambda: kind(WRITER_GROUP, settings=settings))

@@ -25,6 +25,7 @@ HERE: Final[Mapping[str, tuple[str, ...]]] = {
     "kafka.fetch.max.bytes": ("batchBytes",),
     "kafka.retries": ("retries",),
     "kafka.batch.size": ("batchBytes",),
+    "kafka.max.request.size": ("maxMessageSize",),
     "kafka.max.in.flight.requests.per.connection": ("maxInFlight",),
     "kafka.enable.idempotence": ("idempotent",),
 }

@@ -29,6 +29,8 @@ Use = Literal["batch", "stream", "write"]
 
 MIB: Final = 1024 * 1024
 BULK_BYTES_MAX: Final = 8 * MIB
+MESSAGE_BYTES_MAX: Final = 15 * MIB
+"""The largest `maxMessageSize` that a broker may have: a request has at most 16 MiB."""
 DISCOVERY_SECONDS: Final = 10.0
 _COUNT_MAX: Final = 2**62
 _JOB_BATCH_MAX: Final = 2**40
@@ -445,6 +447,10 @@ class WriteOptions(ConnectionOptions):
     """Immediate retries, at other brokers, of a batch send that may go to any queue."""
     batch_bytes: Annotated[int, Option("batchBytes", kinds.number(1024, 4 * MIB))] = MIB // 2
     """Maximum size of a batch send, unless a single message is larger."""
+    max_message_size: Annotated[int | None, Option("maxMessageSize", kinds.number(1, MESSAGE_BYTES_MAX))] = (
+        None
+    )
+    """Largest body; None is the smallest `maxMessageSize` of the topic's brokers."""
     max_in_flight: Annotated[int, Option("maxInFlight", kinds.number(1, 256))] = 8
     """Batch sends of a task in flight; one per queue."""
     idempotent: Annotated[bool, Option("idempotent", kinds.switch)] = True

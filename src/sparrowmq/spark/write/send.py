@@ -7,7 +7,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sparrowmq.core.errors import NoRouteError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
@@ -17,6 +17,9 @@ from sparrowmq.spark.cluster.faults import is_passing
 from sparrowmq.spark.cluster.retry import Retries
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write.routing import Destination
+
+if TYPE_CHECKING:  # only writes with large bodies need it
+    from sparrowmq.spark.write.body_limit import LargestBody
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -59,6 +62,7 @@ class TaskSender:
         self._pending: deque[Future[None]] = deque()
         self._locks: dict[MessageQueue, asyncio.Lock] = {}
         self._queues: dict[str, Sequence[MessageQueue]] = {}
+        self._limits: dict[str, LargestBody] = {}
         self.sent: Counter[str] = Counter()
         """Messages that were acknowledged, by topic."""
 
@@ -73,6 +77,15 @@ class TaskSender:
             self._options, f"reading the queues of {topic}", lambda: self._producer.queues(topic)
         )
         return [queue for queue in found if queue.broker_name not in self._options.lost_brokers]
+
+    def body_limit(self, topic: str) -> LargestBody:
+        """The largest body for a topic, the same for the whole task."""
+        if topic not in self._limits:
+            from sparrowmq.spark.write.body_limit import body_limit
+
+            brokers = {queue.broker_name for queue in self.queues(topic)} - self._options.lost_brokers
+            self._limits[topic] = self._loop.run(body_limit(self._options, topic, brokers))
+        return self._limits[topic]
 
     def submit(self, destination: Destination, body: bytes, count: int) -> None:
         """Send a batch; waits while too many are in flight. Raises the error of an earlier send."""

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from sparrowmq.columnar.encode import MessageColumns, encode_batches
 from sparrowmq.columnar.ids import IDS_MAX, UniqueIdColumns
+from sparrowmq.columnar.joining import sizes_of
 from sparrowmq.columnar.schema import PROPERTIES
 from sparrowmq.core.errors import InvalidMessageError, SettingsError, SparrowError
 from sparrowmq.loops.event_loop import loop_thread
@@ -282,22 +283,11 @@ def _send_batch(
     sender: TaskSender,
     first: int,
 ) -> None:
-    def text(name: str | None) -> pa.Array | None:
-        return None if name is None else _text(batch, name)
-
-    maps = columns.properties
-    messages = MessageColumns(
-        body=batch[columns.body].cast(pa.binary()),
-        ids=ids,
-        tags=text(columns.tags),
-        keys=text(columns.keys),
-        sharding_keys=text(columns.sharding_key),
-        properties=None if maps is None else batch[maps].cast(PROPERTIES),
-    )
+    messages = _messages(batch, columns, ids)
     route = RouteColumns(
-        topic=options.topic if columns.topic is None else text(columns.topic),
+        topic=options.topic if columns.topic is None else _text(batch, columns.topic),
         sharding_keys=messages.sharding_keys,
-        brokers=text(columns.broker),
+        brokers=None if columns.broker is None else _text(batch, columns.broker),
         queue_ids=None if columns.queue_id is None else batch[columns.queue_id],
     )
     delayed = delayed_rows(
@@ -306,8 +296,16 @@ def _send_batch(
         first,
     )
 
+    sizes = sizes_of(messages.body)
+    checked_above = options.batch_bytes if options.max_message_size is None else options.max_message_size
+
     def now(destination: Destination, rows: Rows) -> Rows:
         """The rows to send now, after the delayed ones have been started."""
+        if sizes[rows].max() > checked_above:
+            from sparrowmq.spark.write.body_limit import check_bodies  # rarely needed
+
+            limit = sender.body_limit(destination.topic)
+            check_bodies(destination, messages, sizes, rows, first, limit)
         if delayed is None:
             return rows
         rows, others = delayed.split(rows)
@@ -329,6 +327,21 @@ def _send_batch(
         if len(rows):
             for encoded in encode_batches(_rows_of(messages, rows), bytes_max=options.batch_bytes):
                 sender.submit(destination, encoded.body, encoded.count)
+
+
+def _messages(batch: pa.RecordBatch, columns: SinkColumns, ids: pa.Array) -> MessageColumns:
+    def text(name: str | None) -> pa.Array | None:
+        return None if name is None else _text(batch, name)
+
+    maps = columns.properties
+    return MessageColumns(
+        body=batch[columns.body].cast(pa.binary()),
+        ids=ids,
+        tags=text(columns.tags),
+        keys=text(columns.keys),
+        sharding_keys=text(columns.sharding_key),
+        properties=None if maps is None else batch[maps].cast(PROPERTIES),
+    )
 
 
 def _text(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -49,6 +49,23 @@ def target(options: Mapping[str, str]) -> Target:
     return Target(found, broker_without_states(parsed))
 
 
+def body_bytes_max(options: Mapping[str, str]) -> int:
+    """The largest body that a write with these options (one of them `topic`) may send.
+
+    Raises as the write itself would.
+    """
+    from sparrowmq.spark.write.body_limit import body_limit
+
+    parsed = WriteOptions.parse(options)
+
+    async def limit() -> int:
+        queues = await (await producer(parsed)).queues(parsed.topic)
+        brokers = {queue.broker_name for queue in queues} - parsed.lost_brokers
+        return (await body_limit(parsed, parsed.topic, brokers)).bytes_max
+
+    return loop_thread().run(limit())
+
+
 def rows_if_done(options: Mapping[str, str]) -> int | None:
     """The rows of a batch write with these options (one of them `jobId`) if it is finished, otherwise None.
 

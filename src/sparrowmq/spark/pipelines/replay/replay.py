@@ -13,9 +13,9 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from sparrowmq.core.message import BODY_BYTES_MAX
 from sparrowmq.spark.pipelines.common.queries import plain_errors
 from sparrowmq.spark.pipelines.common.watch import Progress, Watch
+from sparrowmq.spark.pipelines.common.writing import body_bytes_max
 from sparrowmq.spark.pipelines.replay.directory import Part, ReplayError
 from sparrowmq.spark.pipelines.replay.job import FIRST_ROWS, ReplayJob
 from sparrowmq.spark.pipelines.replay.plan import NAME
@@ -43,7 +43,8 @@ def dry_run_replay(spark: SparkSession, settings: ReplaySettings) -> int:
     left = place.left(replay)
     with plain_errors():
         while (part := place.next_part(replay, FIRST_ROWS, settings.tasks)) is not None:
-            _check_rows(part_rows(spark, settings, settings.source_options, replay, part), part)
+            rows = part_rows(spark, settings, settings.source_options, replay, part)
+            _check_rows(rows, part, body_bytes_max(settings.sink_options(part.topic)))
             tried = {span.queue: span.end for span in left if span.queue.topic == part.topic}
             place = dataclasses.replace(place, done={**place.done, **tried})
     return sum(map(len, left))
@@ -76,17 +77,17 @@ def replay(spark: SparkSession, settings: ReplaySettings, watch: Watch | None = 
     return watch.progress
 
 
-def _check_rows(rows: DataFrame, part: Part) -> None:
+def _check_rows(rows: DataFrame, part: Part, bytes_max: int) -> None:
     """Raises `ReplayError` when some rows cannot be sent."""
     from pyspark.sql import functions as F
 
     length = F.octet_length("body")
-    bad = F.coalesce((length < 1) | (length > BODY_BYTES_MAX), F.lit(True))
+    bad = F.coalesce((length < 1) | (length > bytes_max), F.lit(True))
     found: Any = rows.select(
         F.count(F.lit(1)).alias("rows"), F.coalesce(F.sum(bad.cast("int")), F.lit(0)).alias("bad")
     ).first()
     if found["bad"]:
         raise ReplayError(
             f"{found['bad']} of {found['rows']} messages of {part.topic} could not be sent: their bodies are "
-            f"null, empty or over {BODY_BYTES_MAX} bytes; exclude them with where, or change values"
+            f"null, empty or over {bytes_max} bytes; exclude them with where, or change values"
         )
