@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import zlib
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.columnar.records import HOST6, chunk, packed, record
 
 from sparrowmq.columnar import opening
 from sparrowmq.columnar.decode import decode, decode_batches
 from sparrowmq.columnar.layout import layout
 from sparrowmq.columnar.opening import opened_spans
-from sparrowmq.columnar.schema import arrow_schema
+from sparrowmq.columnar.rows import decode_rows
+from sparrowmq.columnar.schema import TYPES, arrow_schema
 from sparrowmq.core.errors import CompressedBodyError, RecordError
 from sparrowmq.protocol.sysflag import CompressionType
 
 OPENED, LIMIT = 4000, 10_000
+EVERYTHING = arrow_schema(tuple(TYPES))
+KINDS = ["plain", None, *CompressionType]
 
 
 @pytest.fixture
@@ -99,3 +105,30 @@ def test_a_body_that_inflates_beyond_a_message_stays_as_it_is(monkeypatch: pytes
 def test_bytes_that_are_no_record_are_refused() -> None:
     with pytest.raises(RecordError):
         list(decode_batches(b"\0" * 200, bytes_max=LIMIT))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.sampled_from(KINDS)), min_size=1, max_size=90),
+    st.sampled_from([1, 500, 3000, 20_000, 10**6]),
+    st.booleans(),
+)
+def test_any_limit_gives_the_same_rows_in_batches_within_it(
+    bodies: list[tuple[int, CompressionType | str | None]], limit: int, cut: bool
+) -> None:
+    stored, opened = [], []
+    for offset, (size, kind) in enumerate(bodies):
+        body = bytes([offset]) * size
+        data, flag = (body, 0) if isinstance(kind, str) else packed(kind, body)
+        stored.append(record(offset, data, sys_flag=flag))
+        opened.append(len(stored[-1]) - len(data) + size)
+    offsets = range(len(bodies) // 3, len(bodies)) if cut else range(len(bodies))
+    buffer = b"".join(stored)
+    found = [batch for batch, _ in decode_batches(buffer, EVERYTHING, bytes_max=limit, offsets=offsets)]
+    assert (
+        pa.Table.from_batches(found)
+        .combine_chunks()
+        .equals(pa.Table.from_batches([decode_rows(buffer, EVERYTHING, offsets=offsets)]))
+    )
+    for batch in found:
+        size = sum(opened[offset] for offset in batch["queue_offset"].to_pylist())
+        assert batch.num_rows == 1 or size <= limit
