@@ -126,6 +126,35 @@ def test_broker_that_does_not_know_the_group_gets_a_heartbeat_and_the_pull_again
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_an_offset_that_was_reset_is_not_called_missing(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(cluster: FakeCluster) -> None:
+        moved = answer(
+            ResponseCode.PULL_OFFSET_MOVED,
+            {
+                "nextBeginOffset": "5",
+                "minOffset": "0",
+                "maxOffset": "10",
+                "suggestWhichBrokerId": "0",
+            },
+            remark="OFFSET_RESET",
+        )
+        answers = iter([moved])
+
+        def handle(conn: Connection, command: Command) -> Any:
+            return next(answers, None) or cluster.broker.pull(conn, command)
+
+        cluster.broker.on[CODES[kind]] = handle
+        async with reader(kind, cluster) as one:
+            await until(lambda: len(one.got) == 5)
+            assert one.got == [5, 6, 7, 8, 9]
+
+    caplog.set_level(logging.WARNING)
+    flow(test, 10)
+    assert "the group's offset of T/broker-a/0 was reset from 0 to 5" in caplog.text
+    assert "is not stored" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_broker_that_never_knows_the_group_is_logged_and_pulled_rarely(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:

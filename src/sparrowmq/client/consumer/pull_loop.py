@@ -49,6 +49,15 @@ _UNKNOWN_MEMBER: Final = frozenset(
 """Response codes of a broker that has not received this member's heartbeat."""
 
 
+def _moved_text(process_queue: ProcessQueue, answer: PullAnswer) -> str:
+    """Why a queue continues at another offset: the one it was at is gone, or somebody reset the group."""
+    asked, first, end = process_queue.next_offset, answer.min_offset, answer.max_offset
+    if first <= asked <= end:
+        return f"the group's offset of {process_queue.queue} was reset from {asked} to {answer.next_offset}"
+    where = f"offset {asked} of {process_queue.queue}"
+    return f"{where} is not stored ({first} to {end}); continuing at {answer.next_offset}"
+
+
 class PullDelegate(Protocol[M]):
     """What differs between kinds of consumers; the loop calls it."""
 
@@ -190,14 +199,7 @@ class PullLoop(Generic[M]):
         queue = process_queue.queue
         process_queue.answered(answer.max_offset)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning(
-                "offset %d of %s is not stored (%d to %d); continuing at %d",
-                process_queue.next_offset,
-                queue,
-                answer.min_offset,
-                answer.max_offset,
-                answer.next_offset,
-            )
+            log.warning("%s", _moved_text(process_queue, answer))
             await self._delegate.not_stored(process_queue, answer.next_offset)
             return
         messages: list[M] = []
