@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -133,5 +135,29 @@ def test_lost_lease_stops_the_work(database: Database) -> None:
             with database.write() as connection:
                 connection.execute(update(lease).values(owner_id=B.id, epoch=99))
             await until(lambda: changes and changes[-1] is None)
+
+    run(main())
+
+
+def test_answer_to_a_renewal_does_not_bring_back_a_lease_that_was_lost_meanwhile(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on, renew = threading.Event(), threading.Event(), table.renew
+
+    def slow(*arguments: Any) -> bool:
+        kept = renew(*arguments)
+        asked.set()
+        go_on.wait(30)
+        return kept
+
+    async def main() -> None:
+        times = LeaseTimes(ttl_ms=60_000, renew_ms=500, margin_ms=10)
+        async with holding(database, times=times) as holder:
+            before = await until(lambda: holder.epoch)
+            monkeypatch.setattr(table, "renew", slow)
+            await until(asked.is_set)
+            holder.lost()
+            go_on.set()
+            assert await until(lambda: holder.epoch) > before
 
     run(main())

@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from sparrowmq.coordinator.database.connect import Database
 from sparrowmq.coordinator.leases import rules, table
-from sparrowmq.coordinator.leases.rules import LeaseAction, LeaseCandidate, LeaseTimes, Owner
+from sparrowmq.coordinator.leases.rules import LeaseAction, LeaseCandidate, LeaseHolding, LeaseTimes, Owner
 from sparrowmq.core.clock import Clock
 from sparrowmq.core.errors import DatabaseError
 
@@ -110,11 +111,13 @@ class LeaseHolder:
         limit = rules.answer_seconds(self._candidate, sent_at, self._times)
         try:
             async with asyncio.timeout(limit):
-                epoch = await self._database.run(self._claim_or_renew)
+                epoch = await self._database.run(partial(self._claim_or_renew, holding))
         except (DatabaseError, TimeoutError) as error:
             _log.warning("%s: %s failed: %s", self.service, action.value, str(error) or "no answer in time")
             self._become(rules.unanswered(self._candidate, self._clock.monotonic(), self._times))
             return
+        if self._candidate.holding is not holding:
+            return  # `lost` since the request: its answer is about a lease that was given up
         now = self._clock.monotonic()
         if epoch is None:
             if holding is not None:
@@ -123,8 +126,7 @@ class LeaseHolder:
         else:
             self._become(rules.won(sent_at, epoch, self._times))
 
-    def _claim_or_renew(self) -> int | None:
-        holding = self._candidate.holding
+    def _claim_or_renew(self, holding: LeaseHolding | None) -> int | None:
         with self._database.write() as connection:
             if holding is None:
                 return table.claim(connection, self.service, self._owner, self._times.ttl_ms)
