@@ -3,16 +3,16 @@
     python scripts/generate_constraints.py            write the file
     python scripts/generate_constraints.py --check    say (exit status 1) what the file lacks or contradicts
 
-Run it in an up-to-date environment that passes `./sparrow test`. The launcher installs by
-the file: warnings are errors in tests, so versions must not change by themselves. What another Python or
-system needs beyond this one's packages is in `ELSEWHERE`.
+Run it in an up-to-date environment that passes `./sparrow test`; `scripts/renew_lock.py` makes one. The
+launcher installs by the file: warnings are errors in tests, so versions must not change by themselves. What
+another Python or system needs beyond this one's packages is in `ELSEWHERE`.
 """
 
 from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import product
 from pathlib import Path
@@ -22,8 +22,6 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "constraints.txt"
-EXTRAS = ("coordinator", "test")
-"""With these the launcher installs for `./sparrow test`; `test` holds the others."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 SYSTEMS = (("linux", "Linux", "x86_64"), ("linux", "Linux", "aarch64"), ("darwin", "Darwin", "arm64"))
 ELSEWHERE = {"appnope": "1.0.0", "pyyaml-ft": "8.0.0", "uv": "0.13.9"}
@@ -96,6 +94,12 @@ def versions() -> dict[str, str]:
     return found
 
 
+def text_of(found: Mapping[str, str]) -> str:
+    """The file with these versions."""
+    lines = [f"{name}=={version}\n" for name, version in sorted(found.items())]
+    return HEAD.format(pythons=f"{PYTHONS[0]} to {PYTHONS[-1]}") + "".join(lines)
+
+
 def pins(text: str) -> dict[str, str]:
     """Name and version of each line of a constraints file."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
@@ -116,8 +120,7 @@ def problems(text: str) -> list[str]:
 def main() -> int:
     """Write or check the file; the exit status."""
     if "--check" not in sys.argv[1:]:
-        lines = [f"{name}=={version}\n" for name, version in sorted(versions().items())]
-        TARGET.write_text(HEAD.format(pythons=f"{PYTHONS[0]} to {PYTHONS[-1]}") + "".join(lines))
+        TARGET.write_text(text_of(versions()))
     found = problems(TARGET.read_text())
     sys.stdout.write("".join(f"{one}\n" for one in found) or "fresh\n")
     return 1 if found else 0
