@@ -14,7 +14,8 @@ from typing import Any
 
 import typer.main
 
-from sparrowmq.cli.main import SUBJECTS, app
+from sparrowmq.cli.main import app
+from sparrowmq.cli.tree import SUBJECTS
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 HEAD = """# Commands

@@ -68,7 +68,6 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "message.tags_code": MADE,
     },
     "broker/transactions/half_messages.py": {"message.properties": MADE},
-    "cli/main.py": {"found[name].rich_help_panel": LIBRARY},
     "cli/pipes/common.py": {"PySparkLogger.getLogger(logger).disabled": LIBRARY},
     "cli/pipes/shared.py": {"made.__annotations__": MADE, "made.__signature__": MADE},
     "console/app.py": {"app.router.redirect_slashes": LIBRARY},

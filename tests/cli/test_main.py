@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from sparrowmq.cli import main
+from sparrowmq.cli.tree import MORE, SUBJECTS, CommandTable
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Sparrow
@@ -45,11 +46,28 @@ def test_every_command_has_help(sparrow: Sparrow, command: tuple[str, ...]) -> N
 
 def test_help_shows_the_commands_by_subject(sparrow: Sparrow) -> None:
     shown = sparrow("--help").out
-    places = [shown.index(f" {subject} ──") for subject in main.SUBJECTS]
+    places = [shown.index(f" {subject} ──") for subject in SUBJECTS]
     assert places == sorted(places)
-    for start, end, names in zip(places, [*places[1:], len(shown)], main.SUBJECTS.values(), strict=True):
+    for start, end, names in zip(places, [*places[1:], len(shown)], SUBJECTS.values(), strict=True):
         lines = [line.strip("│ ").split() for line in shown[start:end].splitlines()]
         assert [line[0] for line in lines if line and line[0] in names] == list(names)
+
+
+def test_each_command_is_where_the_table_says() -> None:
+    table = CommandTable()
+    assert {name: table[name].name for name in table} == {name: name for name in table}
+    for group, inner in MORE.items():
+        assert inner.keys() <= table[group].commands.keys()
+
+
+def test_a_command_loads_no_module_of_others() -> None:
+    code = (
+        "import sys; from sparrowmq.cli.tree import CommandTable; CommandTable()['send']; "
+        "print(*(name for name in sys.modules if name.startswith('sparrowmq.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.removeprefix("sparrowmq.cli.") for name in done.stdout.split()}
+    assert {name for name in loaded if not name.startswith("base")} == {"tree", "messages", "messages.sends"}
 
 
 def test_an_unknown_command(sparrow: Sparrow) -> None:

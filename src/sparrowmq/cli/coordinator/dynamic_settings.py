@@ -244,6 +244,11 @@ def _row(one: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
+knob_app = typer.Typer(hidden=True)
+knob_app.add_typer(app)
+
+
+@knob_app.callback()
 def warn_of_the_old_name() -> None:
     """Warn that `sparrow knob` was renamed."""
     say("sparrow knob is deprecated: use sparrow setting, which has the same subcommands", err=True)

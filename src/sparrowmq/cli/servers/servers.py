@@ -252,6 +252,9 @@ def broker(
     _run(None, settings, warnings)
 
 
+broker_app = typer.Typer(invoke_without_command=True, callback=broker)
+
+
 def options_given(**values: object) -> dict[str, str]:
     """The given options, as text by the names of their settings."""
     return {name: str(value) for name, value in values.items() if value is not None}
