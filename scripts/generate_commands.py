@@ -27,7 +27,8 @@ This page describes every command of `sparrow`; `--help` prints the same text fo
 else 127.0.0.1:9876. `--json` prints one value per line. A command that fails prints one line that starts
 with `sparrow:` and exits with status 1; a wrong option exits with status 2, Ctrl-C with 130. All commands
 except `up`, `nameserver`, `broker`, `torture` and `demo` also work with Apache RocketMQ. Commands with
-`--coordinator URL` send requests to a [coordinator](coordination.md), whatever brokers it monitors.
+`--coordinator URL` send requests to a [coordinator](coordination.md), whatever brokers it monitors. `sparrow
+--install-completion` completes commands and options in bash, zsh, fish and PowerShell.
 
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,18 @@ def test_each_command_is_where_the_table_says() -> None:
     assert {name: table[name].name for name in table} == {name: name for name in table}
     for group, inner in MORE.items():
         assert inner.keys() <= table[group].commands.keys()
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    def completed(line: str) -> list[str]:
+        words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_SPARROW_COMPLETE": "complete_bash"}
+        command = [sys.executable, "-c", "from sparrowmq.cli.main import app; app(prog_name='sparrow')"]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | words, check=False)
+        return done.stdout.split()
+
+    assert completed("sparrow gro") == ["group"]
+    assert completed("sparrow topic up") == ["update"]
+    assert "--read-queues" in completed("sparrow topic update --read")
 
 
 def test_a_command_loads_no_module_of_others() -> None:

@@ -58,7 +58,6 @@ app = typer.Typer(
     cls=Commands,
     help="SparrowMQ: a message queue for Python and Spark, compatible with Apache RocketMQ.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
