@@ -130,7 +130,7 @@ def test_handle_of_another_group_cannot_change_its_messages(cluster: LocalCluste
     async def main() -> None:
         async with running(cluster.namesrv) as proxy, connected(proxy.address) as client:
             wait = v2.ReceiveMessageRequest().long_polling_timeout
-            wait.seconds = 5
+            wait.seconds = 1
             await client.receive("mine", "received", long_polling_timeout=wait)
             assert (await client.send(message("received", b"mine"))).status.code == Code.OK
             hidden = v2.ReceiveMessageRequest().invisible_duration
@@ -200,7 +200,7 @@ def test_unread_messages_are_returned_to_the_broker(
             connected(proxy.address, "good") as good,
         ):
             wait = v2.ReceiveMessageRequest().long_polling_timeout
-            wait.seconds = 5
+            wait.seconds = 1
             await good.receive("slow", "large", long_polling_timeout=wait)
             body = bytes(MIB)
             for number in range(40):

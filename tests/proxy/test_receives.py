@@ -81,7 +81,7 @@ def test_messages_are_received_and_acknowledged(cluster: LocalCluster, topic: st
             assert answer.status.code == Code.OK
             assert [entry.status.code for entry in answer.entries] == [Code.OK] * 3
             wait = v2.ReceiveMessageRequest().long_polling_timeout
-            wait.seconds = 5
+            wait.seconds = 1
             code, more = await client.receive(topic, topic, long_polling_timeout=wait)
             assert (code, more) == (Code.MESSAGE_NOT_FOUND, [])
 
