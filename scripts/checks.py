@@ -61,11 +61,18 @@ class Check:
         return order.index(self.tier) <= order.index(tier)
 
 
-SLOW_KINDS: Final = {"crash": 2.0, "databases": 2.0, "interop": 3.0}
+SLOW_KINDS: Final = {"crash": 2.4, "databases": 0.7, "interop": 2.1}
 """Directories of tests that the fast tier leaves out, with their minutes."""
-UNIT_PARTS: Final = {"clients": (("cli", "client"), 4.0), "coordinator": (("console", "coordinator"), 4.0)}
-"""Directories of unit tests that run in processes of their own, with their minutes. Servers that tests of one
-of them share run until its process ends, and would run beside all other tests."""
+UNIT_PARTS: Final = {
+    "broker": (("broker", "nameserver", "proxy", "runtime", "torture", "transport"), 3.3),
+    "clients": (("cli", "client"), 4.7),
+    "console": (("console",), 2.6),
+    "coordinator": (("coordinator",), 2.5),
+    "store": (("files", "hostile", "memory", "simulation", "store"), 2.4),
+}
+"""Directories of unit tests that run in processes of their own, with their minutes: no check takes more than
+a quarter of all. Servers that tests of one of them share run until its process ends, and would run beside all
+other tests."""
 KINDS: Final = (
     *("contract", "spark", "versions"), *SLOW_KINDS,
     *(name for names, _ in UNIT_PARTS.values() for name in names)
@@ -78,19 +85,21 @@ TIMES_TOUCHED: Final = 5
 CHECKS: Final = (
     Check("ruff check", ("ruff", "check", *LINT_PATHS)),
     Check("ruff format", ("ruff", "format", "--check", *LINT_PATHS)),
-    Check("mypy", ("mypy", *LINT_PATHS), minutes=3),  # one check: two at a time would share a cache
-    Check("unit", ("pytest", "tests", *(f"--ignore=tests/{kind}" for kind in KINDS)), pytest=True, minutes=9),
+    Check("mypy", ("mypy", *LINT_PATHS), minutes=1),  # one check: two at a time would share a cache
+    Check(
+        "unit", ("pytest", "tests", *(f"--ignore=tests/{kind}" for kind in KINDS)), pytest=True, minutes=2.9
+    ),
     *(
         Check(part, ("pytest", *(f"tests/{name}" for name in names)), pytest=True, minutes=minutes)
         for part, (names, minutes) in UNIT_PARTS.items()
     ),
-    Check("contract", ("pytest", "tests/contract"), pytest=True, minutes=1),
+    Check("contract", ("pytest", "tests/contract"), pytest=True, minutes=0.5),
     Check("spark without a session", ("pytest", "tests/spark", "-m", "not spark"), pytest=True, minutes=1.5),
     *(
         Check(kind, ("pytest", f"tests/{kind}"), Tier.GATE, pytest=True, minutes=minutes)
         for kind, minutes in SLOW_KINDS.items()
     ),
-    Check("spark", ("pytest", "tests/spark", "-m", "spark"), Tier.GATE, pytest=True, minutes=6),
+    Check("spark", ("pytest", "tests/spark", "-m", "spark"), Tier.GATE, pytest=True, minutes=4.5),
     Check("other versions of Spark", ("pytest", "tests/versions"), Tier.LONG, pytest=True),
     Check("mutation", ("tests.mutation",), Tier.LONG),
 )

@@ -1,4 +1,5 @@
-"""Settings of the test run: hypothesis draws the same samples each time, more of them in the long tier.
+"""Settings of the test run: hypothesis draws the same samples each time, fewer of them in the gate, and new
+ones in the long tier.
 
 A test that proves facts and is skipped, by whatever it uses, is a failure. So is one with a server that
 stalled, see `tests/stall_guard.py`.
@@ -19,13 +20,14 @@ from hypothesis import HealthCheck, settings
 from tests.pages import ROOT, proven_rows
 from tests.stall_guard import StallsFile, bound_of, judge
 from tests.support import refuse_skip
-from tests.tiers import read_tiers
+from tests.tiers import SHORT_TIERS, read_tiers
 
 from sparrowmq.transport.stall_watch import STALLS_FILE
 
 TIER = os.environ.get("SPARROW_TEST_TIER", "")
 LONG = TIER == "long"
-EXAMPLES = int(os.environ.get("SPARROW_EXAMPLES", 2000 if LONG else 100))
+SHORT = TIER in SHORT_TIERS
+EXAMPLES = int(os.environ.get("SPARROW_EXAMPLES", 2000 if LONG else 50 if SHORT else 100))
 
 settings.register_profile(
     "sparrow",

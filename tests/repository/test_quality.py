@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.tiers import SHORT_TIERS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "quality.md"
@@ -45,6 +46,7 @@ def number(place: str, tier: str) -> int:
     (value,) = values
     names = {
         "LONG": tier == "long",
+        "SHORT": tier in SHORT_TIERS,
         "os": SimpleNamespace(environ={"SPARROW_TEST_TIER": tier}),
         "GIVEN": None,
         "settings": lambda max_examples, **others: max_examples,

@@ -66,7 +66,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 LINT = ["ruff check", "ruff format", "mypy"]
-FAST = [*LINT[:2], "unit", "clients", "coordinator", "mypy", "spark without a session", "contract"]
+UNIT = ["clients", "broker", "unit", "console", "coordinator", "store"]
+FAST = [*LINT[:2], *UNIT, "spark without a session", "mypy", "contract"]
 GATE = [check.name for check in in_turn(CHECKS, Tier.GATE)]
 LONG = [*GATE, "other versions of Spark", "mutation"]
 
@@ -150,18 +151,24 @@ def test_every_directory_of_tests_is_run_once() -> None:
         )
 
 
+def test_no_check_of_the_gate_is_much_longer_than_the_others() -> None:
+    """Two run side by side: the longest one must not be what the others wait for."""
+    minutes = [check.minutes for check in CHECKS if check.belongs_to(Tier.GATE)]
+    assert 4 * max(minutes) <= sum(minutes)
+
+
 def test_those_of_seconds_start_before_the_longest() -> None:
     table = [Check("a", (), minutes=1), Check("b", ()), Check("c", (), minutes=9), Check("d", (), Tier.LONG)]
     assert [check.name for check in in_turn(table, Tier.LONG)] == ["b", "c", "a", "d"]
     assert [check.name for check in in_turn(table, Tier.FULL)] == ["b", "c", "a"]
 
 
-UNIT = Check("unit", ("pytest", "tests"), pytest=True)
+TESTS = Check("unit", ("pytest", "tests"), pytest=True)
 
 
 def test_the_long_tier_lets_tests_take_long() -> None:
-    assert arguments_of(UNIT, Tier.FULL) == ["pytest", "tests"]
-    assert arguments_of(UNIT, Tier.LONG) == ["pytest", "tests", "--timeout=3600"]
+    assert arguments_of(TESTS, Tier.FULL) == ["pytest", "tests"]
+    assert arguments_of(TESTS, Tier.LONG) == ["pytest", "tests", "--timeout=3600"]
     assert [arguments_of(Check("mypy", ("mypy",)), tier) for tier in Tier] == [["mypy"]] * len(Tier)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.conftest import LONG
+from tests.conftest import LONG, SHORT
 from tests.coordinator.groups.schedules import outages, simulate
 
 from sparrowmq.coordinator.groups.handover import (
@@ -33,7 +33,7 @@ from sparrowmq.core.grants import Grants, Holding, Report
 from sparrowmq.core.message import MessageQueue
 
 GIVEN = os.environ.get("SPARROW_HANDOVER_SEED")
-SEEDS = [int(GIVEN)] if GIVEN else list(range(1, 3001 if LONG else 201))
+SEEDS = [int(GIVEN)] if GIVEN else list(range(1, 3001 if LONG else 101 if SHORT else 201))
 
 
 @pytest.mark.timeout(3600 if LONG else 600)  # half a minute when nothing else runs
