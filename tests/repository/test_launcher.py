@@ -62,6 +62,7 @@ def sparrow(root: Path, *arguments: str, **environment: str) -> subprocess.Compl
         ("base", ("send", "T", "a b", "")),
         ("demo", ("up",)),
         ("demo", ("demo", "--help")),
+        ("test-full", ("up",)),
     ],
 )
 def test_what_is_installed_runs_at_once(clone: Path, name: str, arguments: tuple[str, ...]) -> None:
@@ -73,7 +74,7 @@ def test_what_is_installed_runs_at_once(clone: Path, name: str, arguments: tuple
 
 @pytest.mark.parametrize("arguments", [("fast",), ("--help",), ("long", "--jobs", "2")])
 def test_the_checks_are_those_of_the_repository(clone: Path, arguments: tuple[str, ...]) -> None:
-    stamp(clone, "test")
+    stamp(clone, "test-full")
     tools = (
         "java",
         "javac",
@@ -109,7 +110,14 @@ def test_it_runs_where_it_was_called(clone: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("base", ("demo",)), ("demo", ("test", "fast")), ("nothing", ("up",))]
+    ("name", "arguments"),
+    [
+        ("base", ("demo",)),
+        ("demo", ("test", "fast")),
+        ("nothing", ("up",)),
+        ("test", ("test", "full")),
+        ("test", ("test", "--jobs", "1", "long")),
+    ],
 )
 def test_a_smaller_set_is_not_enough(clone: Path, name: str, arguments: tuple[str, ...]) -> None:
     stamp(clone, name)
