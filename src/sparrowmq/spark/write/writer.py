@@ -31,7 +31,6 @@ from sparrowmq.spark.cluster.garbage import task_begins
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.options.versions import DataSourceStreamArrowWriter
 from sparrowmq.spark.write import finished_jobs
-from sparrowmq.spark.write.delayed_rows import delayed_rows
 from sparrowmq.spark.write.finished_jobs import Counted, Tally
 from sparrowmq.spark.write.guarantees import report
 from sparrowmq.spark.write.idempotent_send import NumberedSender
@@ -290,11 +289,15 @@ def _send_batch(
         brokers=None if columns.broker is None else _text(batch, columns.broker),
         queue_ids=None if columns.queue_id is None else batch[columns.queue_id],
     )
-    delayed = delayed_rows(
-        None if columns.delay_level is None else batch[columns.delay_level],
-        None if columns.deliver_at is None else batch[columns.deliver_at],
-        first,
-    )
+    delayed = None
+    if columns.has_delays:
+        from sparrowmq.spark.write.delayed_rows import delayed_rows  # only with such columns
+
+        delayed = delayed_rows(
+            None if columns.delay_level is None else batch[columns.delay_level],
+            None if columns.deliver_at is None else batch[columns.deliver_at],
+            first,
+        )
 
     sizes = sizes_of(messages.body)
     checked_above = options.batch_bytes if options.max_message_size is None else options.max_message_size
