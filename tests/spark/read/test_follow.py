@@ -434,6 +434,21 @@ def test_a_query_goes_on_without_a_lost_broker_and_reads_it_if_it_returns(
     assert spans(end, world.latest(end)) == [Span(away, read_to, 9)]
 
 
+def test_commits_to_a_group_leave_out_queues_that_nobody_can_read() -> None:
+    world = World(subscribe=("t", "u"), group_id="g", commit_to_group="always")
+    kept, gone = world.broker.add(0, 5), world.broker.add(0, 5, topic="u")
+    lost = world.broker.add(0, 5, broker="broker-b")
+    end = world.latest(StreamOffset({kept: 0, gone: 0, lost: 0}))
+    del world.broker.queues_[gone]
+    without = frozenset({"broker-b"})
+    passing = World(subscribe=("t", "u"), group_id="g", commit_to_group="always", lost_brokers=without)
+    passing.broker, passing.clock = world.broker, world.clock
+    passing.restart()
+    assert passing.latest(end) is end
+    passing.follower.report(end)
+    assert world.broker.commits == {kept: 5}
+
+
 def test_a_batch_that_runs_again_leaves_out_a_lost_broker_and_its_offsets_stay() -> None:
     world = World()
     kept, away = world.broker.add(0, 5), world.broker.add(0, 9, broker="broker-b")

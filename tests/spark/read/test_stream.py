@@ -52,12 +52,12 @@ def test_available_now_keeps_limits_and_goes_on_from_its_checkpoint(
     assert progress.sources[0].numInputRows == 20
     assert lag(progress) == 0
     assert lag(query.recentProgress[0]) == 60
-    assert _committed(topics, topic, "spark_stream") == 100
+    assert _committed(topics, topic, "spark_stream") == 80, "the last batch is committed with the next one"
     topics.send(topic, 25, first=100)
     run_available(stream(spark, options).writeStream.foreachBatch(collected), checkpoint)
     assert collected.texts == numbered(0, 125)
     assert collected.sizes == [40, 40, 20, 25]
-    assert _committed(topics, topic, "spark_stream") == 125
+    assert _committed(topics, topic, "spark_stream") == 100
 
 
 def test_with_a_filter_limits_count_offsets_and_batches_count_rows(
@@ -295,6 +295,17 @@ def test_spark_before_4_2_gets_offsets_without_limits(topics: Topics, topic: str
     third = restarted.latestOffset()
     [partition] = restarted.partitions(second, third)
     assert sum(batch.num_rows for batch in restarted.read(partition)) == 4
+
+
+def test_plans_commit_nothing_and_batches_that_are_done_do(topics: Topics, topic: str) -> None:
+    topics.send(topic, 8)
+    reader = _reader(topics, topic, startingOffsets="earliest", groupId=f"g_{topic}"[:60], pollIntervalMs="0")
+    end = reader.latestOffset(reader.initialOffset(), None)
+    topics.send(topic, 8, first=8)
+    until_sync(lambda: reader.latestOffset(end, None) != end)
+    assert _committed(topics, topic, f"g_{topic}"[:60]) == 0
+    reader.commit(end)
+    assert _committed(topics, topic, f"g_{topic}"[:60]) == 8
 
 
 def test_plans_depend_on_nothing_but_offsets(topics: Topics, topic: str) -> None:

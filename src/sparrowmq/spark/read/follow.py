@@ -227,8 +227,12 @@ class Follower:
         return StreamOffset(ends) if ends else None
 
     def report(self, done: StreamOffset) -> None:
-        """Commit to the group that it has read up to `done`, if it may; never raises (spark:S-04)."""
-        self._progress.report(done)
+        """Commit to the group that it has read up to `done`, if it may; never raises.
+
+        Queues that nobody can read are left out: their brokers would refuse, or not answer.
+        """
+        places = {queue: done.queues[queue] for queue in self._followed(done)}
+        self._progress.report(replace(done, queues=places))
 
     def _poll(self) -> Found:
         now = self._now()

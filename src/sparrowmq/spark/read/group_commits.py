@@ -50,7 +50,7 @@ class GroupProgress:
         return "" if self._others({}, dict.fromkeys(ends, -1)) else group
 
     def report(self, done: StreamOffset) -> None:
-        """Commit `done` for the group; never raises (spark:S-04)."""
+        """Commit `done` for the group; never raises, which would end the query (spark:S-30)."""
         group = self._options.group_id
         if self._stopped or group is None or done.initial:
             return

@@ -82,7 +82,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._latest_without_start()
         self._is_restart = False
         offset = StreamOffset.from_json(start)
-        self._follower.report(offset)
         end = self._follower.latest(offset, limited=not isinstance(limit, limits.ReadAllAvailable))
         return start if end is offset else self._laid_out(offset, end).to_json()
 
@@ -125,7 +124,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SpansPartition(task) for task in tasks]
 
     def commit(self, end: Json) -> None:
-        """A batch is done; for the last batch `latestOffset` commits (spark:S-03)."""
+        """A batch is done. Spark says so when it plans the next one (spark:S-03)."""
         self._follower.report(StreamOffset.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

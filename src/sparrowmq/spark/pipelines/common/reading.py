@@ -105,10 +105,13 @@ def store_times(options: Mapping[str, str], places: Mapping[MessageQueue, int]) 
 
 
 def report(options: Mapping[str, str], group: str, ends: Mapping[MessageQueue, int]) -> None:
-    """Commit everything before `ends` for `group`. Failures are logged, never raised."""
+    """Commit everything before `ends` for `group`, except at lost brokers. Failures are logged, never
+    raised.
+    """
     parsed = ReadOptions.parse({**options, "groupId": group}, None)
+    places = {queue: end for queue, end in ends.items() if not parsed.is_lost(queue)}
     try:
-        Driver(parsed)(lambda lookup: lookup.report(dict(ends)), REPORT_SECONDS)
+        Driver(parsed)(lambda lookup: lookup.report(places), REPORT_SECONDS)
     except (SparrowError, FutureTimeoutError) as error:
         log.warning("the offsets of group %s could not be committed: %r", group, error)
 
