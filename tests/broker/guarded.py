@@ -381,7 +381,11 @@ class Guarded:
         found = self.state()
         del found["end"]
         found["topics"] = {name: one for name, one in found["topics"].items() if not is_system_topic(name)}
-        found["offsets"] = {(*names, queue): offset for *names, queue, offset in found["offsets"]}
+        found["offsets"] = {
+            (topic, group, queue): offset
+            for topic, group, queue, offset in found["offsets"]
+            if not is_system_topic(topic)
+        }
         for name, table in found.items():
             if isinstance(table, dict):
                 found[name] = {

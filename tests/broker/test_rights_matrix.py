@@ -153,7 +153,11 @@ def test_rights_of_one_tenant_do_not_apply_to_the_other(tmp_path: Path) -> None:
                         problems.append(f"{code} told a message")
                     await line.close()
                     after = broker.state_beside(mine)
-                    problems += [f"{code} changed {name}" for name in after if after[name] != before[name]]
+                    problems += [
+                        f"{code} changed {name}: {before[name]} {after[name]}"
+                        for name in after
+                        if after[name] != before[name]
+                    ]
             assert problems == []
 
     run(main())
