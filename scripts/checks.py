@@ -64,8 +64,8 @@ class Check:
 SLOW_KINDS: Final = {"crash": 2.4, "databases": 0.7, "interop": 2.1}
 """Directories of tests that the fast tier leaves out, with their minutes."""
 UNIT_PARTS: Final = {
-    "broker": (("broker", "nameserver", "proxy", "runtime", "torture", "transport"), 3.3),
-    "clients": (("cli", "client"), 4.7),
+    "broker": (("broker", "nameserver", "proxy", "runtime", "torture", "transport"), 3.1),
+    "clients": (("cli", "client"), 4.4),
     "console": (("console",), 2.6),
     "coordinator": (("coordinator",), 2.5),
     "store": (("files", "hostile", "memory", "simulation", "store"), 2.4),
