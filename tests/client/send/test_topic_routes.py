@@ -67,7 +67,7 @@ def test_unknown_topic_uses_the_queues_of_the_template() -> None:
         cluster.add_topic(TEMPLATE_TOPIC, 8)
         info = await table.find("New", soon())
         assert [queue.queue_id for queue in sorted(info.queues)] == [0, 1, 2]
-        assert asked(cluster) == ["New", TEMPLATE_TOPIC]
+        assert (asked(cluster)[0], set(asked(cluster))) == ("New", {"New", TEMPLATE_TOPIC})
 
     flow(test, create_topic_queues=3)
 
@@ -78,7 +78,7 @@ def test_template_depends_on_the_release(compat: str, template: str) -> None:
     async def test(cluster: FakeCluster, table: PublishTable) -> None:
         cluster.add_topic(template, 8)
         await table.find("New", soon())
-        assert asked(cluster)[-1] == template
+        assert set(asked(cluster)) == {"New", template}  # in this order, but routes are refreshed meanwhile
         assert list(table.topics()) == (["Mine", "New"] if compat == "4.9" else ["New"])
 
     flow(test, compat=compat, create_topic_key="Mine")
