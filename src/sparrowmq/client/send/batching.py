@@ -1,17 +1,18 @@
 """Lingering: asynchronous sends wait briefly for others and are sent together as one batch (client:B-77).
 
-A batch has one topic, queue, `wait_store_ok` and tag. Messages without a chosen queue are collected by these
-values, and each batch goes to the next queue in turn. Messages to one chosen queue form one line: a batch
-takes the first ones with equal values, and no batch is sent before the previous one has ended, so the order
-is kept. The ordering key of a message chooses its queue; while the route of a topic is looked up, its
-messages with keys wait in one line.
+A batch has one topic, queue, `wait_store_ok` and tag. Messages for any queue are collected by these values,
+and each batch goes to the next queue in turn. Messages to one queue, chosen by the caller or by their key,
+form one line: a batch takes the first ones with equal values, and no batch is sent before the previous one
+has ended, so the order is kept. What no batch can have is sent alone when its turn comes. While the route of
+a topic is looked up, its messages with keys wait in one line.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from copy import copy
+from typing import Any, Final, NamedTuple, Protocol
 
 from sparrowmq.client.base.settings import ProducerSettings
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -20,19 +21,44 @@ from sparrowmq.client.send.encoding import (
     batch_item,
     may_linger,
     outgoing_items,
+    outgoing_single,
 )
 from sparrowmq.client.send.in_flight import Gate
 from sparrowmq.client.send.message_checks import check_is_message
 from sparrowmq.client.send.topic_routes import PublishTable
 from sparrowmq.core.errors import SparrowError, TooManyRequestsError
-from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX, Message, MessageQueue
 from sparrowmq.core.results import SendResult
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, BatchItem, encode_batch
 
 Done = Callable[[SendResult | None, BaseException | None], None]
-Key = tuple[str, MessageQueue | None, bool, str | None]
-"""Topic, chosen queue and, where no queue was chosen, `wait_store_ok` and tag."""
-Held = tuple[Message, str, BatchItem, Done]
+Alike = tuple[bool, str | None]
+"""What the messages of a batch have in common: `wait_store_ok` and tag."""
+_PROPERTIES_MAX: Final = PROPERTIES_BYTES_MAX - COPY_BYTES_MAX
+"""Brokers may refuse a message with more, and a whole batch because of it."""
+
+
+class Line(NamedTuple):
+    """Where messages are collected: for one queue, or for any queue with what they have in common."""
+
+    topic: str
+    queue: MessageQueue | None
+    by_key: bool = False
+    """The ordering key chose the queue, not the caller."""
+    alike: Alike | None = None
+
+
+class Held(NamedTuple):
+    """A message as it was when it was sent, and whom to tell; `size` is what it needs in a batch."""
+
+    message: Message
+    unique_key: str
+    item: BatchItem
+    done: Done
+    size: int
+    alike: Alike
+    alone: Outgoing | None
+    """The message as a request of its own, if no batch can have it."""
 
 
 class BatchSender(Protocol):
@@ -42,13 +68,10 @@ class BatchSender(Protocol):
     gate: Gate
     table: PublishTable
 
-    def submit(self, message: Message, done: Done, timeout: float | None) -> None:
-        """Send a message, lingering or alone."""
-
     def send_outgoing(
         self, outgoing: Outgoing, timeout: float | None, *, queue: MessageQueue | None
     ) -> Coroutine[Any, Any, SendResult]:
-        """Send a batch."""
+        """Send a batch or a message: with retries, or once to `queue`."""
 
     def batch_key(self) -> str:
         """The id of a whole batch."""
@@ -57,10 +80,9 @@ class BatchSender(Protocol):
 class _Bucket:
     """Waiting messages, and whether one batch of them is in flight."""
 
-    __slots__ = ("bytes", "due", "held", "room", "sending", "timer")
+    __slots__ = ("bytes", "due", "held", "sending", "timer")
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self) -> None:
         self.held: list[Held] = []
         self.bytes = 0
         self.due = 0
@@ -71,14 +93,13 @@ class _Bucket:
     def take(self, bytes_max: int) -> tuple[list[Held], int]:
         """The first messages, as many as fit in one batch, and their size in bytes."""
         size = count = 0
-        first = self.held[0][0]
-        for message, _, item, _ in self.held:
-            needed = item_bytes(item) + self.room
-            if count and size + needed > bytes_max:
+        first = self.held[0]
+        for one in self.held:
+            if count and (size + one.size > bytes_max or one.alone is not None or first.alone is not None):
                 break
-            if message.tags != first.tags or message.wait_store_ok != first.wait_store_ok:
+            if one.alike != first.alike:
                 break
-            size += needed
+            size += one.size
             count += 1
         taken, self.held = self.held[:count], self.held[count:]
         self.bytes -= size
@@ -102,8 +123,8 @@ class Linger:
         self._sender = sender
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._buckets: dict[Key, _Bucket] = {}
-        self._unrouted: dict[str, list[tuple[Message, Done]]] = {}
+        self._buckets: dict[Line, _Bucket] = {}
+        self._unrouted: dict[str, list[Held]] = {}
         """Messages with keys by topic, until its queues are known."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -115,49 +136,103 @@ class Linger:
     def put(self, message: Message, done: Done, queue: MessageQueue | None = None) -> bool:
         """Add a message to a batch. Returns False when it must be sent alone.
 
-        That is so if batches cannot contain it, or if `linger_total_bytes` are held. Raises
-        `InvalidMessageError` as a send does.
+        That is so if it is no plain message, or if any queue will do and a batch cannot contain it,
+        `linger_total_bytes` are held or the producer is closing. Raises `InvalidMessageError` as a send does,
+        and `TooManyRequestsError` for a message that would overtake others of its queue.
         """
         check_is_message(message)
-        if self._closing or not may_linger(message):
+        if not may_linger(message):
             return False
-        bytes_max = self._settings.message_bytes_max
-        unique_key = self._sender.instance.unique_ids.next()
-        item = batch_item(message, unique_key, bytes_max)
-        size = item_bytes(item) + self._room
-        if size > bytes_max:
-            return False
-        if queue is None and message.key is not None:
-            info = self._sender.table.infos.get(message.topic)
-            if info is None or not info.targets or message.topic in self._unrouted:
-                self._wait_for_route(message, done)
-                return True
-            queue = info.of_key(message.key).queue
-        key = (
-            (message.topic, None, message.wait_store_ok, message.tags)
-            if queue is None
-            else (message.topic, queue, True, None)
-        )
-        bucket = self._buckets.get(key)
-        if self.bytes >= self._settings.linger_total_bytes:
-            if bucket is None or queue is None:
+        key = message.key if queue is None else None
+        if key is None and queue is None:
+            if self._closing or self.is_full:
                 return False
-            raise self._full()  # sent alone, it would overtake waiting messages
-        if bucket is None:
-            bucket = self._buckets[key] = _Bucket(self._room)
-        if bucket.held and bucket.bytes + size > bytes_max:
-            self._flush(key, bucket)
-            if queue is None:
-                bucket = self._buckets[key] = _Bucket(self._room)
-        bucket.held.append((message, unique_key, item, done))
-        bucket.bytes += size
-        self.bytes += size
-        self._sender.gate.announce()
-        if bucket.bytes >= self._settings.linger_bytes:
-            self._flush(key, bucket)
-        elif bucket.timer is None:
-            bucket.timer = self._loop.call_later(self._settings.linger, self._due, key, bucket)
+            held = self._hold(message, done)
+            if held.alone is not None:
+                return False
+            self._add(Line(message.topic, None, alike=held.alike), held)
+        elif key is None:
+            self._add(Line(message.topic, queue), self._hold(message, done))
+        else:
+            self._put_by_key(self._hold(copy(message), done), key)
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages may wait."""
+        return self.bytes >= self._settings.linger_total_bytes
+
+    def _hold(self, message: Message, done: Done) -> Held:
+        bytes_max = self._settings.message_bytes_max
+        ids = self._sender.instance.unique_ids
+        unique_key = ids.next()
+        item = batch_item(message, unique_key, bytes_max)
+        size, alone = item_bytes(item) + self._room, None
+        if size > bytes_max or len(item[2]) > _PROPERTIES_MAX:
+            now_ms = self._sender.instance.clock.now_ms()
+            alone = outgoing_single(message, unique_key, now_ms, bytes_max)
+        return Held(message, unique_key, item, done, size, (message.wait_store_ok, message.tags), alone)
+
+    def _put_by_key(self, held: Held, key: str) -> None:
+        topic = held.message.topic
+        info = self._sender.table.infos.get(topic)
+        if info is not None and info.targets and topic not in self._unrouted:
+            self._add(Line(topic, info.of_key(key).queue, by_key=True), held)
+            return
+        if self.is_full:
+            raise self._full()
+        if topic not in self._unrouted:
+            self._unrouted[topic] = []
+            self._start(self._route(topic), "route for linger")
+        self._unrouted[topic].append(held)
+        self.bytes += held.size
+        self._sender.gate.announce()
+
+    async def _route(self, topic: str) -> None:
+        """Look up the route of a topic for the messages that wait for it, in the order of the calls."""
+        error: BaseException | None = None
+        info = None
+        try:
+            deadline = self._loop.time() + self._settings.send_timeout
+            info = await self._sender.table.find(topic, deadline)
+        except SparrowError as failure:
+            error = failure
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            for held in self._unrouted.pop(topic):
+                self.bytes -= held.size
+                if info is None:
+                    self._tell(held.done, None, error)
+                else:
+                    assert held.message.key is not None
+                    queue = info.of_key(held.message.key).queue
+                    self._add(Line(topic, queue, by_key=True), held, waited=True)
+                self._sender.gate.withdraw()
+
+    def _add(self, line: Line, held: Held, *, waited: bool = False) -> None:
+        """Raises `TooManyRequestsError` when the limit is reached, unless nothing of the line waits: then the
+        message leaves at once, or it has `waited` already."""
+        bytes_max = self._settings.message_bytes_max
+        bucket = self._buckets.get(line)
+        at_once = self._closing or self.is_full
+        if bucket is None:
+            bucket = self._buckets[line] = _Bucket()
+        elif self.is_full and not waited:
+            raise self._full()
+        if bucket.held and bucket.bytes + held.size > bytes_max:
+            self._flush(line, bucket)
+            if line.queue is None:
+                bucket = self._buckets[line] = _Bucket()
+        bucket.held.append(held)
+        bucket.bytes += held.size
+        self.bytes += held.size
+        self._sender.gate.announce()
+        if at_once or bucket.bytes >= self._settings.linger_bytes:
+            self._flush(line, bucket)
+        elif bucket.timer is None:
+            bucket.timer = self._loop.call_later(self._settings.linger, self._due, line, bucket)
 
     def _full(self) -> TooManyRequestsError:
         return TooManyRequestsError(
@@ -165,54 +240,17 @@ class Linger:
             f"wait for results or raise linger_total_bytes"
         )
 
-    def _wait_for_route(self, message: Message, done: Done) -> None:
-        """Keep a message until the queues of its topic are known, in the order of the calls."""
-        if self.bytes >= self._settings.linger_total_bytes:
-            raise self._full()
-        if message.topic not in self._unrouted:
-            self._unrouted[message.topic] = []
-            self._start(self._route(message.topic), "route for linger")
-        self._unrouted[message.topic].append((message, done))
-        self.bytes += len(message.body)
-        self._sender.gate.announce()
-
-    async def _route(self, topic: str) -> None:
-        """Look up the route of a topic, then submit again what waited for it."""
-        error: BaseException | None = None
-        try:
-            await self._sender.table.find(topic, self._loop.time() + self._settings.send_timeout)
-        except SparrowError as failure:
-            error = failure
-        except BaseException as failure:
-            error = failure
-            raise
-        finally:
-            for message, done in self._unrouted.pop(topic):
-                self.bytes -= len(message.body)
-                self._again(message, done, error)
-                self._sender.gate.withdraw()
-
-    def _again(self, message: Message, done: Done, error: BaseException | None) -> None:
-        """Submit a message that waited for its route, unless `error` says that there is none."""
-        if error is None:
-            try:
-                self._sender.submit(message, done, None)
-            except SparrowError as failure:
-                error = failure
-        if error is not None:
-            self._tell(done, None, error)
-
     def close(self) -> None:
-        """Send everything now, and collect nothing from now on."""
+        """Send everything now, and let nothing wait from now on, but for its turn."""
         self._closing = True
-        for key, bucket in list(self._buckets.items()):
-            self._flush(key, bucket)
+        for line, bucket in list(self._buckets.items()):
+            self._flush(line, bucket)
 
-    def _due(self, key: Key, bucket: _Bucket) -> None:
+    def _due(self, line: Line, bucket: _Bucket) -> None:
         bucket.timer = None
-        self._flush(key, bucket)
+        self._flush(line, bucket)
 
-    def _flush(self, key: Key, bucket: _Bucket) -> None:
+    def _flush(self, line: Line, bucket: _Bucket) -> None:
         """The linger time of all held messages has passed: send them, unless a batch of the same queue is in
         flight.
         """
@@ -221,30 +259,28 @@ class Linger:
             bucket.timer = None
         bucket.due = len(bucket.held)
         if bucket.held and not bucket.sending:
-            self._leave(key, bucket)
+            self._leave(line, bucket)
 
-    def _leave(self, key: Key, bucket: _Bucket) -> None:
+    def _leave(self, line: Line, bucket: _Bucket) -> None:
         held, size = bucket.take(self._settings.message_bytes_max)
-        bucket.sending = key[1] is not None
-        self._start(self._send(key, bucket, held, size), "linger")
+        bucket.sending = line.queue is not None
+        self._start(self._send(line, bucket, held, size), "linger")
         if not bucket.sending:
-            del self._buckets[key]
+            del self._buckets[line]
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._loop.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, key: Key, bucket: _Bucket, held: list[Held], size: int) -> None:
-        messages = [message for message, _, _, _ in held]
-        unique_keys = [unique_key for _, unique_key, _, _ in held]
+    async def _send(self, line: Line, bucket: _Bucket, held: list[Held], size: int) -> None:
         result: SendResult | None = None
         error: BaseException | None = None
         try:
-            body = encode_batch(item for _, _, item, _ in held)
-            now_ms = self._sender.instance.clock.now_ms()
-            outgoing = outgoing_items(messages, unique_keys, body, self._sender.batch_key(), now_ms)
-            result = await self._sender.send_outgoing(outgoing, None, queue=key[1])
+            outgoing = held[0].alone or self._batch(held)
+            result = await self._sender.send_outgoing(
+                outgoing, None, queue=None if line.by_key else line.queue
+            )
         except SparrowError as failure:
             error = failure
         except BaseException as failure:
@@ -252,12 +288,20 @@ class Linger:
             raise
         finally:
             self.bytes -= size
-            for position, (_, unique_key, _, done) in enumerate(held):
-                part = None if result is None else part_of(result, position, unique_key, len(held))
-                self._tell(done, part, error)
+            for position, one in enumerate(held):
+                part = result
+                if result is not None and one.alone is None:
+                    part = part_of(result, position, one.unique_key, len(held))
+                self._tell(one.done, part, error)
                 self._sender.gate.withdraw()
             if bucket.sending:
-                self._ended(key, bucket)
+                self._ended(line, bucket)
+
+    def _batch(self, held: list[Held]) -> Outgoing:
+        body = encode_batch(one.item for one in held)
+        now_ms = self._sender.instance.clock.now_ms()
+        messages, unique_keys = [one.message for one in held], [one.unique_key for one in held]
+        return outgoing_items(messages, unique_keys, body, self._sender.batch_key(), now_ms)
 
     def _tell(self, done: Done, result: SendResult | None, error: BaseException | None) -> None:
         """Complete one caller's future. An exception of its callback must not affect the others."""
@@ -268,13 +312,13 @@ class Linger:
                 {"message": f"the callback {done!r} of a send failed", "exception": raised}
             )
 
-    def _ended(self, key: Key, bucket: _Bucket) -> None:
+    def _ended(self, line: Line, bucket: _Bucket) -> None:
         """A batch to a chosen queue has ended: send the next one if it is due or the producer is closing."""
         bucket.sending = False
         if not bucket.held:
-            self._buckets.pop(key, None)
+            self._buckets.pop(line, None)
         elif bucket.due or self._closing:
-            self._leave(key, bucket)
+            self._leave(line, bucket)
 
 
 def part_of(batch: SendResult, position: int, unique_key: str, count: int) -> SendResult:

@@ -134,10 +134,15 @@ class IdempotentSender(Sender):
         began, settings = self._loop.time(), self._settings
         outgoing_count = count_of(outgoing)
         brokers: list[str] = []
+        last_address = ""
+        pauses = _PAUSE.delays(self.instance.rng)
         while True:  # ends with the tries, or when something is final
             info = await self.table.find(outgoing.topic, deadline)
             last = brokers[-1] if brokers else None
             target = target_of(info, queue) if queue is not None else self._choose(info, outgoing, last)
+            if target.address == last_address:
+                await self.instance.sleep(min(next(pauses), max(0.0, deadline - self._loop.time())))
+            last_address = target.address
             brokers.append(target.queue.broker_name)
             line = self._lines.setdefault(target.queue, QueueSequence())
             outcome = await self._in_line(line, outgoing, outgoing_count, target, deadline, mode)

@@ -190,6 +190,8 @@ class Sender:
     ) -> SendResult:
         """Send an encoded message: with retries, or once to `queue`."""
         deadline = self._deadline(timeout)
+        if not outgoing.is_batch and len(outgoing.body) >= self._settings.compress_over:
+            await self._compress(outgoing)
         if queue is None:
             return await self._send_tries(outgoing, deadline)
         with self.gate.coming():
