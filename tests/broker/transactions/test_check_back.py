@@ -648,3 +648,16 @@ def test_half_messages_are_kept_as_long_as_the_current_retention_says(broker: Br
     broker.rig.parts.handlers[RequestCode.UPDATE_BROKER_CONFIG](connection(), change)
     broker.check(1)
     assert [record.body for record in broker.stored(rules.DISCARD_TOPIC)] == [b"two days"]
+
+
+def test_open_transactions_are_counted_before_and_after_a_check(broker: Broker) -> None:
+    assert broker.parts.open_count == 0
+    first, _ = broker.prepare(b"1"), broker.prepare(b"2")
+    assert broker.parts.open_count == 2, "nobody was asked about them yet"
+    broker.end(first)
+    assert broker.parts.open_count == 1
+    broker.join()
+    broker.check(later_ms=10_000)
+    assert broker.parts.open_count == 1
+    broker.again()
+    assert broker.parts.open_count == 1

@@ -188,8 +188,9 @@ class CheckBack:
 
     @property
     def open_count(self) -> int:
-        """Number of open half messages."""
-        return len(self._halves)
+        """Number of open half messages, whether a producer was asked about them or not."""
+        queue = self._store.find_queue(HALF_TOPIC, 0)
+        return 0 if queue is None else self._halves.waiting(queue.max_offset)
 
     def resume(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """323: store a half message that was given up again, so that it is checked again."""

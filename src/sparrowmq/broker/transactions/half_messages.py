@@ -447,11 +447,11 @@ class OpenHalves:
 
     def is_full(self, end: int) -> bool:
         """Whether the limit of open transactions is reached; `end` is the end of the half queue."""
-        return self._waiting(end) >= OPEN_MAX
+        return self.waiting(end) >= OPEN_MAX
 
-    def _waiting(self, end: int) -> int:
-        """Number of half messages before `end` that are not done."""
-        return end - self._done.first - self._done.count
+    def waiting(self, end: int) -> int:
+        """Number of half messages before `end`, the end of the half queue, that are not done."""
+        return max(0, end - self._done.first - self._done.count)
 
     def left_from(self, end: int) -> int:
         """From which offset on half messages may stay where they are, although nobody can be asked.
@@ -459,7 +459,7 @@ class OpenHalves:
         A start reads everything behind the first one, so those further back are copied. Each copy comes after
         several half messages that were ended: the copies of many waiting ones do not fill the log.
         """
-        return end - LEFT_BEHIND - 4 * self._waiting(end)
+        return end - LEFT_BEHIND - 4 * self.waiting(end)
 
     def load_op(self, op_offset: int, body: bytes, end: int) -> None:
         """Load an op record; all op records are loaded before the half messages.
