@@ -1,24 +1,64 @@
 """Each acknowledged message has a place that somebody counts, whatever users and operators do.
 
-A failing walk names its seed and the fewest steps that fail;
-`python -m tests.simulation.whole.walk --seed 17` runs it again.
+A failing walk names its seed and the fewest steps that fail; `tests.simulation.whole.walk` runs it again.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from tests.conftest import LONG
-from tests.simulation.whole.walk import failure
+from tests.simulation.whole.books import Books, Counted
+from tests.simulation.whole.walk import EVERYDAY, KINDS, failure, run_steps
 
-WALKS = int(os.environ.get("SPARROW_EXAMPLES", 2000 if LONG else 60))
-PARTS = 10
+from sparrowmq.broker.delay.send_back import SendBackRequests
+
+WALKS = 200 if LONG else 9
+"""Of each kind."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_books_balance(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(part, WALKS, PARTS):
-        text = failure(seed, tmp_path / "walk", monkeypatch)
+@pytest.mark.parametrize("acts", KINDS, ids=" ".join)
+def test_books_balance(acts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(1, WALKS + 1):
+        text = failure(seed, tmp_path / "walk", monkeypatch, (*EVERYDAY, *acts))
         assert not text, text
+
+
+# What they find
+
+
+def test_a_broker_that_drops_failed_messages_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SendBackRequests, "_returned", lambda *_: None)
+    found = run_steps([("create", 0), ("send", 2), ("wait", 2)], tmp_path / "walk", monkeypatch)
+    assert any("group concurrent" in text and "0 (plain to A/0)" in text for text in found), found
+
+
+def test_places_of_messages() -> None:
+    books = Books(["g"])
+    sent = books.new("A", "plain", failures=1)
+    assert books.problems(Counted()) == [], "nobody acknowledged it"
+    sent.is_acknowledged = True
+    assert books.problems(Counted({("g", "A", 0): 1})) == []
+    assert books.problems(Counted(dead={"g": {0}})) == []
+    assert "has not handled 1 messages: 0 (plain to A/0)" in books.problems(Counted({("g", "A", 0): 0}))[0]
+    assert books.problems(Counted({("g", "A", 0): -1}))[0] == "group g has a lag of -1 in A/0"
+    assert [books.fails("g", 0), books.fails("g", 0)] == [True, False]
+    assert books.problems(Counted()) == []
+
+
+def test_an_act_takes_what_it_names() -> None:
+    books = Books(["g", "h"])
+    for topic in ("A", "B"):
+        books.new(topic, "plain").is_acknowledged = True
+    books.lose("its topic was deleted", topic="A", groups=["g"])
+    assert (books.open("g"), books.open("h")) == ([1], [0, 1])
+
+
+def test_a_message_that_was_rolled_back_is_found() -> None:
+    books = Books(["g"])
+    books.new("A", "half").is_wanted = False
+    books.fails("g", 0)
+    assert "which were rolled back" in books.problems(Counted())[0]

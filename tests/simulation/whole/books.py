@@ -1,13 +1,13 @@
-"""The books of a run: each acknowledged message has a place that somebody counts.
+"""The books of a walk: each acknowledged message has a place that somebody counts.
 
 A message is *open* for a group until one of its handlers finished with it. It may stay open only where the
-broker counts it, or after an act that is known to lose messages, which is entered by name.
+broker counts it, or after an act that is known to take messages from groups, which is entered by name.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 
@@ -18,8 +18,17 @@ class Sent:
     number: int
     topic: str
     kind: str
+    tag: str = ""
     failures: int = 0
+    queue_id: int = 0
     is_acknowledged: bool = False
+    is_wanted: bool = True
+    """False for one whose transaction is rolled back: nobody may get it."""
+
+    @property
+    def body(self) -> bytes:
+        """What handlers know it by."""
+        return str(self.number).encode()
 
 
 @dataclass(frozen=True)
@@ -31,12 +40,13 @@ class Counted:
     delayed: int = 0
     timed: int = 0
     halves: int = 0
-    dead: dict[str, int] = field(default_factory=dict)
+    dead: dict[str, set[int]] = field(default_factory=dict)
+    """The numbers of the dead letters of each group."""
 
     def of_group(self, group: str) -> int:
         """Messages that a group may still get, or that are dead for it."""
         lag = sum(count for (name, _, _), count in self.lag.items() if name == group)
-        return lag + self.delayed + self.timed + self.halves + self.dead.get(group, 0)
+        return lag + self.delayed + self.timed + self.halves + len(self.dead.get(group, ()))
 
     @property
     def is_drained(self) -> bool:
@@ -47,33 +57,45 @@ class Counted:
 class Books:
     """What was acknowledged, handled, and lost by a known act."""
 
-    def __init__(self, groups: Iterable[str]) -> None:
+    def __init__(self, groups: Iterable[str], once: Iterable[str] = ()) -> None:
+        """Messages are not tried again for the groups `once`, so their handlers do not fail."""
         self.groups = tuple(groups)
+        self._once = tuple(once)
         self.sent: dict[int, Sent] = {}
         self.handled: dict[str, Counter[int]] = {group: Counter() for group in self.groups}
         self.tries: dict[str, Counter[int]] = {group: Counter() for group in self.groups}
         self.lost: dict[str, dict[int, str]] = defaultdict(dict)
 
-    def new(self, topic: str, kind: str, failures: int = 0) -> Sent:
+    def new(self, topic: str, kind: str, *, tag: str = "", failures: int = 0) -> Sent:
         """A message that will be sent."""
-        sent = Sent(len(self.sent), topic, kind, failures)
+        sent = Sent(len(self.sent), topic, kind, tag, failures)
         self.sent[sent.number] = sent
         return sent
 
     def fails(self, group: str, number: int) -> bool:
         """Whether the group's handler, which is called with a message now, fails."""
         self.tries[group][number] += 1
-        if self.tries[group][number] <= self.sent[number].failures:
+        if group not in self._once and self.tries[group][number] <= self.sent[number].failures:
             return True
         self.handled[group][number] += 1
         return False
 
-    def lose(self, act: str, *, topic: str | None = None, groups: Iterable[str] | None = None) -> None:
-        """An act took messages from groups: all that are open now, or those of a topic."""
+    def lose(
+        self,
+        act: str,
+        *,
+        topic: str | None = None,
+        groups: Iterable[str] | None = None,
+        above: int = -1,
+        which: Callable[[Sent], bool] = lambda sent: True,
+    ) -> None:
+        """An act took messages from groups: all that are not handled, or those of a topic, in its queues
+        above one."""
         for group in self.groups if groups is None else groups:
-            for number in self.open(group):
-                if topic in (None, self.sent[number].topic):
-                    self.lost[group][number] = act
+            for sent in self.sent.values():
+                is_meant = topic in (None, sent.topic) and sent.queue_id > above and which(sent)
+                if is_meant and not self.handled[group][sent.number]:
+                    self.lost[group].setdefault(sent.number, act)
 
     def open(self, group: str) -> list[int]:
         """Messages that the group wants, has not handled, and has not lost."""
@@ -84,8 +106,8 @@ class Books:
             if sent.is_acknowledged and not handled[number] and number not in lost
         ]
 
-    def problems(self, counted: Counted) -> list[str]:
-        """Why the books do not balance while nobody consumes."""
+    def problems(self, counted: Counted, but: Iterable[str] = ()) -> list[str]:
+        """Why the books do not balance while nobody consumes. Brokers count nothing for the groups `but`."""
         found = [
             f"group {group} has a lag of {lag} in {topic}/{queue}"
             for (group, topic, queue), lag in counted.lag.items()
@@ -93,13 +115,15 @@ class Books:
         ]
         for group in self.groups:
             left = self.open(group)
-            if len(left) > counted.of_group(group):
+            if group not in but and len(left) > counted.of_group(group):
                 found.append(f"group {group} has not handled {self.told(left)}, and {counted} counts fewer")
+            wrong = [number for number in self.handled[group] if not self.sent[number].is_wanted]
+            if wrong:
+                found.append(f"group {group} got {self.told(wrong)}, which were rolled back")
         return found
 
     def told(self, numbers: list[int]) -> str:
         """Messages in words."""
-        parts = [
-            f"{number} ({self.sent[number].kind} to {self.sent[number].topic})" for number in numbers[:8]
-        ]
+        sent = [self.sent[number] for number in numbers[:8]]
+        parts = [f"{one.number} ({one.kind} to {one.topic}/{one.queue_id})" for one in sent]
         return f"{len(numbers)} messages: {', '.join(parts)}"

@@ -5,25 +5,45 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from tests.simulation.whole.books import Books
+from tests.simulation.whole.books import Books, Sent
 from tests.simulation.whole.world import NAME_SERVER
 
-from sparrowmq.aio import ConsumerSettings, PullConsumer, PullSettings, PushConsumer, ReceivedMessage, Retry
+from sparrowmq.aio import (
+    ConsumerSettings,
+    PullConsumer,
+    PullSettings,
+    PushConsumer,
+    ReceivedMessage,
+    Retry,
+    Sql,
+)
 from sparrowmq.core.errors import SparrowError
 
-CONCURRENT, ORDERED, POLLED = "concurrent", "ordered", "polled"
-GROUPS = (CONCURRENT, ORDERED, POLLED)
+CONCURRENT, ORDERED, POLLED, TAGGED, BROADCAST = "concurrent", "ordered", "polled", "tagged", "broadcast"
+GROUPS: Final = (CONCURRENT, ORDERED, POLLED, TAGGED, BROADCAST)
+FAILING: Final = (CONCURRENT, TAGGED)
+"""Groups whose failed messages are tried again by the broker, and become dead letters."""
+TAG_FILTERS: Final = ("x", "*", "y", Sql("TAGS = 'x'"), "x || y")
+
+
+def matches(expression: str | Sql, tag: str) -> bool:
+    """Whether one of the filters takes messages with a tag."""
+    return expression == "*" or (bool(tag) and tag in str(expression))
 
 
 class Members:
     """The members that run. Each group reads all topics from their beginning."""
 
-    def __init__(self, books: Books, topics: tuple[str, ...]) -> None:
+    def __init__(self, books: Books, topics: tuple[str, ...], offsets: Path) -> None:
         self._books = books
         self._topics = topics
+        self._offsets = offsets
         self._running: dict[str, Callable[[], Any]] = {}
+        self._filter: str | Sql = "*"
+        self._tagged: PushConsumer | None = None
         self._number = 0
 
     async def join(self, group: str) -> None:
@@ -48,29 +68,57 @@ class Members:
         for group in GROUPS:
             await self.leave(group)
 
-    def _settings(self) -> dict[str, Any]:
+    def filter(self, expression: str | Sql) -> None:
+        """The tagged group wants messages that match from now on, and no others of those before."""
+        self.sort_out()
+        self._filter = expression
+        self.sort_out()
+        if self._tagged is not None and TAGGED in self._running:
+            for topic in self._topics:
+                self._tagged.subscribe(topic, expression, handler=self._handler(TAGGED))
+
+    def sort_out(self) -> None:
+        """What the tagged group does not want now is not missed."""
+
+        def is_unwanted(sent: Sent) -> bool:
+            return not matches(self._filter, sent.tag)
+
+        self._books.lose("another tag", groups=[TAGGED], which=is_unwanted)
+
+    def _settings(self, group: str) -> dict[str, Any]:
+        name = group if group == BROADCAST else f"member-{self._number}"
         return {
             "namesrv": NAME_SERVER,
             "client_ip": "127.0.0.1",
-            "instance_name": f"member-{self._number}",
+            "instance_name": name,
             "consume_from": "first",
         }
 
-    async def _push(self, group: str) -> Callable[[], Any]:
+    def _handler(self, group: str) -> Any:
         async def handle(message: ReceivedMessage) -> None:
             if self._books.fails(group, int(message.body)):
                 raise Retry
 
-        consumer = PushConsumer(
-            group, settings=ConsumerSettings(ordered=group == ORDERED, pull_batch=8, **self._settings())
+        return handle
+
+    async def _push(self, group: str) -> Callable[[], Any]:
+        settings = ConsumerSettings(
+            ordered=group == ORDERED,
+            model="broadcasting" if group == BROADCAST else "clustering",
+            offset_dir=self._offsets,
+            pull_batch=8,
+            **self._settings(group),
         )
+        consumer = PushConsumer(group, settings=settings)
         for topic in self._topics:
-            consumer.subscribe(topic, handler=handle)
+            consumer.subscribe(topic, self._filter if group == TAGGED else "*", handler=self._handler(group))
+        if group == TAGGED:
+            self._tagged = consumer
         await consumer.start()
         return consumer.close
 
     async def _poll(self, group: str) -> Callable[[], Any]:
-        consumer = PullConsumer(group, settings=PullSettings(auto_commit=False, **self._settings()))
+        consumer = PullConsumer(group, settings=PullSettings(auto_commit=False, **self._settings(group)))
         for topic in self._topics:
             consumer.subscribe(topic)
         await consumer.start()

@@ -1,6 +1,6 @@
 """An event loop with a virtual clock and a network in memory: whole servers and clients in one thread.
 
-Bytes arrive in order in a later turn of the loop. What would run in a thread runs at once. A part of the
+Bytes arrive in order, half a millisecond later. What would run in a thread runs at once. A part of the
 world is cut off by the name of the machine in whose context it was started.
 """
 
@@ -9,15 +9,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextvars import ContextVar, copy_context
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from tests.client.churn import VirtualLoop
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 MACHINE: ContextVar[str] = ContextVar("machine", default="")
 """The machine on which the running code is; tasks and callbacks inherit it."""
 UNSENT_MAX = 64 * 1024
+LATENCY = 0.0005
+CLOSED = b""
+"""What arrives when the other end is closed."""
 
 
 class End(asyncio.Transport):
@@ -31,29 +38,33 @@ class End(asyncio.Transport):
         self._protocol = protocol
         self._context = copy_context()
         self.other: End
-        self._waiting: list[bytes] = []
+        self._arriving: deque[bytes | Exception] = deque()
         self._is_reading = True
         self._is_closing = False
         self._is_lost = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._is_closing:
-            self._loop.call_soon(self.other.arrive, bytes(data))
+            self.other.later(bytes(data))
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
 
-    def arrive(self, data: bytes) -> None:
-        """Bytes of the other end, or that it is closed if there are none."""
-        if self._is_lost:
+    def later(self, what: bytes | Exception) -> None:
+        """Something of the other end is on its way."""
+        self._arriving.append(what)
+        self._loop.call_later(LATENCY, self._arrive)
+
+    def _arrive(self) -> None:
+        if self._is_lost or not self._is_reading or not self._arriving:
             return
-        if not self._is_reading:
-            self._waiting.append(data)
-        elif data:
-            self._context.run(self._protocol.data_received, data)
+        what = self._arriving.popleft()
+        if isinstance(what, Exception):
+            self.lose(what)
+        elif what:
+            self._context.run(self._protocol.data_received, what)
         elif not self._is_closing:
-            self._is_closing = True
-            self._lose(None)
+            self.lose(None)
 
     def begin(self) -> None:
         """The connection is made."""
@@ -62,22 +73,18 @@ class End(asyncio.Transport):
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True
-            self._loop.call_soon(self.other.arrive, b"")
-            self._loop.call_soon(self._lose, None)
+            self.other.later(CLOSED)
+            self._loop.call_soon(self.lose, None)
 
     def abort(self) -> None:
         self._is_closing = True
-        self._loop.call_soon(self._lose, None)
-        self._loop.call_soon(self.other.reset)
+        self._loop.call_soon(self.lose, None)
+        self.other.later(reset())
 
-    def reset(self) -> None:
-        """The other end went away."""
-        self._is_closing = True
-        self._lose(ConnectionResetError(104, "Connection reset by peer"))
-
-    def _lose(self, error: Exception | None) -> None:
+    def lose(self, error: Exception | None) -> None:
+        """The connection is lost at this end."""
         if not self._is_lost:
-            self._is_lost = True
+            self._is_lost = self._is_closing = True
             self._loop.ends.discard(self)
             self._context.run(self._protocol.connection_lost, error)
 
@@ -97,9 +104,8 @@ class End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._is_reading = True
-        waiting, self._waiting = self._waiting, []
-        for data in waiting:
-            self._loop.call_soon(self.arrive, data)
+        for _ in self._arriving:
+            self._loop.call_soon(self._arrive)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
@@ -114,6 +120,11 @@ class End(asyncio.Transport):
         return 0, UNSENT_MAX
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
+def reset() -> ConnectionResetError:
+    """The error of a connection whose other end went away."""
+    return ConnectionResetError(104, "Connection reset by peer")
 
 
 class Port:
@@ -170,14 +181,16 @@ class NetworkLoop(VirtualLoop):
                 del self.listening[number]
         for end in list(self.ends):
             if end.machine == machine:
-                end.reset()
-                self.call_soon(end.other.reset)
+                end.lose(reset())
+                end.other.later(reset())
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        done = self.create_future()
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
         except Exception as error:
@@ -193,7 +206,7 @@ class NetworkLoop(VirtualLoop):
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
     ) -> Any:
-        await asyncio.sleep(0)
+        await asyncio.sleep(LATENCY)
         server = self.listening.get(port)
         if server is None or MACHINE.get() in self.cut:
             raise ConnectionRefusedError(111, "Connection refused")

@@ -24,7 +24,7 @@ from sparrowmq.nameserver.server import NameServer
 from sparrowmq.transport.server import Server
 
 T = TypeVar("T")
-NAME_SERVER, BROKER_PORT, HA_PORT = "127.0.0.1:9876", 10911, 10912
+NAME_SERVER, BROKER, BROKER_PORT, HA_PORT = "127.0.0.1:9876", "broker-a", 10911, 10912
 SMALL: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 20 * 200,
@@ -57,7 +57,7 @@ class Cluster:
         self.clock = MovedClock()
         self.settings: dict[str, Any] = SMALL | settings
         self.broker: Broker | None = None
-        self._root = root
+        self.root = root
         self._life = 0
         self._directory = root / "0"
         self._leftovers: list[asyncio.Task[None]] = []
@@ -77,6 +77,7 @@ class Cluster:
         self._life += 1
         self._machine = f"broker-{self._life}"
         settings = BrokerSettings(
+            broker_name=BROKER,
             store_path_root_dir=self._directory,
             namesrv_addr=NAME_SERVER,
             listen_port=BROKER_PORT,
@@ -98,9 +99,13 @@ class Cluster:
         if broker is None:
             return
         self.loop.cut_off(self._machine)
-        old, self._directory = self._directory, self._root / str(self._life)
+        old, self._directory = self._directory, self.root / str(self._life)
         shutil.copytree(old, self._directory)
         self._leftovers.append(self.loop.create_task(self._there(broker.close())))
+
+    def empty_directory(self) -> None:
+        """The next life of the broker begins with an empty directory."""
+        self._directory = self.root / f"empty-{self._life}"
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something at the broker's machine."""
