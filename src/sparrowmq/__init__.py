@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         HoldStatus,
         MemberStatus,
         NameServerStatus,
+        ProducerState,
         QueueProgress,
         QueueStatus,
         Rate,
@@ -221,6 +222,7 @@ __all__ = [
     "Producer",
     "ProducerFencedError",
     "ProducerSettings",
+    "ProducerState",
     "PromotionPlan",
     "ProtocolError",
     "PullConsumer",
@@ -298,7 +300,7 @@ _HOMES = {
     "sparrowmq.client.admin.types": (
         "AccessGrant AccessUser BrokerClient BrokerClients BrokerStatus BrokerTopics DeadLetterStatus "
         "GroupConnections GroupMemberInfo HoldStatus MemberStatus NameServerStatus "
-        "QueueProgress QueueStatus Rate Rates ReplicationStatus ResentLetter SlaveStatus"
+        "ProducerState QueueProgress QueueStatus Rate Rates ReplicationStatus ResentLetter SlaveStatus"
     ),
     "sparrowmq.core.message": "Message MessageQueue ReceivedMessage",
     "sparrowmq.core.results": "PullResult PullStatus RawBatch SendResult SendStatus",

@@ -115,13 +115,16 @@ class RetentionHoldRequest(Header, kw_only=True):
 class EndProducersRequest(Header, kw_only=True):
     """END_PRODUCERS (90301), only SparrowMQ: end the epochs before `epoch` of a producer family.
 
-    With `epoch` 0 nothing changes. `note` is stored for later queries.
+    With `epoch` 0 nothing changes. `note` is stored for later queries. With `producer` and `queue_id`, the
+    answer has the state of that producer in that queue.
     """
 
     topic: str
     family: str
     epoch: int = 0
     note: str = ""
+    producer: str = ""
+    queue_id: int = 0
 
 
 class CloneGroupOffsetRequest(Header, kw_only=True):

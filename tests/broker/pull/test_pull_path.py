@@ -95,6 +95,15 @@ def test_bulk_answer_has_as_many_messages_as_its_bytes_allow(rig: Rig) -> None:
     assert 1 <= len(bodies(small)) < 20 and len(small.body) <= 2000
 
 
+def test_bulk_reads_find_what_a_topic_had_before_it_was_shrunk(rig: Rig) -> None:
+    rig.sending.handle(connection(), send_command(b"old", queue_id=1))
+    rig.make_topic("TopicTest", 1)
+    assert bodies(pull(rig, queueId=1, bulkBytes=1 << 20)) == [b"old"]
+    for others in ({"queueId": 1}, {"queueId": 2, "bulkBytes": 1 << 20}, {"queueId": -1, "bulkBytes": 1}):
+        answer = pull(rig, **others)
+        assert answer.code == ResponseCode.INVALID_PARAMETER and "is illegal" in (answer.remark or "")
+
+
 @pytest.mark.proves("client:D-26")
 @pytest.mark.parametrize(
     ("offset", "code", "next_offset"),

@@ -14,7 +14,7 @@ from sparrowmq.broker.send.idempotent import IdempotentSends
 from sparrowmq.core.errors import StoreFullError
 from sparrowmq.core.names import PRODUCER_ENDS_TOPIC
 from sparrowmq.protocol.batch import encode_batch
-from sparrowmq.protocol.bodies import ProducersEnd
+from sparrowmq.protocol.bodies import ProducerNumbers, ProducersEnd, TopicConfig
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command
 from sparrowmq.protocol.producer_mark import ProducerEnd, find_end, mark_head
@@ -220,6 +220,23 @@ def test_end_of_a_producer_family_is_reported_stored_and_enforced(rig: Rig) -> N
     for wrong in ({"family": "a.b"}, {"epoch": -1}, {"note": "x" * 201}):
         assert end(**wrong).code == ResponseCode.INVALID_PARAMETER
     assert end(topic="Nowhere").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_queue_tells_what_it_has_of_a_producer_also_after_its_topic_was_shrunk(rig: Rig) -> None:
+    ends = rig.parts.producer_ends
+
+    def state(queue_id: int, producer: str = "job-0") -> ProducerNumbers | None:
+        ext = {"topic": "TopicTest", "family": "job", "producer": producer, "queueId": str(queue_id)}
+        given = ends.end(connection(), Command(RequestCode.END_PRODUCERS, ext=ext))
+        assert isinstance(given, Command)
+        return ProducersEnd.decode(given.body).state
+
+    ask(rig, single(0, queue_id=3, producer="other-0"))
+    for number in range(3):
+        ask(rig, single(number, queue_id=3, producer="job-0", epoch=16))
+    rig.put_topic(TopicConfig(topic_name="TopicTest", read_queue_nums=2, write_queue_nums=2))
+    assert state(3) == ProducerNumbers(epoch=16, last=2, begins_at=1)
+    assert state(2) is state(3, "job-1") is None
 
 
 def test_end_is_in_the_log_and_deleted_with_the_topic(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.broker.base.internal_store import NOT_FLUSHED, InnerMessage
 from sparrowmq.broker.base.offsets import answer, refusal
 from sparrowmq.core.names import PRODUCER_ENDS_TOPIC
-from sparrowmq.protocol.bodies import ProducersEnd
+from sparrowmq.protocol.bodies import ProducerNumbers, ProducersEnd
 from sparrowmq.protocol.call_headers import EndProducersRequest
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.headers import from_ext
@@ -60,10 +60,16 @@ class ProducerEnds:
                 self._write(end, now_ms)
                 table.end(end.family, end.topic, end.epoch, end.note, now_ms)
         found = table.end_of(end.family, end.topic)
-        told = answer(command, body=ProducersEnd(found.epoch, found.note).encode())
+        state = self._state(request) if request.producer else None
+        told = answer(command, body=ProducersEnd(found.epoch, found.note, state).encode())
         if not end.epoch:
             return told
         return self._inner.answer_flushed(told, refusal(command, ResponseCode.SYSTEM_BUSY, NOT_FLUSHED))
+
+    def _state(self, request: EndProducersRequest) -> ProducerNumbers | None:
+        """What a queue has of a producer, also a queue that the topic no longer has because it was shrunk."""
+        held = self._store.producers.find(request.producer, request.topic, request.queue_id)
+        return None if held is None else ProducerNumbers(held.epoch, held.last, held.begins_at or 0)
 
     def forget_topic(self, topic: str) -> None:
         """A topic is being deleted and takes no more messages: forget its producers and their ends. Raises

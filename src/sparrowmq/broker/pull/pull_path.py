@@ -384,13 +384,15 @@ class PullPath:
             )
         if not topic.readable:
             raise _forbidden(3, f"the topic[{fields.topic}] pulling is forbidden")
-        if not 0 <= fields.queue_id < topic.config.read_queue_nums:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
-                f"topicConfig.readQueueNums:[{topic.config.read_queue_nums}]",
-            )
-        return topic.queues[fields.queue_id], self._subscription(connection, fields, group)
+        reads, queue = topic.config.read_queue_nums, None
+        if 0 <= fields.queue_id < reads:
+            queue = topic.queues[fields.queue_id]
+        elif fields.bulk_bytes:  # what a topic had before it was shrunk
+            queue = self._store.find_queue(fields.topic, fields.queue_id)
+        if queue is None:
+            text = f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"{text}topicConfig.readQueueNums:[{reads}]")
+        return queue, self._subscription(connection, fields, group)
 
     def _subscription(
         self, connection: Connection, fields: PullFields, group: SubscriptionGroupConfig

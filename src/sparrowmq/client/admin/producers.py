@@ -1,14 +1,17 @@
-"""Closed epochs of idempotent producers. Only SparrowMQ's brokers support them."""
+"""Closed epochs and states of idempotent producers. Only SparrowMQ's brokers support them."""
 
 from __future__ import annotations
 
 import asyncio
 
 from sparrowmq.client.admin.calls import AdminCalls, masters_of
-from sparrowmq.core.errors import BrokerError
+from sparrowmq.client.admin.types import ProducerState
+from sparrowmq.core.errors import BrokerError, NoRouteError
+from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_topic
 from sparrowmq.protocol import bodies, call_headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.producer_mark import family_of
 
 
 class ProducerAdmin(AdminCalls):
@@ -34,6 +37,28 @@ class ProducerAdmin(AdminCalls):
             for name, answer in zip(masters, answers, strict=True)
             if answer is not None
         }
+
+    async def producer_state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
+        """Which numbers of an idempotent producer a queue has, also a queue that its topic no longer has.
+
+        None if the broker knows the producer not, or no idempotent producers. Raises `NoRouteError`,
+        `BrokerError`.
+        """
+        check_topic(queue.topic)
+        master = masters_of(await self.topic_route(queue.topic)).get(queue.broker_name)
+        if master is None:
+            raise NoRouteError(
+                f"broker {queue.broker_name!r} has no master that serves topic {queue.topic!r}"
+            )
+        header = call_headers.EndProducersRequest(
+            topic=queue.topic,
+            family=family_of(producer) or producer,
+            producer=producer,
+            queue_id=queue.queue_id,
+        )
+        answer = await self._end_at(master, header)
+        state = None if answer is None else answer.state
+        return None if state is None else ProducerState(state.epoch, state.last, state.begins_at)
 
     async def _end_at(
         self, address: str, header: call_headers.EndProducersRequest

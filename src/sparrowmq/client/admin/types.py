@@ -52,6 +52,17 @@ class HoldStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What a queue has of an idempotent producer: the numbers 0 to `last` of `epoch`, from offset `begins_at`
+    on.
+    """
+
+    epoch: int
+    last: int
+    begins_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStatus:
     """One queue: oldest stored offset, next offset, epoch milliseconds of the last message (0: none)."""
 

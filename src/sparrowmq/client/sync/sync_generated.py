@@ -25,6 +25,7 @@ from sparrowmq.client.admin.types import (
     ListedEntry,
     MemberStatus,
     NameServerStatus,
+    ProducerState,
     QueueProgress,
     QueueStatus,
     Rates,
@@ -1476,6 +1477,14 @@ class Admin(Facade[_Admin]):
         `BrokerError`.
         """
         return self._run(self._inner.end_producers, topic, family, epoch, note=note)
+
+    def producer_state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
+        """Which numbers of an idempotent producer a queue has, also a queue that its topic no longer has.
+
+        None if the broker knows the producer not, or no idempotent producers. Raises `NoRouteError`,
+        `BrokerError`.
+        """
+        return self._run(self._inner.producer_state, queue, producer)
 
     def replication_status(self, broker: str) -> ReplicationStatus | None:
         """The connected slaves of a master, or the master of a slave (code 907); None when the broker does

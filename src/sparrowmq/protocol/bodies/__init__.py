@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         GroupList,
         KVTable,
         OffsetTable,
+        ProducerNumbers,
         ProducersEnd,
         RetentionHold,
         RetentionHoldList,
@@ -127,6 +128,7 @@ __all__ = [
     "ProducerConnection",
     "ProducerData",
     "ProducerInfo",
+    "ProducerNumbers",
     "ProducerTable",
     "ProducersEnd",
     "QueueTimeSpan",
@@ -176,7 +178,7 @@ _HOMES = {
     ),
     "sparrowmq.protocol.bodies.tables": (
         "BrokerTopicTable ConsumerList DataVersion GroupList KVTable OffsetTable "
-        "ProducersEnd RetentionHold RetentionHoldList SubscriptionGroupConfig "
+        "ProducersEnd ProducerNumbers RetentionHold RetentionHoldList SubscriptionGroupConfig "
         "SubscriptionGroupTable TopicConfig TopicConfigList TopicConfigTable TopicList"
     ),
 }

@@ -128,13 +128,24 @@ class KVTable(Body, frozen=True):
     table: dict[str, str] = field(default_factory=dict)
 
 
+class ProducerNumbers(Body, frozen=True):
+    """What a queue has of an idempotent producer: the numbers 0 to `last` of `epoch`; the first one is not
+    before offset `begins_at`.
+    """
+
+    epoch: int
+    last: int
+    begins_at: int = 0
+
+
 class ProducersEnd(Body, frozen=True):
     """The answer to END_PRODUCERS (90301): the first epoch from which a family's marks are accepted, 0 for
-    all.
+    all; and the state of a producer that was asked for.
     """
 
     epoch: int = 0
     note: str = ""
+    state: ProducerNumbers | None = None
 
 
 class RetentionHold(Body, frozen=True):
