@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
         guarantees,
         "_choose",
         lambda folder, batch, options, scope: guarantees.choose(
-            guarantees.folder_at(folder, {}), batch, options.topic, lambda: QUEUES
+            guarantees.folder_at(folder, options.hadoop), batch, options.topic, lambda: QUEUES
         ),
     )
     monkeypatch.setattr(guarantees, "broker_without_states", lambda options: "")
@@ -199,6 +200,44 @@ def test_a_checkpoint_out_of_reach_ends_no_query_and_is_told_once(
     assert "Hadoop cannot access abfss://c@a/ck/offsets: no such class. Spark may access" in record.message
     assert "options fs.… of the writer" in record.message
     assert record.message.endswith("its rows are written at least once")
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("s3a://b/ck", "S3AFileSystem not found"),
+        ("abfss://c@a.dfs.core.windows.net/ck", "SecureAzureBlobFileSystem not found"),
+        ("oss://b/ck", 'No FileSystem for scheme "oss"'),
+        ("hdfs://127.0.0.1:1/ck", "Connection refused"),
+        ("viewfs://other/ck", "Empty Mount table in config for viewfs://other/"),
+        ("nosuch://b/ck", 'No FileSystem for scheme "nosuch"'),
+    ],
+)
+def test_no_scheme_of_a_checkpoint_ends_a_query(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, location: str, why: str
+) -> None:
+    def refuse(location: str) -> Folder:
+        raise SettingsError(f"{location!r} is not a directory that Arrow can access")
+
+    monkeypatch.setattr(queue_choice, "ArrowFolder", refuse)  # it would look for servers
+    given = replace(options(checkpointLocation=location), hadoop={"ipc.client.connect.max.retries": "0"})
+    assert [stream_choice(given) for _ in range(2)] == [None] * 2
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING and why in record.message
+    assert record.message.endswith("its rows are written at least once")
+
+
+def test_a_checkpoint_on_a_file_system_of_hadoop_has_the_queues(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ck" / "offsets").mkdir(parents=True)
+    (tmp_path / "ck" / "offsets" / "4").touch()
+    mount = {"fs.viewfs.mounttable.ns.link./lake": f"file:{tmp_path}"}
+    given = options(checkpointLocation="viewfs://ns/lake/ck", **mount)
+    found = stream_choice(given)
+    assert found is not None and (found.batch, list(found.queues)) == (4, QUEUES)
+    assert (tmp_path / "ck" / "sparrowmq-queues" / "4.json").exists()
+    assert stream_choice(given) == found and not caplog.records
 
 
 def test_a_checkpoint_that_was_reached_before_is_an_error_when_it_is_not(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.columnar.records import record
 
+from sparrowmq.aio import ProducerState
 from sparrowmq.columnar.encode import MessageColumns
 from sparrowmq.core.errors import BrokerError, ProducerFencedError, SequenceTooOldError, SparrowError
 from sparrowmq.core.message import MessageQueue
@@ -21,7 +22,7 @@ from sparrowmq.protocol.batch import decode_batch
 from sparrowmq.protocol.producer_mark import begins_at, fenced_at, first_of_run, known_from
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.write import idempotent_send as numbered
-from sparrowmq.spark.write.idempotent_send import NumberedSender
+from sparrowmq.spark.write.idempotent_send import LookupClients, NumberedSender
 from sparrowmq.spark.write.identity import RowIdentity
 from sparrowmq.spark.write.queue_choice import QueueChoice
 from sparrowmq.spark.write.refusals import WriteRefusedError
@@ -53,6 +54,10 @@ class JudgingBroker:
     dies_after: int | None = None
     judges: bool = True
     sends: int = 0
+    left: frozenset[MessageQueue] = frozenset()
+    """Queues that the topic no longer has."""
+    noted: frozenset[MessageQueue] = frozenset()
+    """Queues that it did not have at a try of the batch."""
 
     async def send_encoded_batch(
         self,
@@ -63,7 +68,7 @@ class JudgingBroker:
         queue: MessageQueue | None = None,
         numbered: bool = False,
     ) -> SendResult:
-        assert queue is not None and numbered
+        assert queue is not None and numbered and queue not in self.left
         if self.dies_after is not None and self.sends >= self.dies_after:
             raise SparrowError("the task was killed")
         self.sends += 1
@@ -96,6 +101,10 @@ class JudgingBroker:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         return [Q0, Q1]
+
+    async def producer_state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
+        held = self.table.find(producer, queue.topic, queue.queue_id)
+        return None if held is None else ProducerState(held.epoch, held.last, held.begins_at or 0)
 
     async def fetch_raw(
         self, queue: MessageQueue, offset: int, *, max_bytes: int, max_messages: int
@@ -138,10 +147,10 @@ def sender_of(
     identity: RowIdentity = IDENTITY,
     choice: QueueChoice | None = None,
 ) -> NumberedSender:
-    async def reader() -> JudgingBroker:
+    async def itself() -> JudgingBroker:
         return broker
 
-    return NumberedSender(loop, broker, options, identity, choice, reader)
+    return NumberedSender(loop, broker, options, identity, choice, LookupClients(itself, itself))
 
 
 def task(
@@ -428,14 +437,81 @@ def test_rows_of_a_lost_broker_go_elsewhere_and_all_others_keep_their_numbers(
     assert sender.exactly_once == (count <= 3), "what the lost one stored is there twice if it comes back"
 
 
-def test_rows_of_a_queue_that_is_gone_go_elsewhere_once(loop: LoopThread) -> None:
-    broker, gone = JudgingBroker(), frozenset({LOST})
-    choice = QueueChoice(7, "t", (Q0, LOST, Q1), gone=gone)
-    options = WriteOptions(name_server="stub:1", topic="t", exactly_once=True)
-    for _ in range(2):
-        sender = sender_of(loop, broker, options, choice=choice)
-        for queue, rows in ((Q0, rows_of(3)), (LOST, [b"a", b"b"])):
-            sender.submit_rows(queue, MessageColumns(body=pa.array(rows, pa.binary())))
+LEFT = MessageQueue("t", "b", 3)
+
+
+def shrunk(
+    loop: LoopThread,
+    broker: JudgingBroker,
+    rows: Sequence[bytes],
+    *,
+    dies_after: int | None = None,
+    exactly_once: bool = False,
+    identity: RowIdentity = IDENTITY,
+) -> NumberedSender:
+    """A try of a batch that began with a queue that left its topic, if the broker says so."""
+    broker.sends, broker.dies_after = 0, dies_after
+    broker.held.setdefault(LEFT, [])
+    options = WriteOptions(name_server="stub:1", topic="t", max_in_flight=1, exactly_once=exactly_once)
+    choice = QueueChoice(7, "t", (Q0, LEFT, Q1), left=broker.noted)
+    sender = sender_of(loop, broker, options, identity, choice)
+    try:
+        for number, start in enumerate(range(0, len(rows), 3)):
+            part = pa.array(rows[start : start + 3], pa.binary())
+            sender.submit_rows((Q0, LEFT, Q1)[number % 3], MessageColumns(body=part))
         sender.finish()
-        assert sender.exactly_once
-    assert broker.own == Counter([*rows_of(3), b"a", b"b"])
+    except BaseException:
+        sender.cancel()
+        raise
+    return sender
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 100), st.integers(0, 30), st.integers(0, 30), st.booleans())
+def test_rows_of_a_queue_that_left_its_topic_are_stored_once(
+    loop: LoopThread, count: int, stop: int, second_stop: int, disturbed: bool
+) -> None:
+    """A topic is shrunk in mid-batch, further tries are cut short, too, and then the shrink is undone."""
+    broker, rows = JudgingBroker(), rows_of(count)
+    for dies_after, left in ((stop, False), (second_stop, True), (None, True), (None, False), (None, True)):
+        broker.left = frozenset({LEFT} if left else ())
+        broker.noted |= broker.left
+        try:
+            sender = shrunk(loop, broker, rows, dies_after=dies_after)
+        except SparrowError:
+            assert dies_after is not None
+        if disturbed:
+            broker.disturb(LEFT)
+        if dies_after is None:
+            assert broker.own == Counter(rows) and sender.exactly_once
+            assert sender.sent["t"] == count
+
+
+def test_other_rows_than_those_of_a_queue_that_left_are_not_lost(
+    loop: LoopThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, rows, other = JudgingBroker(), rows_of(18), [b"x%d" % number for number in range(18)]
+    shrunk(loop, broker, rows)
+    broker.left = broker.noted = frozenset({LEFT})
+    with pytest.raises(WriteRefusedError, match=r"option exactlyOnce=true: .* which was read back"):
+        shrunk(loop, broker, [*rows[:3], *other[3:6], *rows[6:]], exactly_once=True)
+    for _ in range(2):
+        assert not shrunk(loop, broker, [*rows[:3], *other[3:6], *rows[6:]]).exactly_once
+    assert {broker.own[row] for row in other[3:6]} == {1} and set(rows) <= set(broker.own)
+    assert "sent again, and some may be stored twice" in caplog.text
+
+
+def test_a_queue_that_left_with_a_later_batch_or_later_numbers(loop: LoopThread) -> None:
+    broker, rows = JudgingBroker(), rows_of(9)
+    shrunk(loop, broker, rows)
+    shrunk(loop, broker, [b"x%d" % number for number in range(9)])  # of another order: numbers of step 1
+    broker.left = broker.noted = frozenset({LEFT})
+    with pytest.raises(WriteRefusedError, match=r"exactlyOnce=true: .* it left its topic after an attempt"):
+        shrunk(loop, broker, rows, exactly_once=True)
+    assert not shrunk(loop, broker, rows).exactly_once and set(rows) <= set(broker.own)
+    broker.left = broker.noted = frozenset()
+    shrunk(loop, broker, rows, identity=RowIdentity("query", 8, 3))
+    choice = QueueChoice(7, "t", (Q0, LEFT, Q1), left=frozenset({LEFT}))
+    sender = sender_of(loop, broker, WriteOptions(name_server="stub:1", topic="t"), choice=choice)
+    with pytest.raises(WriteRefusedError, match="a later batch of the query or job has already begun"):
+        sender.submit_rows(LEFT, MessageColumns(body=pa.array(rows, pa.binary())))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sparrowmq.core.errors import SettingsError, SparrowError
+from sparrowmq.core.errors import NoRouteError, SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.cluster.clients import admin, producer, reader
@@ -219,13 +220,12 @@ def _choose(folder: str, batch: int, options: WriteOptions, scope: str) -> Queue
     loop = loop_thread()
 
     async def queues() -> Sequence[MessageQueue]:
-        client = await producer(options)
         what = f"asking for the queues of {options.topic}"
-        return await retried(options, what, lambda: client.queues(options.topic))
-
-    async def readable() -> Sequence[MessageQueue]:
-        client = await reader(options)
-        what = f"asking for the queues of {options.topic}"
+        fresh = await reader(options)  # a producer may know a topic as it was half a minute ago
+        with contextlib.suppress(NoRouteError):
+            if found := await retried(options, what, lambda: fresh.publish_queues(options.topic)):
+                return found
+        client = await producer(options)  # it knows where a topic is created, and tells why there is none
         return await retried(options, what, lambda: client.queues(options.topic))
 
     choice = choose(
@@ -234,12 +234,11 @@ def _choose(folder: str, batch: int, options: WriteOptions, scope: str) -> Queue
         options.topic,
         lambda: loop.run(queues()),
         options.lost_brokers,
-        readable_of=lambda: loop.run(readable()),
     )
     if choice.lost:
         _say_lost(choice)
-    if choice.gone:
-        _say_gone(choice)
+    if choice.left:
+        _say_left(choice)
     if not scope:
         return choice
     place = folder_at(f"{folder}/{batch_runs.FOLDER}", options.hadoop)
@@ -259,14 +258,14 @@ def _say_lost(choice: QueueChoice) -> None:
         )
 
 
-def _say_gone(choice: QueueChoice) -> None:
-    if first_time("gone", choice.topic, choice.batch, choice.gone):
+def _say_left(choice: QueueChoice) -> None:
+    if first_time("left", choice.topic, choice.batch, choice.left):
         log.warning(
-            "batch %d of %s began with queues that no longer exist (%s): the topic has fewer queues now, so "
-            "their rows go to the others",
+            "batch %d of %s began with queues that the topic no longer has (%s): it was shrunk. Rows that "
+            "they have stored are not sent again, the others go to other queues",
             choice.batch,
             choice.topic,
-            describe(sorted(choice.gone)),
+            describe(sorted(choice.left)),
         )
 
 

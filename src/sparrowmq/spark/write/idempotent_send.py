@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow.compute as pc
 
 from sparrowmq.columnar.encode import MessageColumns, encode_batches, encode_messages, mark_column
 from sparrowmq.columnar.marks import sent_messages
-from sparrowmq.core.errors import BrokerError, SequenceTooOldError, SparrowError
+from sparrowmq.core.errors import BrokerError, ProducerFencedError, SequenceTooOldError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.loops.event_loop import LoopThread
 from sparrowmq.spark.options.table import WriteOptions
@@ -29,7 +29,10 @@ from sparrowmq.spark.write.read_back import Compared, QueueRead, ReaderOf, Store
 from sparrowmq.spark.write.refusals import REUSED, WriteRefusedError, event_of, final, next_step
 from sparrowmq.spark.write.routing import Destination
 from sparrowmq.spark.write.row_states import RowEvent, RowState, after
-from sparrowmq.spark.write.send import BatchProducer, TaskSender
+from sparrowmq.spark.write.send import BatchProducer, TaskSender, retried
+
+if TYPE_CHECKING:
+    from sparrowmq.aio import ProducerState
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -58,7 +61,10 @@ class Chunk:
 
 @dataclass(slots=True)
 class QueueNumbers:
-    """One queue's numbers: `rows` were assigned; step `step` began with row `base`."""
+    """One queue's numbers: `rows` were assigned; step `step` began with row `base`.
+
+    A queue that left its topic keeps the first `room` rows, which it has stored; `rest` gets the others.
+    """
 
     queue: MessageQueue
     producer: str = ""
@@ -73,10 +79,14 @@ class QueueNumbers:
     doubtful: list[Chunk] = field(default_factory=list)
     """Certainly stored, but not compared with another attempt's."""
     doubtful_bytes: int = 0
+    room: int = 0
+    rest: QueueNumbers | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def next_step(self, step: int, first: int) -> None:
-        """Assign new numbers from row `first` on."""
+        """Assign new numbers from row `first` on; those of a queue that left are for another queue."""
+        if self.rest is not None and not self.step:
+            self.queue, self.producer = self.rest.queue, f"{self.rest.producer}_anew"
         self.step, self.base = step, first
         self.unplaced, self.stored = 0, None
         self.doubtful, self.doubtful_bytes = [], 0
@@ -86,6 +96,20 @@ class QueueNumbers:
         for chunk in self.doubtful:
             chunk.move(RowEvent.FOLLOWED)
         self.doubtful, self.doubtful_bytes = [], 0
+
+
+class StateAdmin(Protocol):
+    """What a sender needs of `aio.Admin`."""
+
+    async def producer_state(self, queue: MessageQueue, producer: str) -> ProducerState | None:
+        """What a queue has of a producer."""
+
+
+class LookupClients(NamedTuple):
+    """Clients with which to find out what is stored."""
+
+    reader: ReaderOf
+    admin: Callable[[], Awaitable[StateAdmin]]
 
 
 class NumberedSender(TaskSender):
@@ -100,10 +124,10 @@ class NumberedSender(TaskSender):
         options: WriteOptions,
         identity: RowIdentity,
         choice: QueueChoice | None,
-        reader: ReaderOf,
+        clients: LookupClients,
     ) -> None:
         super().__init__(loop, producer, options)
-        self._reader = reader
+        self._clients = clients
         self._identity = identity
         self._choice = choice
         self._lines: dict[MessageQueue, QueueNumbers] = {}
@@ -125,6 +149,16 @@ class NumberedSender(TaskSender):
         earlier send.
         """
         line = self._lines.get(queue) or self._begin(queue)
+        if line.rest is None:
+            self._submit(line, messages)
+            return
+        room = min(len(messages), line.room - line.rows)
+        if room:
+            self._submit(line, messages.slice(0, room))
+        if room < len(messages):
+            self._submit(line.rest, messages.slice(room, len(messages) - room))
+
+    def _submit(self, line: QueueNumbers, messages: MessageColumns) -> None:
         first = line.rows
         line.rows += len(messages)
         marked = self._marked(line, messages, first, step=0, base=0)
@@ -133,21 +167,46 @@ class NumberedSender(TaskSender):
             self._start(self._send_chunk(line, Chunk(part, first + encoded.start, encoded.body)))
 
     def _begin(self, queue: MessageQueue) -> QueueNumbers:
-        """The numbers of a queue. Rows of a lost queue go elsewhere with separate numbers, so other rows keep
-        theirs. That holds in every batch for rows that name a lost queue, for others only in the current one.
-        Rows of a queue that no longer exists do, too; what it had is gone, so they are stored once.
+        """The numbers of a queue. Rows of a lost broker's queue go elsewhere with separate numbers, so other
+        rows keep theirs. That holds in every batch for rows that name a lost queue, for others only in the
+        current one. Rows of a queue that left its topic do, too, as far as it has not stored them.
         """
-        producer = self._identity.producer_id(queue.topic)
-        lost, gone = self._options.lost_brokers, frozenset[MessageQueue]()
+        lost, left = self._options.lost_brokers, frozenset[MessageQueue]()
         if self._choice is not None:
-            lost, gone = lost | self._choice.lost, self._choice.gone
-        other = None
-        if queue.broker_name in lost or queue in gone:
-            other = stand_in(queue, self.queues(queue.topic), lost, gone)
-            producer = self._identity.stand_in_id(queue)
-            self.exactly_once = self.exactly_once and queue in gone
-        self._lines[queue] = QueueNumbers(other or queue, producer)
-        return self._lines[queue]
+            lost, left = lost | self._choice.lost, self._choice.left
+        line = QueueNumbers(queue, self._identity.producer_id(queue.topic))
+        if queue.broker_name in lost or queue in left:
+            other = stand_in(queue, self.queues(queue.topic), lost, left)
+            rest = QueueNumbers(other, self._identity.stand_in_id(queue))
+            if queue.broker_name in lost:
+                self.exactly_once = False
+                line = rest
+            else:
+                line = self._loop.run(self._left(line, rest))
+        self._lines[queue] = line
+        return line
+
+    async def _left(self, line: QueueNumbers, rest: QueueNumbers) -> QueueNumbers:
+        """The numbers of a queue that left its topic: what it has is compared, the others go to `rest`."""
+
+        async def ask() -> ProducerState | None:
+            return await (await self._clients.admin()).producer_state(line.queue, line.producer)
+
+        what = f"asking what {line.queue} has of producer {line.producer}"
+        state = await retried(self._options, what, ask, routed=True)
+        if state is None or state.epoch < self._identity.epoch(0):
+            return rest
+        if state.epoch > self._identity.epoch(0):
+            error = ProducerFencedError(90004, f"the queue is at {state.epoch}", current=state.epoch)
+            if event_of(error, self._identity, 0) is RowEvent.BATCH_BEGUN:
+                raise final(error, line.queue, self._identity)
+            self._may_double(line, f"it left its topic after an attempt began anew there ({error})")
+            return rest
+        line.room = line.unplaced = state.last + 1
+        line.rest = rest
+        read = QueueRead(self._clients.reader, line.queue, state.begins_at, self._options)
+        line.stored = StoredRun(read, line.producer, state.epoch)
+        return line
 
     def submit_delayed(self, destination: Destination, message: Message) -> None:
         """Like `Sender.submit_delayed`: such a message has no number."""
@@ -207,7 +266,7 @@ class NumberedSender(TaskSender):
     def _unplace(self, line: QueueNumbers, chunk: Chunk, error: SequenceTooOldError) -> None:
         line.unplaced = max(line.base + error.known_from, chunk.first + 1)
         if line.stored is None:
-            read = QueueRead(self._reader, line.queue, error.begins_at or 0, self._options)
+            read = QueueRead(self._clients.reader, line.queue, error.begins_at or 0, self._options)
             line.stored = StoredRun(read, line.producer, self._identity.epoch(line.step))
 
     async def _compare(self, line: QueueNumbers, chunk: Chunk, work: deque[Chunk]) -> None:
@@ -270,8 +329,22 @@ class NumberedSender(TaskSender):
             event = RowEvent.ONCE_ONLY
         else:
             event = RowEvent.STEPS_USED_UP if step >= STEPS_MAX else RowEvent.RENUMBERED
-        if chunk.move(event) is RowState.STOPPED:
-            raise self._would_double(line, why, event)
+        if chunk.move(event) is RowState.STOPPED and event is RowEvent.STEPS_USED_UP:
+            raise final(BrokerError(REUSED, why), line.queue, self._identity)
+        self._may_double(line, why)
+        for kept in line.doubtful:
+            kept.move(RowEvent.RENUMBERED)
+        work.extendleft(reversed([*line.doubtful, chunk]))
+        line.next_step(step, work[0].first)
+
+    def _may_double(self, line: QueueNumbers, why: str) -> None:
+        """Rows may be stored twice from now on. Raises `WriteRefusedError` where that must not be."""
+        if self._options.exactly_once:
+            raise WriteRefusedError(
+                f"option exactlyOnce=true: rows for {line.queue}, batch {self._identity.batch}, partition "
+                f"{self._identity.partition}, would be stored twice: {why}. Run it with the same rows and "
+                f"partitions as before, or without the option to store them at least once"
+            )
         if self.exactly_once:
             log.warning(
                 "batch %d, partition %d: rows for %s are sent again, and some may be stored twice (at "
@@ -282,17 +355,3 @@ class NumberedSender(TaskSender):
                 why,
             )
         self.exactly_once = False
-        for kept in line.doubtful:
-            kept.move(RowEvent.RENUMBERED)
-        work.extendleft(reversed([*line.doubtful, chunk]))
-        line.next_step(step, work[0].first)
-
-    def _would_double(self, line: QueueNumbers, why: str, event: RowEvent) -> SparrowError:
-        """The error that ends a task because its rows may not have other numbers."""
-        if event is RowEvent.STEPS_USED_UP:
-            return final(BrokerError(REUSED, why), line.queue, self._identity)
-        return WriteRefusedError(
-            f"option exactlyOnce=true: rows for {line.queue}, batch {self._identity.batch}, partition "
-            f"{self._identity.partition}, would be stored twice: {why}. Run it with the same rows and "
-            f"partitions as before, or without the option to store them at least once"
-        )

@@ -61,25 +61,27 @@ class QueueChoice:
     run: KeyedRun | None = None
     lost: frozenset[str] = frozenset()
     """Brokers of some of the queues that are lost for good."""
-    gone: frozenset[MessageQueue] = frozenset()
-    """Those of the queues that no longer exist, because the topic has fewer now."""
+    left: frozenset[MessageQueue] = frozenset()
+    """Those of the queues that left the topic's route, because it has fewer now: they get no more rows, and
+    may have some.
+    """
 
 
 def stand_in(
     queue: MessageQueue,
     queues: Iterable[MessageQueue],
     lost: frozenset[str],
-    gone: frozenset[MessageQueue] = frozenset(),
+    left: frozenset[MessageQueue] = frozenset(),
 ) -> MessageQueue:
-    """The one of `queues` that gets the rows of a queue that is gone, or whose broker is lost, the same in
-    every attempt.
+    """The one of `queues` that gets the rows of a queue that left, or whose broker is lost, the same in every
+    attempt.
 
     Raises `SettingsError` when no queue remains.
     """
-    left = sorted(one for one in queues if one.broker_name not in lost and one not in gone)
-    if not left:
+    others = sorted(one for one in queues if one.broker_name not in lost and one not in left)
+    if not others:
         raise SettingsError(f"topic {queue.topic!r} has only queues of lost brokers")
-    return left[queue.queue_id % len(left)]
+    return others[queue.queue_id % len(others)]
 
 
 class Folder(Protocol):
@@ -203,14 +205,12 @@ def choose(
     topic: str,
     queues_of: QueuesOf,
     lost: frozenset[str] = frozenset(),
-    *,
-    readable_of: QueuesOf | None = None,
 ) -> QueueChoice:
     """The choice for a batch, the same at every call; `lost` brokers are lost for good.
 
-    `queues_of` gives the queues that take messages, `readable_of` those that only have some, too. A queue
-    that is in neither does not exist, if its broker has others; without `readable_of` that is not known.
-    Raises errors of reads, writes and queries.
+    `queues_of` gives the queues that take messages. A queue that is not among them left the topic, if its
+    broker has others; it stays so for the batch, also when it comes back. Raises errors of reads, writes and
+    queries.
     """
     numbers = folder.numbers(SUFFIX)
     held = [number for number in numbers if number <= batch]
@@ -218,25 +218,22 @@ def choose(
         queues = _without(queues_of(), lost)
         folder.write(batch, _encode(topic, queues))
         return QueueChoice(batch, topic, queues)
-    queues, noted, gone = _decode(folder, held[-1], topic)
+    queues, noted, left = _decode(folder, held[-1], topic)
     lost = (lost | noted) & {queue.broker_name for queue in queues}
     if lost and not _without(queues, lost):  # nothing of the batch remains, so any queues will do
-        queues, lost, gone = _without(queues_of(), lost), frozenset(), frozenset()
+        queues, lost, left = _without(queues_of(), lost), frozenset(), frozenset()
         folder.write(batch, _encode(topic, queues))
     else:
         now = _asked(topic, lambda: _without(queues_of(), lost))
-        missing = _missing(queues, now) - gone if readable_of is not None else frozenset()
-        if missing and readable_of is not None:
-            missing = _missing(tuple(missing), _asked(topic, readable_of))
-        if missing:
-            gone |= missing
-            folder.write(batch, _encode(topic, queues, noted, gone))
+        if not _missing(queues, now) <= left:
+            left |= _missing(queues, now)
+            folder.write(batch, _encode(topic, queues, noted, left))
         if numbers[-1] <= batch and now and now != queues:
             log.info("topic %s has %d queues now; batches from %d on use them", topic, len(now), batch + 1)
             folder.write(batch + 1, _encode(topic, now))
     for number in held[:-FILES_KEPT]:
         folder.delete(number)
-    return QueueChoice(batch, topic, queues, lost=lost, gone=gone)
+    return QueueChoice(batch, topic, queues, lost=lost, left=left)
 
 
 def note_lost(folder: Folder, broker: str) -> QueueChoice:
@@ -248,12 +245,12 @@ def note_lost(folder: Folder, broker: str) -> QueueChoice:
     if not numbers:
         raise SettingsError(f"{folder.location} has no queues of any batch; check that it is a checkpoint")
     for number in reversed(numbers):  # the newest may be for a batch that was not started
-        topic, queues, lost, gone = _read(folder, number)
+        topic, queues, lost, left = _read(folder, number)
         if broker not in {queue.broker_name for queue in queues}:
             continue
         lost |= {broker}
-        folder.write(number, _encode(topic, queues, lost, gone))
-        return QueueChoice(number, topic, queues, lost=lost, gone=gone)
+        folder.write(number, _encode(topic, queues, lost, left))
+        return QueueChoice(number, topic, queues, lost=lost, left=left)
     brokers = ", ".join(sorted({queue.broker_name for queue in _read(folder, numbers[-1])[1]}))
     raise SettingsError(
         f"{folder.location}: no batch uses queues of broker {broker!r}; the brokers are {brokers}"
@@ -274,7 +271,7 @@ def _asked(topic: str, queues_of: QueuesOf) -> tuple[MessageQueue, ...]:
 
 
 def _missing(queues: tuple[MessageQueue, ...], now: tuple[MessageQueue, ...]) -> frozenset[MessageQueue]:
-    """Those of `queues` that do not exist now: their brokers have others."""
+    """Those of `queues` that are not there now: their brokers have others."""
     brokers = {queue.broker_name for queue in now}
     return frozenset(queue for queue in queues if queue.broker_name in brokers) - frozenset(now)
 
@@ -283,13 +280,13 @@ def _encode(
     topic: str,
     queues: Sequence[MessageQueue],
     lost: frozenset[str] = frozenset(),
-    gone: frozenset[MessageQueue] = frozenset(),
+    left: frozenset[MessageQueue] = frozenset(),
 ) -> bytes:
     data: dict[str, object] = {"version": VERSION, "topic": topic, "queues": _names(queues)}
     if lost:
         data["lost"] = sorted(lost)
-    if gone:
-        data["gone"] = _names(sorted(gone))
+    if left:
+        data["left"] = _names(sorted(left))
     return json.dumps(data).encode()
 
 
@@ -298,17 +295,17 @@ def _names(queues: Iterable[MessageQueue]) -> list[tuple[str, int]]:
 
 
 Stored = tuple[tuple[MessageQueue, ...], frozenset[str], frozenset[MessageQueue]]
-"""The queues, which of their brokers are lost, and which of them are gone."""
+"""The queues, which of their brokers are lost, and which of them left."""
 
 
 def _decode(folder: Folder, number: int, topic: str) -> Stored:
-    stored, queues, lost, gone = _read(folder, number)
+    stored, queues, lost, left = _read(folder, number)
     if stored != topic or not queues:
         raise SettingsError(
             f"{folder.location}/{number}{SUFFIX} belongs to topic {stored!r}, this query writes to "
             f"{topic!r}; use another checkpoint"
         )
-    return queues, lost, gone
+    return queues, lost, left
 
 
 def _read(
@@ -318,9 +315,9 @@ def _read(
     try:
         data = json.loads(folder.read(number))
         version, stored = data["version"], data["topic"]
-        queues, gone = (
+        queues, left = (
             tuple(MessageQueue(stored, str(broker), int(queue)) for broker, queue in names)
-            for names in (data["queues"], data.get("gone", ()))
+            for names in (data["queues"], data.get("left", ()))
         )
         lost = frozenset(map(str, data.get("lost", ())))
     except (ValueError, KeyError, TypeError) as error:
@@ -330,4 +327,4 @@ def _read(
         ) from None
     if version != VERSION:
         raise SettingsError(f"{where} was written by another release (version {version}); use that one")
-    return str(stored), queues, lost, frozenset(gone)
+    return str(stored), queues, lost, frozenset(left)

@@ -32,6 +32,8 @@ READ_BYTES: Final = 4 * 1024 * 1024
 _READ_MESSAGES: Final = 16_384
 _LOOKS_AT_END: Final = 5
 _LOOK_SECONDS: Final = 0.1
+_NO_QUEUE: Final = "queueId["
+"""In a broker's refusal to read a queue that it does not have, of any code."""
 _FORBIDDEN: Final = frozenset({16, 24, 26})
 """Errors of a broker that does not let this account read: no permission, no such subscription or group."""
 
@@ -170,6 +172,9 @@ async def _allowed(read: QueueRead) -> bytes | None:
     try:
         return await read.next()
     except BrokerError as error:
+        if _NO_QUEUE in error.remark:
+            log.info("%s does not exist any more, so it has no rows of earlier runs: %s", read.queue, error)
+            return None
         if error.code not in _FORBIDDEN:
             raise
         raise WriteRefusedError(

@@ -26,16 +26,16 @@ from sparrowmq.columnar.schema import PROPERTIES
 from sparrowmq.core.errors import InvalidMessageError, SettingsError, SparrowError
 from sparrowmq.loops.event_loop import loop_thread
 from sparrowmq.spark.bodies.schema import SinkColumns, sink_columns
-from sparrowmq.spark.cluster.clients import producer, reader
+from sparrowmq.spark.cluster.clients import admin, producer, reader
 from sparrowmq.spark.cluster.garbage import task_begins
 from sparrowmq.spark.options.table import WriteOptions
 from sparrowmq.spark.options.versions import DataSourceStreamArrowWriter
 from sparrowmq.spark.write import finished_jobs
 from sparrowmq.spark.write.finished_jobs import Counted, Tally
 from sparrowmq.spark.write.guarantees import report
-from sparrowmq.spark.write.idempotent_send import NumberedSender
+from sparrowmq.spark.write.idempotent_send import LookupClients, NumberedSender
 from sparrowmq.spark.write.identity import RowIdentity, task_place
-from sparrowmq.spark.write.queue_choice import QueueChoice
+from sparrowmq.spark.write.queue_choice import KeyedRun, QueueChoice
 from sparrowmq.spark.write.read_back import QueueRead, stored_keys
 from sparrowmq.spark.write.routing import Destination, RouteColumns, Rows, group_rows, numbered_rows
 from sparrowmq.spark.write.send import TaskSender
@@ -172,7 +172,7 @@ def send_rows(
         if choice is not None and choice.run is not None:
             identity = replace(identity, run=choice.run.number)
             without = replace(options, lost_brokers=options.lost_brokers | choice.lost)
-            left = _left(rows, columns.idempotence_key, identity, choice, without)
+            left = _left(rows, columns.idempotence_key, identity, choice.run, without)
         return _send_all(left, columns, options, identity, choice)
 
 
@@ -192,7 +192,8 @@ def _send_all(
     if identity is None or not options.idempotent:
         sender = TaskSender(loop, client, options)
     else:
-        sender = NumberedSender(loop, client, options, identity, choice, lambda: reader(options))
+        clients = LookupClients(lambda: reader(options), lambda: admin(options))
+        sender = NumberedSender(loop, client, options, identity, choice, clients)
     make_ids = _ids(columns, identity, client.client_id.partition("@")[0])
     first = 0
     try:
@@ -213,12 +214,11 @@ def _left(
     batches: Iterable[pa.RecordBatch],
     key: str,
     identity: RowIdentity,
-    choice: QueueChoice,
+    run: KeyedRun,
     options: WriteOptions,
 ) -> Iterable[pa.RecordBatch]:
     """The rows that no earlier run of the batch stored."""
-    run = choice.run
-    if run is None or run.is_first:
+    if run.is_first:
         return batches
     from sparrowmq.spark.write.keyed import KeyedRows
 
@@ -229,7 +229,7 @@ def _left(
         client = await reader(options)
         queues = [
             queue
-            for queue in sorted({*run.begins, *await client.queues(options.topic)} - choice.gone)
+            for queue in sorted({*run.begins, *await client.queues(options.topic)})
             if queue.broker_name not in lost
         ]
         reads = [
