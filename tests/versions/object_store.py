@@ -1,4 +1,4 @@
-"""A program: archive, history and replay with everything on an S3 server, by Hadoop's `s3a`.
+"""A program: archive, history, replay and a stream with everything on an S3 server, by Hadoop's `s3a`.
 
 `python -m tests.versions.object_store ENDPOINT NAMESERVER` prints what it saw as one line of JSON. The bucket
 `lake` must be there.
@@ -51,16 +51,21 @@ def session(endpoint: str) -> SparkSession:
     """With `s3a`, which speaks to the endpoint."""
     made = builder("object store").config("spark.jars.packages", ",".join(PACKAGES))
     made = made.config("spark.jars.excludes", EXCLUDED)
-    for name, value in (
-        ("endpoint", endpoint),
-        ("endpoint.region", "us-east-1"),
-        ("path.style.access", "true"),
-        ("access.key", "key"),
-        ("secret.key", "secret"),
-        ("attempts.maximum", "2"),
-    ):
+    for name, value in s3a(endpoint).items():
         made = made.config(f"spark.hadoop.fs.s3a.{name}", value)
     return made.getOrCreate()
+
+
+def s3a(endpoint: str) -> dict[str, str]:
+    """The settings of `s3a`."""
+    return {
+        "endpoint": endpoint,
+        "endpoint.region": "us-east-1",
+        "path.style.access": "true",
+        "access.key": "key",
+        "secret.key": "secret",
+        "attempts.maximum": "2",
+    }
 
 
 def numbers(frame: DataFrame) -> list[int]:
@@ -96,7 +101,29 @@ def main(endpoint: str, namesrv: str) -> dict[str, Any]:
     again = ReplaySettings(home=f"{LAKE}/replay", to="Again", archive=settings.directory, name_server=namesrv)
     found["replayed"] = [replay(spark, again).rows, replay(spark, again).rows]
     found["taken"] = taken(spark, settings)
+    found["streamed"] = [streamed(spark, endpoint, namesrv) for _ in range(2)]
     return found
+
+
+def streamed(spark: SparkSession, endpoint: str, namesrv: str) -> list[object]:
+    """Whether a stream has copied each message once, and which batches' queues are beside its checkpoint."""
+    places = {"nameServer": namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
+    # The planning worker does not see the session's settings.
+    given = {f"fs.s3a.{name}": value for name, value in s3a(endpoint).items()}
+    query = (
+        spark.readStream.format("rocketmq")
+        .options(**places)
+        .load()
+        .select("body")
+        .writeStream.format("rocketmq")
+        .options(nameServer=namesrv, topic="Copy", checkpointLocation=f"{LAKE}/checkpoint", **given)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    copied = spark.read.format("rocketmq").options(nameServer=namesrv, subscribe="Copy").load()
+    names = HadoopFiles(f"{LAKE}/checkpoint").names("sparrowmq-queues")
+    return [numbers(copied) == list(range(45)), sorted(names)]
 
 
 def taken(spark: SparkSession, settings: ArchiveSettings) -> str:

@@ -1,4 +1,4 @@
-"""Archive, history and replay on an S3 server, by Hadoop's own module from Maven Central."""
+"""Archive, history, replay and a stream's checkpoint on an S3 server, by Hadoop's own module from Maven."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def endpoint() -> Iterator[str]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_everything_is_kept_in_a_bucket(endpoint: str) -> None:
     with LocalCluster() as cluster:
-        for name in ("Orders", "Again"):
+        for name in ("Orders", "Again", "Copy"):
             cluster.create_topic(name, queues=2)
         python = Path(sys.executable)
         printed = run(python, "-m", "tests.versions.object_store", endpoint, cluster.namesrv)
@@ -46,4 +46,5 @@ def test_everything_is_kept_in_a_bucket(endpoint: str) -> None:
         "archived": True,
         "history": True,
         "replayed": [40, 0],
+        "streamed": [[True, ["0.json"]]] * 2,
     }
