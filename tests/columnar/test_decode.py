@@ -105,6 +105,11 @@ def test_compressed_bodies_are_opened_among_plain_ones(kind: CompressionType | N
     assert [value & 1 for value in batch["sys_flag"].to_pylist()] == [0, 0, 0]
 
 
+def test_the_sharding_key_is_a_column_of_its_own() -> None:
+    batch = _agree(record(0) + record(1, properties=b"__SHARDINGKEY\x01customer 7\x02TAGS\x01a\x02"))
+    assert batch["sharding_key"].to_pylist() == [None, "customer 7"]
+
+
 def test_a_damaged_compressed_body_is_refused() -> None:
     with pytest.raises(RecordError, match="cannot be read"):
         decode_vectors(record(0, b"not zlib", sys_flag=1))
@@ -191,7 +196,7 @@ def test_properties_are_not_read_when_no_column_needs_them(monkeypatch: pytest.M
         raise AssertionError("properties were read")
 
     monkeypatch.setattr(module, "read_properties", fail)
-    names = [name for name in TYPES if name not in ("properties", "tags", "keys", "msg_id")]
+    names = [name for name in TYPES if name not in ("properties", "tags", "keys", "msg_id", "sharding_key")]
     assert decode(chunk(200), arrow_schema(names)).num_rows == 200
 
 

@@ -30,6 +30,7 @@ def test_every_column_of_one_record() -> None:
             "store_size": len(buffer),
             "born_host": "127.0.0.1:10000",
             "store_host": "127.0.0.1:10000",
+            "sharding_key": None,
         }
     ]
 

@@ -23,7 +23,7 @@ from sparrowmq.columnar.schema import TIMESTAMP, arrow_schema
 from sparrowmq.columnar.slices import BufferSlices, is_utf8
 from sparrowmq.core.errors import CompressedBodyError, RecordError
 from sparrowmq.core.ids import offset_message_id
-from sparrowmq.core.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from sparrowmq.core.message import PROPERTY_KEYS, PROPERTY_SHARDING_KEY, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 from sparrowmq.protocol.record import host_text
 from sparrowmq.protocol.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 
@@ -245,4 +245,5 @@ _COLUMNS: Final[dict[str, Callable[[_Chunk], pa.Array]]] = {
     "store_size": _number("store_size", np.int32),
     "born_host": _host("born_host", BORN_HOST_V6),
     "store_host": _host("store_host", STORE_HOST_V6),
+    "sharding_key": _property(PROPERTY_SHARDING_KEY),
 }

@@ -21,13 +21,13 @@ from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.core.message import (
     PROPERTIES_BYTES_MAX,
     PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     SYSTEM_PROPERTIES,
 )
 from sparrowmq.protocol.producer_mark import mark_head
 
-PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 FIXED_BYTES: Final = 22
 """Bytes of a message in a batch besides its body and properties."""
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sparrowmq.columnar.arrays import numbers, texts
 from sparrowmq.columnar.schema import PROPERTIES, TIMESTAMP, TYPES
-from sparrowmq.core.message import PROPERTY_KEYS, ReceivedMessage
+from sparrowmq.core.message import PROPERTY_KEYS, PROPERTY_SHARDING_KEY, ReceivedMessage
 from sparrowmq.protocol.record import decode_records, to_message
 
 _DAY: Final = 86_400_000
@@ -44,6 +44,7 @@ _VALUES: Final[dict[str, Callable[[ReceivedMessage], Any]]] = {
     "store_size": lambda message: message.store_size,
     "born_host": lambda message: message.born_host,
     "store_host": lambda message: message.store_host,
+    "sharding_key": lambda message: message.properties.get(PROPERTY_SHARDING_KEY),
 }
 
 

@@ -32,6 +32,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "store_size": pa.int32(),
     "born_host": pa.string(),
     "store_host": pa.string(),
+    "sharding_key": pa.string(),
 }
 """Every column. Times are microseconds in UTC, null outside of the years 1 to 9999; `sys_flag` is as stored,
 `body` is decompressed.

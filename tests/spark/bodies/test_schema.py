@@ -14,10 +14,21 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+from tests.columnar.records import record
 
+from sparrowmq.columnar.decode import decode
 from sparrowmq.columnar.schema import DEFAULT_COLUMNS, TYPES
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.spark.bodies.schema import SOURCE_COLUMNS, SinkColumns, sink_columns, source_ddl, source_schema
+from sparrowmq.core.message import MessageQueue
+from sparrowmq.spark.bodies.schema import (
+    KAFKA_COLUMNS,
+    SOURCE_COLUMNS,
+    SinkColumns,
+    read_shape,
+    sink_columns,
+    source_ddl,
+    source_schema,
+)
 from sparrowmq.spark.options.table import ReadOptions, WriteOptions
 
 SPARK_TYPES = {
@@ -42,7 +53,7 @@ def _struct(ddl: str) -> StructType:
 def test_every_column_has_exactly_sparks_arrow_type() -> None:
     schema = _struct(", ".join(f"{name} {kind}" for name, kind in SOURCE_COLUMNS.items()))
     assert source_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"))
-    assert source_schema(schema).names == list(TYPES)
+    assert {*SOURCE_COLUMNS, *KAFKA_COLUMNS.values()} == set(TYPES)
 
 
 def test_the_default_schema_can_do_without_properties_and_body() -> None:
@@ -52,6 +63,45 @@ def test_the_default_schema_can_do_without_properties_and_body() -> None:
         ReadOptions.parse(READ | {"includeProperties": "false", "includeBody": "false"}, None, {})
     )
     assert [field.name for field in _struct(less)] == list(DEFAULT_COLUMNS[:-2])
+
+
+def test_the_columns_of_kafkas_source_are_those_that_the_sink_takes() -> None:
+    options = ReadOptions.parse(READ | {"kafkaColumns": "true"}, None, {})
+    names = [field.name for field in _struct(source_ddl(options))]
+    assert names == ["key", *DEFAULT_COLUMNS[:-1], "value"]
+    less = ReadOptions.parse(READ | {"kafkaColumns": "true", "includeBody": "false"}, None, {})
+    assert "value" not in source_ddl(less)
+    shape = read_shape(_struct("value binary, key string, tags string"), options)
+    assert shape.stored.names == ["body", "sharding_key", "tags"]
+    stored = record(0) + record(1, b"b", b"__SHARDINGKEY\x01customer 7\x02")
+    batch = shape.fit(decode(stored, shape.stored), MessageQueue("t", "b", 0))
+    assert batch.schema.equals(to_arrow_schema(_struct("value binary, key string, tags string")))
+    assert batch.to_pylist() == [
+        {"value": b"body", "key": None, "tags": "TagA"},
+        {"value": b"b", "key": "customer 7", "tags": None},
+    ]
+    sink = sink_columns(_struct("key string, value binary"), WriteOptions(topic="t"))
+    assert sink == SinkColumns(body="value", sharding_key="key")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "text"),
+    [
+        ("body binary, value binary", "columns 'body' and 'value' of the schema mean the same"),
+        ("key binary", "column 'key' of the schema has type binary; it must be string"),
+    ],
+)
+def test_kafkas_columns_that_do_not_fit_say_so(ddl: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        read_shape(_struct(ddl), ReadOptions.parse(READ, None, {}))
+
+
+def test_a_value_is_decoded_as_a_body_is() -> None:
+    options = ReadOptions.parse(READ | {"kafkaColumns": "true", "bodyFormat": "text"}, None, {})
+    assert "value string" in source_ddl(options)
+    shape = read_shape(_struct("queue_offset bigint, value string"), options)
+    batch = shape.fit(decode(record(3), shape.stored), MessageQueue("t", "b", 0))
+    assert batch.to_pylist() == [{"queue_offset": 3, "value": "body"}]
 
 
 def test_a_users_schema_chooses_columns_in_its_order() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 from tests.pages import ROOT, Page
 
-from sparrowmq.spark.bodies.schema import SINK_COLUMNS, SOURCE_COLUMNS
+from sparrowmq.spark.bodies.schema import KAFKA_COLUMNS, SINK_COLUMNS, SOURCE_COLUMNS
 from sparrowmq.spark.options.kafka_names import HERE, NOT_NEEDED, what_it_is_here
 from sparrowmq.spark.options.table import ReadOptions, WriteOptions, known_options
 
@@ -68,7 +68,7 @@ def test_every_name_of_kafka_s_source_is_on_the_page(heading: str, names: list[s
     [
         ("## Options of the source", READ),
         ("## Options of the sink", WRITTEN),
-        ("## Columns that are read", set(SOURCE_COLUMNS)),
+        ("## Columns that are read", {*SOURCE_COLUMNS, *KAFKA_COLUMNS}),
         ("## Columns that are written", set(SINK_COLUMNS)),
     ],
 )

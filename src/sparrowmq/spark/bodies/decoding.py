@@ -75,16 +75,21 @@ def codec(options: BodyOptions, kind: pa.DataType) -> Codec:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a read: `stored` are decoded from records, `given` are handed to Spark."""
+    """The columns of a read: `stored` are decoded from records, `given` are handed to Spark as `names`."""
 
     stored: pa.Schema
     given: pa.Schema
     options: BodyOptions
+    names: tuple[str, ...]
 
     def fit(self, batch: pa.RecordBatch, queue: MessageQueue) -> pa.RecordBatch:
         """Convert a batch of `stored` columns, all of `queue`, to the `given` columns. Raises `BadBodyError`
         with FAILFAST.
         """
+        fitted = self._given(batch, queue)
+        return fitted if list(self.names) == self.given.names else fitted.rename_columns(list(self.names))
+
+    def _given(self, batch: pa.RecordBatch, queue: MessageQueue) -> pa.RecordBatch:
         errors = None
         if NOT_DECOMPRESSED in batch.schema.names:
             batch, errors = batch.drop_columns([NOT_DECOMPRESSED]), batch[NOT_DECOMPRESSED]

@@ -28,8 +28,12 @@ _SPARK_TYPES: Final = {
     pa.timestamp("us", "UTC"): "timestamp",
     pa.map_(pa.string(), pa.string()): "map<string,string>",
 }
-SOURCE_COLUMNS: Final[Mapping[str, str]] = {name: _SPARK_TYPES[kind] for name, kind in TYPES.items()}
-"""Every column of the source and its Spark type; without a schema, a read has `DEFAULT_COLUMNS`."""
+KAFKA_COLUMNS: Final[Mapping[str, str]] = {"key": "sharding_key", "value": "body"}
+"""Columns of the source under the names that Kafka's source and the sink have for them, and what they are."""
+SOURCE_COLUMNS: Final[Mapping[str, str]] = {
+    name: _SPARK_TYPES[kind] for name, kind in TYPES.items() if name != KAFKA_COLUMNS["key"]
+}
+"""Every other column of the source and its Spark type; without a schema, a read has `DEFAULT_COLUMNS`."""
 
 SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "body": ("binary", "string"),
@@ -71,6 +75,8 @@ def source_ddl(options: ReadOptions) -> str:
             types[quoted(body.corrupt_column)] = "binary"
         if body.tells_reasons:
             types[quoted(body.reason_column)] = "string"
+    if options.kafka_columns:
+        types = {"key": "string"} | {"value" if name == BODY else name: kind for name, kind in types.items()}
     return ", ".join(f"{name} {kind}" for name, kind in types.items())
 
 
@@ -90,18 +96,23 @@ def read_shape(schema: StructType, options: ReadOptions) -> Shape:
     for field in schema.fields:
         if field.name in special:
             fields.append(pa.field(field.name, _need(field, special[field.name])))
-        elif field.name == BODY and body.format != "binary":
+        elif KAFKA_COLUMNS.get(field.name, field.name) == BODY and body.format != "binary":
             kind = arrow_type(field.dataType)
             codec(body, kind)
             fields.append(pa.field(BODY, kind))
+        elif (stored := KAFKA_COLUMNS.get(field.name)) is not None:
+            kind = _need(field, _SPARK_TYPES[TYPES[stored]])
+            fields.append(pa.field(stored, kind, nullable=field.nullable))
         else:
             fields.append(source_schema(StructType([field])).field(0))
     names = {field.name for field in fields}
+    if len(names) < len(fields):
+        raise SettingsError("columns 'body' and 'value' of the schema mean the same; leave one of them out")
     without = [name for name in special if name in names and BODY not in names]
     if without:
         raise SettingsError(f"column {without[0]!r} of the schema requires the column body as well")
     given = pa.schema(fields)
-    return Shape(stored_columns(given, body), given, body)
+    return Shape(stored_columns(given, body), given, body, tuple(schema.names))
 
 
 def source_schema(schema: StructType) -> pa.Schema:

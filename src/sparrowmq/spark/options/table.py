@@ -227,6 +227,8 @@ class ReadOptions(ConnectionOptions):
     """SQL92 filter over message properties, evaluated by the brokers; an alternative to `tags`."""
     include_properties: Annotated[bool, Option("includeProperties", kinds.switch)] = True
     include_body: Annotated[bool, Option("includeBody", kinds.switch)] = True
+    kafka_columns: Annotated[bool, Option("kafkaColumns", kinds.switch)] = False
+    """Whether a read without a schema has `key`, and `value` in place of `body`."""
     body_format: Annotated[str, Option("bodyFormat", kinds.one_of(BODY_FORMATS))] = "binary"
     body_schema: Annotated[str, Option("bodySchema", kinds.text)] = ""
     """Fields of the decoded body as in SQL, `id bigint, name string`; a schema of the read takes precedence.

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparrowmq.columnar.encode import PROPERTY_SHARDING_KEY, MessageColumns
+from sparrowmq.columnar.encode import MessageColumns
 from sparrowmq.columnar.schema import TIMESTAMP
 from sparrowmq.core.errors import InvalidMessageError
-from sparrowmq.core.message import PROPERTY_UNIQ_KEY, Message
+from sparrowmq.core.message import PROPERTY_SHARDING_KEY, PROPERTY_UNIQ_KEY, Message
 from sparrowmq.spark.write.routing import Rows
 
 _MICROS: Final = 1_000_000

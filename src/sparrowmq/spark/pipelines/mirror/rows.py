@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.columnar.encode import PROPERTY_SHARDING_KEY
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.core.message import SYSTEM_PROPERTIES, MessageQueue
+from sparrowmq.core.message import PROPERTY_SHARDING_KEY, SYSTEM_PROPERTIES, MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX, is_system_topic
 
 CHAIN: Final = "SPARROW_MIRROR_CHAIN"

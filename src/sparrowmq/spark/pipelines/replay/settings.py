@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sparrowmq.columnar.encode import PROPERTY_SHARDING_KEY
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.core.message import PROPERTY_SHARDING_KEY
 from sparrowmq.core.names import dlq_topic
 from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.options.table import connection_options
