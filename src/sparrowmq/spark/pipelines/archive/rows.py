@@ -12,6 +12,7 @@ from sparrowmq.spark.bodies.ddl import ddl, quoted, type_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 NEEDED: Final = ("topic", "broker", "queue_id", "queue_offset", "store_timestamp")
 """Columns without which an archive cannot be read beside the live log."""
@@ -20,6 +21,8 @@ UTC_DATE: Final = "date_add(DATE'1970-01-01', CAST(floor(unix_seconds(store_time
 """The day on which a message was stored, in UTC, even if the session has another time zone."""
 SORT: Final = ("broker", "queue_id", "queue_offset")
 """Sort order of the rows of a day and topic in merged files."""
+_NOT_KEPT: Final = ("interval", "time")
+"""Types that files of Parquet do not have."""
 _OWN: Final = frozenset({"date", "batch"})
 TIMESTAMPS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Spark's default type has no statistics, so readers could not skip files by time."""
@@ -36,7 +39,35 @@ def shaped(frame: DataFrame, select: Sequence[str]) -> DataFrame:
         raise SettingsError(
             f"column {doubled[0]!r} already exists; give the expression in select another name"
         )
+    for item in chosen.schema.fields:
+        _check_type(item.dataType, item.name)
     return chosen.withColumn("date", F.expr(UTC_DATE))
+
+
+def _check_type(kind: DataType, place: str) -> None:
+    """Raise `SettingsError` for a type that files cannot keep, or that could not be read back."""
+    from pyspark.sql import types
+
+    if isinstance(kind, types.ArrayType):
+        _check_type(kind.elementType, f"{place}[]")
+    elif isinstance(kind, types.MapType):
+        _check_type(kind.keyType, f"{place}.key")
+        _check_type(kind.valueType, f"{place}.value")
+    elif isinstance(kind, types.StructType):
+        names: dict[str, str] = {}
+        for item in kind.fields:
+            other = names.setdefault(item.name.casefold(), item.name)
+            if other != item.name or kind.names.count(item.name) > 1:
+                raise SettingsError(
+                    f"column {place!r} has fields {other!r} and {item.name!r}, which differ at most in case; "
+                    "rename one in select"
+                )
+            _check_type(item.dataType, f"{place}.{item.name}")
+    elif kind.typeName() in _NOT_KEPT:
+        raise SettingsError(
+            f"column {place!r} has type {kind.simpleString()}, which an archive cannot keep; cast it in "
+            "select, for example to string"
+        )
 
 
 def columns_of(frame: DataFrame) -> dict[str, str]:
