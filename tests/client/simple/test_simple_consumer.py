@@ -15,6 +15,7 @@ from sparrowmq.client.cluster.pop_calls import popped
 from sparrowmq.core.errors import RecordError
 from sparrowmq.core.names import dlq_topic
 from sparrowmq.protocol.frame import Command
+from sparrowmq.protocol.pop.receipts import pop_retry_topic
 from sparrowmq.protocol.record import encode_record
 from sparrowmq.testing import LocalCluster
 
@@ -145,6 +146,51 @@ def test_group_decides_how_often_a_message_is_delivered_if_the_consumer_does_not
             await until(lambda: _dead_letters(admin, consumer, group))
 
     run(main())
+
+
+def test_dead_letter_that_cannot_be_stored_does_not_lose_the_other_messages(
+    cluster: LocalCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        group = f"{topic}_g"
+        dead = dlq_topic(group)
+        async with (
+            aio.Admin(namesrv=cluster.namesrv) as admin,
+            aio.SimpleConsumer(group, namesrv=cluster.namesrv, max_reconsume_times=0) as consumer,
+        ):
+            await admin.create_topic(dead, queues=1, perm=4)
+            consumer.subscribe(topic)
+            await asyncio.to_thread(send, cluster, topic, b"bad")
+            (bad,) = await consumer.receive(invisible=60.0)
+            await consumer.change_invisible(bad, 0.0)
+            await until(lambda: _waits_for_retry(admin, group, topic))
+            await asyncio.to_thread(send, cluster, topic, b"1", b"2")
+            found: set[bytes] = set()
+
+            async def received() -> bool:
+                for one in await consumer.receive(invisible=2.0, wait=5.0):
+                    found.add(one.body)
+                    await consumer.ack(one)
+                return found == {b"1", b"2"} and "could not be settled (dead_letter)" in caplog.text
+
+            await until(received)
+            await admin.set_topic_perm(dead, 6)
+
+            async def moved() -> bool:
+                await consumer.receive(wait=0.2)
+                return [one.body for one in await admin.dead_letters(group)] == [b"bad"]
+
+            await until(moved)
+
+    run(main())
+
+
+async def _waits_for_retry(admin: aio.Admin, group: str, topic: str) -> bool:
+    """Whether a message of the topic became visible again."""
+    retries = pop_retry_topic(group, topic)
+    if retries not in await admin.topic_list(system=True):
+        return False
+    return any(status.max_offset for status in await admin.topic_status(retries))
 
 
 async def _dead_letters(admin: aio.Admin, consumer: aio.SimpleConsumer, group: str) -> bool:

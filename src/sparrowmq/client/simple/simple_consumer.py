@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -24,6 +24,7 @@ from sparrowmq.core.names import check_group, check_topic, with_namespace
 from sparrowmq.core.route import MASTER_ID, PERM_READ
 from sparrowmq.core.subscription import Expression, SubscriptionData
 from sparrowmq.protocol.filter import parse_expression
+from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
 INVISIBLE_MAX: Final = 3 * 86_400.0
@@ -79,6 +80,7 @@ class SimpleConsumer:
         self._limits: GroupLimits | None = None
         self._tasks: TaskGroup | None = None
         self._turn = 0
+        self._occasional = OccasionalLog(log)
 
     def __repr__(self) -> str:
         return f"<SimpleConsumer {self.group!r} {self.state.value}>"
@@ -220,7 +222,10 @@ class SimpleConsumer:
     async def _pop(
         self, source: tuple[SubscriptionData, str, str], max_messages: int, invisible: float, wait: float
     ) -> list[PoppedMessage]:
-        """Messages of one topic from one broker, without those of other tags and without dead letters."""
+        """Messages of one topic from one broker, without those of other tags and without dead letters.
+
+        One that cannot be moved or acknowledged comes again; the others are not held up by it.
+        """
         data, broker_name, address = source
         messages = await self._popping.pop(
             address,
@@ -231,15 +236,26 @@ class SimpleConsumer:
             wait=wait,
             from_first=self._from_first,
         )
-        found = []
+        found: list[PoppedMessage] = []
+        unwanted: list[tuple[Callable[[PoppedMessage], Awaitable[None]], PoppedMessage]] = []
         for message in messages:
             if not data.matches(message.tags):
-                await self.ack(message)  # another tag with the same hash
+                unwanted.append((self.ack, message))  # another tag with the same hash
             elif message.reconsume_times and await self._is_dead(message, address):
-                await self.dead_letter(message)
+                unwanted.append((self.dead_letter, message))
             else:
                 found.append(message)
+        await asyncio.gather(*(self._settle(how, message) for how, message in unwanted))
         return found
+
+    async def _settle(self, how: Callable[[PoppedMessage], Awaitable[None]], message: PoppedMessage) -> None:
+        """Acknowledge a message that the caller does not get, or move it; it comes again after an error."""
+        try:
+            await how(message)
+        except SparrowError as error:
+            text = f"a message of {message.queue} for group {self.group} could not be settled"
+            kind = f"{how.__name__} {message.queue.broker_name}"
+            self._occasional.write(logging.WARNING, kind, f"{text} ({how.__name__}); it comes again: {error}")
 
     async def _is_dead(self, message: PoppedMessage, address: str) -> bool:
         """Whether a message was delivered too often."""
