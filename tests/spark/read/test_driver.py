@@ -37,7 +37,7 @@ def test_errors_and_deadlines_reach_the_caller(topics: Topics) -> None:
         ask(never, 0.01)
 
 
-def test_a_broker_knows_the_end_of_a_queue_that_nobody_can_read(topics: Topics, topic: str) -> None:
+def test_our_broker_serves_a_queue_that_left_the_topic(topics: Topics, topic: str) -> None:
     topics.send(topic, 8)
     ask = Driver(ReadOptions(name_server=topics.cluster.namesrv, subscribe=(topic,)))
     places = ask(lambda lookup: lookup.queues(fresh=True), 20.0)
@@ -45,5 +45,5 @@ def test_a_broker_knows_the_end_of_a_queue_that_nobody_can_read(topics: Topics, 
     left = ask(lambda lookup: lookup.queues(fresh=True), 20.0)
     [retired] = set(places) - set(left)
     assert ask(lambda lookup: lookup.missing(dict.fromkeys(places, 0)), 20.0) == {
-        retired: (Absence.RETIRED, 2, "")
+        retired: (Absence.READABLE, 2, "")
     }

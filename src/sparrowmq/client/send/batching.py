@@ -38,7 +38,7 @@ _PROPERTIES_MAX: Final = PROPERTIES_BYTES_MAX - COPY_BYTES_MAX
 """Brokers may refuse a message with more, and a whole batch because of it."""
 
 
-class Line(NamedTuple):
+class SendLine(NamedTuple):
     """Where messages are collected: for one queue, or for any queue with what they have in common."""
 
     topic: str
@@ -48,7 +48,7 @@ class Line(NamedTuple):
     alike: Alike | None = None
 
 
-class Held(NamedTuple):
+class LingeringMessage(NamedTuple):
     """A message as it was when it was sent, and whom to tell; `size` is what it needs in a batch."""
 
     message: Message
@@ -83,14 +83,14 @@ class _Bucket:
     __slots__ = ("bytes", "due", "held", "sending", "timer")
 
     def __init__(self) -> None:
-        self.held: list[Held] = []
+        self.held: list[LingeringMessage] = []
         self.bytes = 0
         self.due = 0
         """The number of messages that have waited long enough."""
         self.timer: asyncio.TimerHandle | None = None
         self.sending = False
 
-    def take(self, bytes_max: int) -> tuple[list[Held], int]:
+    def take(self, bytes_max: int) -> tuple[list[LingeringMessage], int]:
         """The first messages, as many as fit in one batch, and their size in bytes."""
         size = count = 0
         first = self.held[0]
@@ -123,8 +123,8 @@ class Linger:
         self._sender = sender
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._buckets: dict[Line, _Bucket] = {}
-        self._unrouted: dict[str, list[Held]] = {}
+        self._buckets: dict[SendLine, _Bucket] = {}
+        self._unrouted: dict[str, list[LingeringMessage]] = {}
         """Messages with keys by topic, until its queues are known."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -150,9 +150,9 @@ class Linger:
             held = self._hold(message, done)
             if held.alone is not None:
                 return False
-            self._add(Line(message.topic, None, alike=held.alike), held)
+            self._add(SendLine(message.topic, None, alike=held.alike), held)
         elif key is None:
-            self._add(Line(message.topic, queue), self._hold(message, done))
+            self._add(SendLine(message.topic, queue), self._hold(message, done))
         else:
             self._put_by_key(self._hold(copy(message), done), key)
         return True
@@ -162,7 +162,7 @@ class Linger:
         """Whether no more messages may wait."""
         return self.bytes >= self._settings.linger_total_bytes
 
-    def _hold(self, message: Message, done: Done) -> Held:
+    def _hold(self, message: Message, done: Done) -> LingeringMessage:
         bytes_max = self._settings.message_bytes_max
         ids = self._sender.instance.unique_ids
         unique_key = ids.next()
@@ -171,13 +171,15 @@ class Linger:
         if size > bytes_max or len(item[2]) > _PROPERTIES_MAX:
             now_ms = self._sender.instance.clock.now_ms()
             alone = outgoing_single(message, unique_key, now_ms, bytes_max)
-        return Held(message, unique_key, item, done, size, (message.wait_store_ok, message.tags), alone)
+        return LingeringMessage(
+            message, unique_key, item, done, size, (message.wait_store_ok, message.tags), alone
+        )
 
-    def _put_by_key(self, held: Held, key: str) -> None:
+    def _put_by_key(self, held: LingeringMessage, key: str) -> None:
         topic = held.message.topic
         info = self._sender.table.infos.get(topic)
         if info is not None and info.targets and topic not in self._unrouted:
-            self._add(Line(topic, info.of_key(key).queue, by_key=True), held)
+            self._add(SendLine(topic, info.of_key(key).queue, by_key=True), held)
             return
         if self.is_full:
             raise self._full()
@@ -208,10 +210,10 @@ class Linger:
                 else:
                     assert held.message.key is not None
                     queue = info.of_key(held.message.key).queue
-                    self._add(Line(topic, queue, by_key=True), held, waited=True)
+                    self._add(SendLine(topic, queue, by_key=True), held, waited=True)
                 self._sender.gate.withdraw()
 
-    def _add(self, line: Line, held: Held, *, waited: bool = False) -> None:
+    def _add(self, line: SendLine, held: LingeringMessage, *, waited: bool = False) -> None:
         """Raises `TooManyRequestsError` when the limit is reached, unless nothing of the line waits: then the
         message leaves at once, or it has `waited` already."""
         bytes_max = self._settings.message_bytes_max
@@ -246,11 +248,11 @@ class Linger:
         for line, bucket in list(self._buckets.items()):
             self._flush(line, bucket)
 
-    def _due(self, line: Line, bucket: _Bucket) -> None:
+    def _due(self, line: SendLine, bucket: _Bucket) -> None:
         bucket.timer = None
         self._flush(line, bucket)
 
-    def _flush(self, line: Line, bucket: _Bucket) -> None:
+    def _flush(self, line: SendLine, bucket: _Bucket) -> None:
         """The linger time of all held messages has passed: send them, unless a batch of the same queue is in
         flight.
         """
@@ -261,7 +263,7 @@ class Linger:
         if bucket.held and not bucket.sending:
             self._leave(line, bucket)
 
-    def _leave(self, line: Line, bucket: _Bucket) -> None:
+    def _leave(self, line: SendLine, bucket: _Bucket) -> None:
         held, size = bucket.take(self._settings.message_bytes_max)
         bucket.sending = line.queue is not None
         self._start(self._send(line, bucket, held, size), "linger")
@@ -273,7 +275,7 @@ class Linger:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, line: Line, bucket: _Bucket, held: list[Held], size: int) -> None:
+    async def _send(self, line: SendLine, bucket: _Bucket, held: list[LingeringMessage], size: int) -> None:
         result: SendResult | None = None
         error: BaseException | None = None
         try:
@@ -297,7 +299,7 @@ class Linger:
             if bucket.sending:
                 self._ended(line, bucket)
 
-    def _batch(self, held: list[Held]) -> Outgoing:
+    def _batch(self, held: list[LingeringMessage]) -> Outgoing:
         body = encode_batch(one.item for one in held)
         now_ms = self._sender.instance.clock.now_ms()
         messages, unique_keys = [one.message for one in held], [one.unique_key for one in held]
@@ -312,7 +314,7 @@ class Linger:
                 {"message": f"the callback {done!r} of a send failed", "exception": raised}
             )
 
-    def _ended(self, line: Line, bucket: _Bucket) -> None:
+    def _ended(self, line: SendLine, bucket: _Bucket) -> None:
         """A batch to a chosen queue has ended: send the next one if it is due or the producer is closing."""
         bucket.sending = False
         if not bucket.held:
