@@ -395,6 +395,39 @@ def test_direct_retry_of_an_unknown_group_is_refused(rig: Rig) -> None:
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+@pytest.mark.parametrize(
+    ("stored", "asked", "is_marked"),
+    [
+        ("%RETRY%g_TopicTest", None, True),
+        ("TopicTest", "%RETRY%g_TopicTest", True),
+        ("TopicTest", "%RETRY%other_TopicTest", False),
+        ("TopicTest", None, False),
+    ],
+)
+def test_dead_letter_says_that_its_group_received_it_by_pop(
+    rig: Rig, stored: str, asked: str | None, is_marked: bool
+) -> None:
+    rig.make_topic(stored, 4)
+    original = sent(rig, topic=stored)
+    back(rig, original.physical_offset, delay_level=-1, origin_topic=asked)
+    (letter,) = dead(rig)
+    own = properties.decode(letter.properties)
+    assert (own["RETRY_TOPIC"], "1ST_POP_TIME" in own) == ("TopicTest", is_marked)
+
+
+def test_dead_letter_of_pop_is_sent_again_without_making_a_group(rig: Rig) -> None:
+    assert rig.groups.get("g") is not None
+    client = connection()
+    command = send_command(topic="%RETRY%g_TopicTest", default_topic="TBW102", queue_id=-1)
+    waits = rig.sending.handle(client, command)
+    answer = waits if isinstance(waits, Command) else None
+    if waits is not None and answer is None:
+        run(waits)
+    assert (answer or client.answers()[0]).code == ResponseCode.SUCCESS
+    assert len(rig.inner.scan("%RETRY%g_TopicTest", 0, 0, 100, 1 << 20).records) == 1
+    assert "g_TopicTest" not in rig.groups.configs
+
+
 def test_permission_that_changes_while_the_broker_runs_decides(rig: Rig) -> None:
     """A drained broker gets no retries, and one whose drain ended takes them again."""
     original = sent(rig)

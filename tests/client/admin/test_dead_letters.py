@@ -150,6 +150,20 @@ def test_dead_letter_is_resent_only_to_its_group_without_its_history() -> None:
     flow(test, brokers=2)
 
 
+def test_dead_letter_of_a_group_that_receives_by_pop_goes_to_the_retry_topic_of_pop() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 1, RETRY_TOPIC="%RETRY%g_T")
+        bury(cluster, 1, UNIQ_KEY="1", **{"1ST_POP_TIME": "5"})
+        bury(cluster, 1, RETRY_TOPIC="%RETRY%other_T", UNIQ_KEY="2")
+        sent = take_sends(cluster)
+        assert sent_ids(await admin.resend_dead_letters("g")) == ["0", "1", "2"]
+        assert [one.ext["topic"] for one in sent] == ["%RETRY%g_T", "%RETRY%g_T", "%RETRY%g"]
+        kept = [properties.decode(one.ext["properties"].encode()) for one in sent[:2]]
+        assert kept == [{"UNIQ_KEY": "0"}, {"UNIQ_KEY": "1"}]
+
+    flow(test)
+
+
 def test_compressed_dead_letter_is_resent_as_it_is_stored() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         packed = compress(b"x" * 100_000)

@@ -185,6 +185,30 @@ def test_dead_letter_that_cannot_be_stored_does_not_lose_the_other_messages(
     run(main())
 
 
+def test_dead_letter_that_is_sent_again_is_received_again(cluster: LocalCluster, topic: str) -> None:
+    """Also when it was moved at its first delivery, and for the second time."""
+    send(cluster, topic, b"bad")
+
+    async def main() -> None:
+        group = f"{topic}_g"
+        async with (
+            aio.Admin(namesrv=cluster.namesrv) as admin,
+            aio.SimpleConsumer(group, namesrv=cluster.namesrv) as consumer,
+        ):
+            consumer.subscribe(topic)
+            for _ in range(2):
+                (bad,) = await consumer.receive(invisible=60.0)
+                assert (bad.body, bad.topic, bad.reconsume_times) == (b"bad", topic, 0)
+                await consumer.dead_letter(bad)
+                letter = (await admin.dead_letters(group))[-1]
+                await admin.resend_dead_letter(group, letter)
+            (bad,) = await consumer.receive(invisible=60.0)
+            assert bad.body == b"bad"
+            await consumer.ack(bad)
+
+    run(main())
+
+
 async def _waits_for_retry(admin: aio.Admin, group: str, topic: str) -> bool:
     """Whether a message of the topic became visible again."""
     retries = pop_retry_topic(group, topic)

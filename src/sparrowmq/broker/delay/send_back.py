@@ -36,6 +36,7 @@ from sparrowmq.protocol import properties as property_string
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.headers import ConsumerSendMsgBackRequest, from_ext
+from sparrowmq.protocol.pop.receipts import FIRST_POP_TIME, normal_topic
 from sparrowmq.protocol.refusals import Refused
 
 if TYPE_CHECKING:
@@ -73,16 +74,19 @@ def retries_max(group: SubscriptionGroupConfig, version: int, asked: int | None)
 
 
 class Returned(NamedTuple):
-    """A message and the queue to store it in, after the delay of `level` (0: at once).
+    """A message of a group and the queue to store it in, after the delay of `level` (0: at once).
 
-    `why` is the error of its handler, as the client reports it; empty if unknown.
+    `why` is the error of its handler, as the client reports it; empty if unknown. `popped` says of a dead
+    letter that the group received it by POP.
     """
 
     record: StoredRecord
+    group: str
     topic: str
     queue_id: int
     level: int
     why: str = ""
+    popped: bool = False
 
 
 class SendBackRequests:
@@ -164,10 +168,12 @@ class SendBackRequests:
         if record.reconsume_times >= most or request.delay_level < 0:
             topic = dlq_topic(group.group_name)
             self._need_topic(topic, DLQ_QUEUES)
-            return Returned(record, topic, 0, 0, request.sparrow_error or "")
+            names = (record.topic, request.origin_topic or "")
+            popped = any(normal_topic(name, request.group) != name for name in names)
+            return Returned(record, request.group, topic, 0, 0, request.sparrow_error or "", popped)
         queue_id = RANDOM.randrange(max(1, self._topics.configs[topic].write_queue_nums))
         level = retry_level(request.delay_level, record.reconsume_times)
-        return Returned(record, topic, queue_id, level, request.sparrow_error or "")
+        return Returned(record, request.group, topic, queue_id, level, request.sparrow_error or "")
 
     def _need_topic(self, topic: str, queues: int, sys_flag: int = 0) -> None:
         """Create the topic if it is missing, or widen it. Raises `Refused` unless messages may be stored in
@@ -210,10 +216,10 @@ class SendBackRequests:
     def _put(self, returned: Returned) -> None:
         """Store the message, in the delay topic if it has a level. Raises `Refused`."""
         now = self._clock.now_ms()
-        record, topic, queue_id, level, why = returned
+        record = returned.record
         try:
-            text = property_string.encode(returned_properties(record, level, why))
-            place = self._rerouting.place(topic, queue_id, text, record.sys_flag, now)
+            text = property_string.encode(returned_properties(returned, now))
+            place = self._rerouting.place(returned.topic, returned.queue_id, text, record.sys_flag, now)
             message = InnerMessage.copy_of(record, place.topic, place.queue_id)
             message.properties = place.properties
             message.reconsume_times = record.reconsume_times + 1
@@ -228,24 +234,28 @@ class SendBackRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}") from None
 
 
-def returned_properties(record: StoredRecord, level: int, why: str = "") -> dict[str, str]:
+def returned_properties(returned: Returned, now: int) -> dict[str, str]:
     """The properties of a retry; topic and id of the original message are kept through all retries.
 
-    `why`, the last error of its handler, is added if there is room. A message of an older store may lack room
-    for what a retry needs: it loses its optional properties.
+    `why`, the last error of its handler, is added if there is room, and `1ST_POP_TIME` to a dead letter that
+    was received by POP: by it a resend knows which retry topic the group reads. A message of an older store
+    may lack room for what a retry needs: it loses its optional properties.
     """
+    record, why = returned.record, returned.why
     own = property_string.decode(record.properties)
     if len(record.properties) > PROPERTIES_BYTES_MAX - COPY_BYTES_MAX:
         for name in OPTIONAL_PROPERTIES:
             own.pop(name, None)
-    own.setdefault("RETRY_TOPIC", record.topic)
+    own["RETRY_TOPIC"] = normal_topic(own.get("RETRY_TOPIC", record.topic), returned.group)
     if not own.get("ORIGIN_MESSAGE_ID", "").strip():
         own["ORIGIN_MESSAGE_ID"] = offset_message_id(record.store_host, record.physical_offset)
     own["WAIT"] = "false"
-    own[DELAY] = str(level)
+    own[DELAY] = str(returned.level)
     own.pop(PROPERTY_ERROR, None)
     if why and len(record.properties) < ROOM_BYTES:
         own[PROPERTY_ERROR] = failure_text(why)
+    if returned.popped and len(record.properties) < ROOM_BYTES:
+        own.setdefault(FIRST_POP_TIME, str(now))
     return own
 
 
@@ -270,13 +280,21 @@ class DirectRetry:
         if not request.topic.startswith(RETRY_PREFIX):
             return False
         name = request.topic[len(RETRY_PREFIX) :]
+        is_new = request.reconsume_times == 0 and request.max_reconsume_times is None
+        if is_new and self._is_of_pop(name):
+            return False
         group = self._groups.get(name)
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {name}; create it with: sparrow group create",
             )
-        if request.reconsume_times == 0 and request.max_reconsume_times is None:
+        if is_new:
             return False
         most = retries_max(group, version, request.max_reconsume_times)
         return request.reconsume_times > most or self._is_locked(name)
+
+    def _is_of_pop(self, name: str) -> bool:
+        """Whether a retry topic with this name is one of POP: of a known group and a topic."""
+        known = self._groups.configs
+        return name not in known and any(sign in "_+" and name[:at] in known for at, sign in enumerate(name))

@@ -11,7 +11,7 @@ from sparrowmq.client.admin.types import DeadLetterStatus, ResentLetter
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster import broker_api
 from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, TransportError
-from sparrowmq.core.message import SYSTEM_PROPERTIES, MessageQueue, ReceivedMessage
+from sparrowmq.core.message import PROPERTY_RETRY_TOPIC, SYSTEM_PROPERTIES, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import (
     DLQ_PREFIX,
     INNER_PRODUCER_GROUP,
@@ -26,6 +26,7 @@ from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol import headers, properties
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.compression import stored_form
+from sparrowmq.protocol.pop.receipts import FIRST_POP_TIME, normal_topic, pop_retry_topic
 from sparrowmq.protocol.record import decode_records, to_message
 
 READER_GROUP: Final = "TOOLS_CONSUMER"
@@ -86,8 +87,9 @@ class DeadLetterAdmin(AdminCalls):
     async def resend_dead_letter(self, group: str, message: ReceivedMessage) -> str:
         """Send a dead letter to its group again, with a retry count of 0. Returns the new offset message id.
 
-        It goes to the group's retry topic, so other groups of the topic do not receive it again. The dead
-        letter itself is kept. Raises `ClientError` for a group without a retry topic.
+        It goes to the group's retry topic, so other groups of the topic do not receive it again: to the one
+        of POP if the group received it by POP. The dead letter itself is kept. Raises `ClientError` for a
+        group without a retry topic.
         """
         check_group(group)
         topic = retry_topic(group)
@@ -95,11 +97,15 @@ class DeadLetterAdmin(AdminCalls):
         address = masters.get(message.queue.broker_name) or next(iter(masters.values()), None)
         if address is None:
             raise ClientError(f"no master has the topic {topic}; see `sparrow cluster list`")
+        origin = message.properties.get(PROPERTY_RETRY_TOPIC, "")
+        is_of_pop = normal_topic(origin, group) != origin or FIRST_POP_TIME in message.properties
         kept = {
             name: value
             for name, value in message.properties.items()
             if name in _KEPT or name not in SYSTEM_PROPERTIES
         }
+        if origin and is_of_pop:  # a POP finds the topic in the name of its retry topic
+            topic = pop_retry_topic(group, normal_topic(kept.pop(PROPERTY_RETRY_TOPIC), group))
         body, sys_flag = stored_form(message.body, message.sys_flag, message.store_size)
         request = headers.SendMessageRequest(
             producer_group=INNER_PRODUCER_GROUP,

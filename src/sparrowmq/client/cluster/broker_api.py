@@ -346,18 +346,19 @@ class BrokerRequests:
         max_reconsume_times: int | None,
         generation: int | None = None,
         why: str = "",
+        origin_topic: str | None = None,
         timeout: float = SEND_BACK_TIMEOUT,
     ) -> None:
         """Have the broker redeliver a message later (client:D-56); level 0 lets it choose the delay. Without
         `max_reconsume_times` the group's limit applies. `why` is the handler's error, for SparrowMQ's
-        brokers.
+        brokers. `origin_topic` is the group's POP retry topic if it received the message by POP.
         """
         header = headers.ConsumerSendMsgBackRequest(
             offset=message.physical_offset,
             group=group,
             delay_level=delay_level,
             origin_msg_id=message.message_id,
-            origin_topic=message.topic,
+            origin_topic=origin_topic or message.topic,
             max_reconsume_times=max_reconsume_times,
             generation=generation,
             broker_name=message.queue.broker_name,

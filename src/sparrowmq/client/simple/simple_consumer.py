@@ -24,6 +24,7 @@ from sparrowmq.core.names import check_group, check_topic, with_namespace
 from sparrowmq.core.route import MASTER_ID, PERM_READ
 from sparrowmq.core.subscription import Expression, SubscriptionData
 from sparrowmq.protocol.filter import parse_expression
+from sparrowmq.protocol.pop.receipts import pop_retry_topic
 from sparrowmq.transport.occasional import OccasionalLog
 
 log = logging.getLogger("sparrowmq.client")
@@ -309,8 +310,9 @@ class SimpleConsumer:
         `TransportError`; the message may then be in both places.
         """
         address = self._address(message)
+        retries = pop_retry_topic(self.group, self._wire_topic(message))
         await self._running().brokers.send_back(
-            address, self.group, message, delay_level=-1, max_reconsume_times=0
+            address, self.group, message, delay_level=-1, max_reconsume_times=0, origin_topic=retries
         )
         await self.ack(message)
 

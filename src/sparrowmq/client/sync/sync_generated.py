@@ -1225,8 +1225,9 @@ class Admin(Facade[_Admin]):
     def resend_dead_letter(self, group: str, message: ReceivedMessage) -> str:
         """Send a dead letter to its group again, with a retry count of 0. Returns the new offset message id.
 
-        It goes to the group's retry topic, so other groups of the topic do not receive it again. The dead
-        letter itself is kept. Raises `ClientError` for a group without a retry topic.
+        It goes to the group's retry topic, so other groups of the topic do not receive it again: to the one
+        of POP if the group received it by POP. The dead letter itself is kept. Raises `ClientError` for a
+        group without a retry topic.
         """
         return self._run(self._inner.resend_dead_letter, group, message)
 

@@ -31,7 +31,7 @@ from sparrowmq.protocol.pop.headers import (
     PollingInfoRequest,
     PopMessageRequest,
 )
-from sparrowmq.protocol.pop.receipts import Receipt, retry_flag
+from sparrowmq.protocol.pop.receipts import Receipt, pop_retry_topic, retry_flag
 from sparrowmq.proxy.base.handles import ReceiptHandle
 from sparrowmq.proxy.base.limits import CALL_SECONDS
 from sparrowmq.proxy.cluster.fresh import Fresh
@@ -373,7 +373,7 @@ class Brokers:
             group=group,
             delay_level=-1,
             origin_msg_id=message_id,
-            origin_topic=handle.topic(topic, group),
+            origin_topic=pop_retry_topic(group, topic),
             max_reconsume_times=0,
         )
         code = RequestCode.CONSUMER_SEND_MSG_BACK
