@@ -180,8 +180,8 @@ def test_compressed_dead_letter_is_resent_as_it_is_stored() -> None:
 
 def test_selected_dead_letters_are_sent_once_each() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
-        bury(cluster, 3)
-        bury(cluster, 3)
+        bury(cluster, 3, ORIGIN_MESSAGE_ID="A")
+        bury(cluster, 3, ORIGIN_MESSAGE_ID="A")
         sent = take_sends(cluster)
         assert await admin.resend_dead_letters("g", ["2", "1", "gone"]) == [
             ResentLetter("1", "sent", "M1"),
@@ -191,6 +191,19 @@ def test_selected_dead_letters_are_sent_once_each() -> None:
         assert [command.body for command in sent] == [b"body 1", b"body 2"]
         assert await admin.resend_dead_letters("g", []) == []
         assert sent_ids(await admin.resend_dead_letters("g")) == ["0", "1", "2"]
+
+    flow(test)
+
+
+def test_different_dead_letters_with_one_id_are_all_sent() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        bury(cluster, 2, UNIQ_KEY="same", ORIGIN_MESSAGE_ID="A")
+        bury(cluster, 1, UNIQ_KEY="same", ORIGIN_MESSAGE_ID="B")
+        bury(cluster, 2, UNIQ_KEY="same")
+        take_sends(cluster)
+        wanted = [ResentLetter("same", "sent", f"M{n}") for n in range(1, 5)]
+        assert await admin.resend_dead_letters("g") == wanted
+        assert len(await admin.resend_dead_letters("g", ["same"])) == 4
 
     flow(test)
 

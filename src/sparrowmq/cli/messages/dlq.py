@@ -150,36 +150,41 @@ def resend(
 
     told, stored = run(work())
     rows = [
-        (one.message_id, one.outcome, one.new_id or "-", stored.get(one.message_id) or one.reason or "-")
+        (one.message_id, one.outcome, one.new_id or "-", stored.get(one.new_id) or one.reason or "-")
         for one in told
         if one.outcome != "missing"
     ]
     if rows and not as_json:
         print_table(("message id", "outcome", "new id", "stored in, or why not"), rows)
-    text = f"{len(stored)} sent again to group {group}"
-    dead = [one for one, topic in stored.items() if topic == dlq_topic(group)]
+    sent = [one for one in told if one.outcome == "sent"]
+    text = f"{len(sent)} sent again to group {group}"
+    dead = [one.message_id for one in sent if stored[one.new_id] == dlq_topic(group)]
     if dead:
         text += f"; {len(dead)} of them became dead letters again at once: {', '.join(dead)}"
     letters = [asdict(one) for one in told]
-    tell({"group": group, "sent": list(stored), "stored_in": stored, "letters": letters}, text, as_json)
+    ids = [one.message_id for one in sent]
+    topics = {one.message_id: stored[one.new_id] for one in sent}
+    tell({"group": group, "sent": ids, "stored_in": topics, "letters": letters}, text, as_json)
     gone = [one.message_id for one in told if one.outcome == "missing"]
     if gone:
         raise UsageError(f"group {group} has no dead letter with the id {', '.join(gone)}")
-    if len(stored) < len(told):
-        raise UsageError(f"{len(told) - len(stored)} letters were not sent, for the reasons given")
+    if len(sent) < len(told):
+        raise UsageError(f"{len(told) - len(sent)} letters were not sent, for the reasons given")
 
 
 async def _stored_in(admin: Admin, group: str, told: list[ResentLetter]) -> dict[str, str]:
-    """The topic in which the broker stored each letter that was sent; empty if it does not say."""
+    """The topic in which the broker stored each letter that was sent, by its new id; empty if it does not
+    say.
+    """
     found = {}
     for one in told:
         if one.outcome == "sent":
             try:
                 stored = await admin.message_by_offset_id(one.new_id, decompress=False)
             except SparrowError:  # what was sent is told all the same
-                found[one.message_id] = ""
+                found[one.new_id] = ""
                 continue
-            found[one.message_id] = retry_topic(group) if stored is None else stored.queue.topic
+            found[one.new_id] = retry_topic(group) if stored is None else stored.queue.topic
     return found
 
 

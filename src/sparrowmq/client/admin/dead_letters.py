@@ -11,7 +11,13 @@ from sparrowmq.client.admin.types import DeadLetterStatus, ResentLetter
 from sparrowmq.client.base.settings import check_range
 from sparrowmq.client.cluster import broker_api
 from sparrowmq.core.errors import BrokerError, ClientError, NoRouteError, TransportError
-from sparrowmq.core.message import PROPERTY_RETRY_TOPIC, SYSTEM_PROPERTIES, MessageQueue, ReceivedMessage
+from sparrowmq.core.message import (
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    SYSTEM_PROPERTIES,
+    MessageQueue,
+    ReceivedMessage,
+)
 from sparrowmq.core.names import (
     DLQ_PREFIX,
     INNER_PRODUCER_GROUP,
@@ -38,6 +44,11 @@ _COUNT_MAX: Final = 1_000_000
 _RATE_MIN: Final = 0.01
 _KEPT: Final = frozenset("KEYS TAGS WAIT UNIQ_KEY RETRY_TOPIC ORIGIN_MESSAGE_ID __SHARDINGKEY".split())
 """The RocketMQ properties that a resent dead letter keeps; the others describe its earlier delivery."""
+
+
+def letter_key(letter: ReceivedMessage) -> tuple[str, str]:
+    """What tells the dead letters of different messages apart: clients may give several the same id."""
+    return letter.message_id, letter.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or letter.offset_message_id
 
 
 class DeadLetterAdmin(AdminCalls):
@@ -128,40 +139,41 @@ class DeadLetterAdmin(AdminCalls):
         """Send dead letters to their group again: all current ones, or the given ids, `rate` per second at
         most. Returns what became of each.
 
-        A message with several dead letters is sent once. A letter that a broker refuses does not stop the
-        others; when a broker cannot be reached, the remaining letters are skipped, and those that cannot be
-        read are in the result only if their ids were given. Raises the errors of `dead_letters` if no letter
-        could be read, and `ClientError` for a group without a retry topic.
+        A message with several dead letters is sent once; different messages with one id are all sent. A
+        letter that a broker refuses does not stop the others; when a broker cannot be reached, the
+        remaining letters are skipped, and those that cannot be read are in the result only if their ids
+        were given. Raises the errors of `dead_letters` if no letter could be read, and `ClientError` for a
+        group without a retry topic.
         """
         if rate is not None:
             check_range("rate", rate, _RATE_MIN, _COUNT_MAX, "letters per second")
         wanted = None if message_ids is None else set(message_ids)
-        found: dict[str, ResentLetter] = {}
+        found: dict[tuple[str, str], ResentLetter] = {}
         broken = ""
         rest = ResentLetter("", "missing")
         try:
             async for letter in self._chosen(group, wanted):
-                key = letter.message_id
+                key = letter_key(letter)
                 if key in found:
                     continue
                 if broken:
-                    found[key] = ResentLetter(key, "skipped", reason=f"not tried after {broken}")
+                    found[key] = ResentLetter(key[0], "skipped", reason=f"not tried after {broken}")
                     continue
                 if found and rate is not None:
                     await self._running().sleep(1 / rate)
                 try:
-                    found[key] = ResentLetter(key, "sent", await self.resend_dead_letter(group, letter))
+                    found[key] = ResentLetter(key[0], "sent", await self.resend_dead_letter(group, letter))
                 except BrokerError as error:
-                    found[key] = ResentLetter(key, "refused", reason=str(error))
+                    found[key] = ResentLetter(key[0], "refused", reason=str(error))
                 except TransportError as error:
                     broken = str(error)
-                    found[key] = ResentLetter(key, "refused", reason=broken)
+                    found[key] = ResentLetter(key[0], "refused", reason=broken)
         except TransportError as error:  # the other letters cannot be read
             if not found:
                 raise
             rest = ResentLetter("", "skipped", reason=str(error))
-        unseen = () if wanted is None else sorted(wanted.difference(found))
-        return [*found.values(), *(replace(rest, message_id=key) for key in unseen)]
+        unseen = () if wanted is None else sorted(wanted.difference(name for name, _ in found))
+        return [*found.values(), *(replace(rest, message_id=name) for name in unseen)]
 
     # Internals
 

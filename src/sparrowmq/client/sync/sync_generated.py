@@ -1237,10 +1237,11 @@ class Admin(Facade[_Admin]):
         """Send dead letters to their group again: all current ones, or the given ids, `rate` per second at
         most. Returns what became of each.
 
-        A message with several dead letters is sent once. A letter that a broker refuses does not stop the
-        others; when a broker cannot be reached, the remaining letters are skipped, and those that cannot be
-        read are in the result only if their ids were given. Raises the errors of `dead_letters` if no letter
-        could be read, and `ClientError` for a group without a retry topic.
+        A message with several dead letters is sent once; different messages with one id are all sent. A
+        letter that a broker refuses does not stop the others; when a broker cannot be reached, the
+        remaining letters are skipped, and those that cannot be read are in the result only if their ids
+        were given. Raises the errors of `dead_letters` if no letter could be read, and `ClientError` for a
+        group without a retry topic.
         """
         return self._run(self._inner.resend_dead_letters, group, message_ids, rate=rate)
 

@@ -172,7 +172,7 @@ async def _sent(admin: Admin, group: str, letter: str) -> bool:
             )
         await admin.resend_dead_letter(group, one)
         return True
-    (told,) = await admin.resend_dead_letters(group, [letter])
-    if told.reason:
-        raise ClientError(told.reason)
-    return told.outcome == "sent"
+    told = await admin.resend_dead_letters(group, [letter])  # several have this id if clients chose it
+    if reason := next((one.reason for one in told if one.reason), ""):
+        raise ClientError(reason)
+    return any(one.outcome == "sent" for one in told)
