@@ -160,6 +160,18 @@ class TestRegister:
         registry.unregister("C", "broker-a", "10.0.0.1:10911")
         assert registry.rivals(3) == {}
 
+    def test_claims_are_forgotten_and_bounded(self) -> None:
+        """Whoever may register can claim any number of ids."""
+        registry, newer = Registry(), topics(*SYSTEM, version=DataVersion(9, 1, 1))
+
+        def claim(number: int, now: float) -> int:
+            register(registry, newer, address="10.0.0.1:1", number=number, now=now)
+            register(registry, topics(*SYSTEM), address=f"10.0.0.2:{number}", number=number, now=now)
+            return len(registry._brokers["broker-a"].claims)
+
+        assert max(claim(number, 0) for number in range(1, 1000)) == tables.MEMBERS_MAX
+        assert claim(1, 1000) == 1
+
     def test_slave_gets_its_masters_address_and_adds_no_topics(self) -> None:
         registry = Registry()
         assert (

@@ -29,7 +29,8 @@ TOPICS_MAX: Final = 200_000
 ROUTES_MAX: Final = 500_000
 """Maximum number of pairs of a topic and a broker that serves it; one takes about 200 bytes."""
 MEMBERS_MAX: Final = 256
-"""Maximum number of processes, a master and its slaves, that share a broker name."""
+"""Maximum number of processes, a master and its slaves, that share a broker name, and of ids that rivals
+claim."""
 RIVAL_SECONDS: Final = 150.0
 """Claims of a name and id that are further apart are not counted together."""
 CLAIMS_MIN: Final = 3
@@ -96,9 +97,10 @@ class _Broker:
 
     def claimed(self, number: int, rival: str, now: float) -> None:
         """Note that two live processes claim an id, and which of them does not have it."""
+        self.claims = {i: one for i, one in self.claims.items() if now - one.at <= RIVAL_SECONDS}
         before = self.claims.get(number)
-        earlier = 0 if before is None or now - before.at > RIVAL_SECONDS else before.number
-        self.claims[number] = _Claims(rival, earlier + 1, now)
+        if before is not None or len(self.claims) < MEMBERS_MAX:
+            self.claims[number] = _Claims(rival, 1 if before is None else before.number + 1, now)
 
     def rivals(self, now: float) -> dict[int, str]:
         """Addresses of other processes that keep claiming an id. One that moved claims it once."""
