@@ -129,6 +129,8 @@ def test_requests_are_signed_as_before() -> None:
         ("admin: 'True', defaultTopicPerm: DENY", "Cluster", "c", "Pub Sub Get Update Create Delete"),
         ("admin: true, topicPerms: [T=PUB]", "Topic", "T", "Pub"),
         ("admin: true, topicPerms: [T=PUB]", "Cluster", "c", ""),
+        ("admin: true, topicPerms: ['log*=SUB']", "Topic", "T", ""),
+        ("admin: true, topicPerms: ['log*=SUB']", "Cluster", "c", ""),
     ],
 )
 def test_user_may_do_what_the_account_was_given(members: str, kind: str, name: str, actions: str) -> None:

@@ -143,7 +143,7 @@ def _account(entry: Any, remarks: list[str]) -> tuple[UserInfo, AclInfo]:
         remarks.append(f"{key}: whiteRemoteAddress {white}: its requests need a signature from now on")
     subject = f"User:{key}"
     if admin.lower() == "true":
-        if not held:
+        if not (entry.get("topicPerms") or entry.get("groupPerms")):  # also what is left out limits it
             return UserInfo(key, secret, SUPER, ENABLED), AclInfo(subject)
         remarks.append(
             f"{key}: admin with permissions of its own: becomes a normal user with these permissions; for a "
