@@ -178,7 +178,8 @@ class Handlers:
         if registered.displaced:
             text = (
                 f"broker {header.broker_name} with id {header.broker_id} was at {registered.displaced} and "
-                f"is now at {header.broker_addr}; if both run, one needs another brokerName or brokerId"
+                f"is now at {header.broker_addr}; if both are running, give one a different brokerName or "
+                f"brokerId"
             )
             self._occasional.write(logging.WARNING, "displaced", one_line(text))
         elif registered.kept:

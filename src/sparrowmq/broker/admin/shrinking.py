@@ -75,6 +75,6 @@ def refusal_text(before: TopicConfig, after: TopicConfig, unread: dict[str, int]
     return (
         f"topic[{name}] has unread messages in the queues {reads} to {before.read_queue_nums - 1}, which "
         f"nobody reads when it has {reads} queues to read: {', '.join(told[:GROUPS_TOLD])}{more}; reduce the "
-        f"queues to write first, wait until the groups have read the others, then reduce those to read "
+        f"write queues first, wait until all groups have consumed the rest, then reduce the read queues "
         f"(sparrow topic update {name} --write-queues {min(reads, after.write_queue_nums)}), or force it"
     )

@@ -194,7 +194,7 @@ def create(
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a group on every broker, or change an existing one; what is not given stays as it is."""
+    """Create a group on every broker, or change an existing one; omitted settings stay as they are."""
 
     async def work() -> tuple[dict[str, Any], dict[str, Any]]:
         from sparrowmq import aio

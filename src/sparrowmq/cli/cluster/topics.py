@@ -43,7 +43,7 @@ def create(
     namesrv: Namesrv = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic on every broker, or change an existing one; what is not given stays as it is."""
+    """Create a topic on every broker, or change an existing one; omitted settings stay as they are."""
     attributes: dict[str, str | None] = {}
     for text in attribute or ():
         key, equals, value = text.partition("=")

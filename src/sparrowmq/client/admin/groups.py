@@ -56,7 +56,7 @@ class GroupAdmin(AdminCalls):
     ) -> None:
         """Create or change a group on every master of `cluster` (all clusters by default).
 
-        What is not given stays as each broker has it; a new group gets RocketMQ's defaults (16 retries,
+        Omitted settings keep each broker's value; a new group gets RocketMQ's defaults (16 retries,
         enabled, broadcasting permitted, not ordered). `retries` is the maximum number of retries unless a
         consumer sets its own. `enabled` and `broadcast` permit consumption, and consumption by broadcasting.
         With `ordered`, clients of the gRPC API consume in order; they cannot choose this themselves. Raises

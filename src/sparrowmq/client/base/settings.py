@@ -50,7 +50,7 @@ def check_range(name: str, value: float, low: float, high: float, unit: str = ""
     """Raise `SettingsError` unless `low <= value <= high`."""
     if not low <= value <= high:
         raise SettingsError(
-            f"{name}={value!r} is out of range: must be {low:g} to {high:g}{f' {unit}' if unit else ''}"
+            f"{name}={value!r} is out of range: must be {low:.15g} to {high:.15g}{f' {unit}' if unit else ''}"
         )
 
 

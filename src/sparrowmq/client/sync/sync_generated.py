@@ -1004,8 +1004,8 @@ class Admin(Facade[_Admin]):
     ) -> TopicRoute:
         """Create or change a topic on every master of `cluster` (all clusters by default); returns its route.
 
-        Returns when the name server knows the topic on these brokers. What is not given stays as each broker
-        has it; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
+        Returns when the name server knows the topic on these brokers. Omitted settings keep each broker's
+        value; a new topic gets 8 queues to read and write. `queues` is per broker; `read_queues` and
         `write_queues` set the two numbers apart. SparrowMQ's brokers refuse fewer queues to read while the
         others have unread messages (`BrokerError` with their number), unless `force`. `perm` bits are 2
         write and 4 read. `attributes` (RocketMQ 5) sets the named attributes, and None removes one; brokers
@@ -1257,7 +1257,7 @@ class Admin(Facade[_Admin]):
     ) -> None:
         """Create or change a group on every master of `cluster` (all clusters by default).
 
-        What is not given stays as each broker has it; a new group gets RocketMQ's defaults (16 retries,
+        Omitted settings keep each broker's value; a new group gets RocketMQ's defaults (16 retries,
         enabled, broadcasting permitted, not ordered). `retries` is the maximum number of retries unless a
         consumer sets its own. `enabled` and `broadcast` permit consumption, and consumption by broadcasting.
         With `ordered`, clients of the gRPC API consume in order; they cannot choose this themselves. Raises
