@@ -404,7 +404,7 @@ class BrokerParts:
             self.deletions,
             self.registration,
             self.upkeep.stats,
-            Shrinking(self.store, self.offsets, self.progress),
+            Shrinking(self.store, self.tables, self.progress),
         )
         self.group_requests = GroupRequests(
             self.settings,

@@ -315,3 +315,14 @@ def test_topic_does_not_shrink_below_unread_messages_unless_forced(
         assert desk.rig.topics.configs["T"].read_queue_nums == 4
     assert desk.create(sparrowForce="true").code == ResponseCode.SUCCESS
     assert desk.rig.topics.configs["T"].read_queue_nums == 2
+
+
+def test_topic_does_not_shrink_below_what_an_online_group_has_not_begun(desk: Desk) -> None:
+    """A member may be killed before its first commit."""
+    desk.create(readQueueNums=4, writeQueueNums=4)
+    for queue_id in range(4):
+        desk.fill(3, queue_id)
+        desk.rig.offsets.commit("T", "done", queue_id, 3)
+    desk.join("T", group="new")
+    answer = desk.create()
+    assert "to read: 6 of group new; reduce" in (answer.remark or "")

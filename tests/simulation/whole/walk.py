@@ -49,6 +49,7 @@ KINDS: Final = (
     ("time",),
     ("transact",),
     ("limit_retries",),
+    ("shrink", "delay", "transact"),
     ("reset_to_first",),
     ("reset_to_last",),
     ("subscribe",),
@@ -60,7 +61,6 @@ KINDS: Final = (
 )
 """Acts that walks of one kind take, too."""
 LEFT_OUT: Final = {
-    "shrink": "a group that consumes, but has committed nothing in the topic, loses messages uncounted",
     "send_big": "tried too little, with `change_size`",
     "change_size": "tried too little, with `send_big`",
 }

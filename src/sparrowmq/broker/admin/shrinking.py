@@ -10,13 +10,14 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.admin.progress import consumed_to
+from sparrowmq.protocol.bodies import MessageModel
 
 if TYPE_CHECKING:
     from sparrowmq.broker.admin.progress import ConsumerProgress
+    from sparrowmq.broker.tables.shared_tables import SharedTables
     from sparrowmq.protocol.bodies import TopicConfig
     from sparrowmq.store.message_store import MessageStore
     from sparrowmq.store.queues.consume_queue import ConsumeQueue
-    from sparrowmq.store.tables.consumer_offsets import ConsumerOffsets
 
 GROUPS_TOLD: Final = 5
 """Maximum groups that a refusal names."""
@@ -25,16 +26,18 @@ GROUPS_TOLD: Final = 5
 class Shrinking:
     """Counts the messages that a change of a topic would take from its groups."""
 
-    def __init__(self, store: MessageStore, offsets: ConsumerOffsets, progress: ConsumerProgress) -> None:
+    def __init__(self, store: MessageStore, tables: SharedTables, progress: ConsumerProgress) -> None:
         self._store = store
-        self._offsets = offsets
+        self._clients = tables.clients
+        self._offsets = tables.offsets
         self._progress = progress
 
     def problem(self, before: TopicConfig | None, after: TopicConfig) -> Generator[None, None, str | None]:
         """Why the change must be forced, or None.
 
-        A message counts if a group with offsets in the topic has not consumed it; one that POP handed out
-        counts until it is acknowledged. Without any group, all messages count.
+        A message counts if a group that is online, or has offsets in the topic, has not consumed it; one that
+        POP handed out counts until it is acknowledged. Without any group, all messages count. Of groups that
+        broadcast, nothing is known.
         """
         if before is None or after.read_queue_nums >= before.read_queue_nums:
             return None
@@ -45,11 +48,20 @@ class Shrinking:
                 queues.append(queue)
             yield
         left: dict[str, int] = {}
-        for group in self._offsets.groups_of(after.topic_name):
+        for group in {*self._offsets.groups_of(after.topic_name), *self._online(after.topic_name)}:
             left[group] = yield from self._unread(group, queues)
         if not left:
             left = {"": sum(queue.max_offset - queue.min_offset for queue in queues)}
         return refusal_text(before, after, {group: count for group, count in left.items() if count})
+
+    def _online(self, topic: str) -> list[str]:
+        """Groups that divide the queues among themselves; a new one may have committed nothing yet."""
+        clients = self._clients
+        return [
+            name
+            for name in clients.groups_of_topic(topic)
+            if clients.consumers[name].message_model != MessageModel.BROADCASTING
+        ]
 
     def _unread(self, group: str, queues: list[ConsumeQueue]) -> Generator[None, None, int]:
         count = 0
