@@ -120,3 +120,20 @@ def test_letters_are_sent_again_at_a_rate_and_purged(sparrow: Sparrow, dead: lis
     assert "2 dead letters" in sparrow("dlq", "purge", GROUP, "--yes").out
     until_sync(lambda: sparrow("dlq", "show", GROUP, "--json").values == [])
     assert "has no dead letters" in sparrow("dlq", "purge", GROUP, "--yes", status=1).err
+
+
+def test_different_letters_with_one_id_are_all_sent_again(sparrow: Sparrow, cluster: LocalCluster) -> None:
+    group, topic = "twins", "Twins"
+    settings = mq.ConsumerSettings(namesrv=cluster.namesrv, consume_from="first", max_reconsume_times=0)
+    with mq.Producer("mothers", namesrv=cluster.namesrv) as producer:
+        for body in (b"one", b"two"):
+            producer.send(mq.Message(topic, body, system={"UNIQ_KEY": "same"}))
+
+    def fail(message: mq.ReceivedMessage) -> None:
+        raise ValueError("it fails")
+
+    with mq.PushConsumer(group, settings=settings) as consumer, mq.Admin(cluster.namesrv) as admin:
+        consumer.subscribe(topic, handler=fail)
+        until_sync(lambda: (group, 2) in [(s.group, s.messages) for s in admin.dead_letter_groups()])
+    (told,) = sparrow("dlq", "resend", group, "--all", "--json").values
+    assert told["sent"] == ["same", "same"] and told["stored_in"] == {"same": f"%RETRY%{group}"}
