@@ -86,6 +86,22 @@ def test_change_of_a_topic_keeps_what_is_not_given() -> None:
     flow(test)
 
 
+def test_more_queues_to_write_than_to_read_need_force() -> None:
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        kept = bodies.TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=8, perm=6)
+        cluster.broker.on[RequestCode.GET_TOPIC_CONFIG] = lambda conn, c: answer(body=kept.encode())
+        cluster.topics["T"]["broker-a"] = QueueData("broker-a", 2, 8, 6)
+        cluster.broker.on[CREATE] = lambda conn, c: answer()
+        with pytest.raises(ClientError, match=r"the queues 2 to 8; give it at least 9 read queues"):
+            await admin.create_topic("T", write_queues=9)
+        assert cluster.broker.requests(CREATE) == []
+        await admin.create_topic("T", perm=6)
+        await admin.create_topic("T", write_queues=8, force=True)
+        assert len(cluster.broker.requests(CREATE)) == 2
+
+    flow(test)
+
+
 def test_change_of_a_topic_at_an_older_broker_reads_its_table() -> None:
     async def test(cluster: FakeCluster, admin: Admin) -> None:
         broker = cluster.broker

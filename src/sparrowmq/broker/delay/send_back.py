@@ -171,7 +171,8 @@ class SendBackRequests:
             names = (record.topic, request.origin_topic or "")
             popped = any(normal_topic(name, request.group) != name for name in names)
             return Returned(record, request.group, topic, 0, 0, request.sparrow_error or "", popped)
-        queue_id = RANDOM.randrange(max(1, self._topics.configs[topic].write_queue_nums))
+        retries = self._topics.configs[topic]
+        queue_id = RANDOM.randrange(max(1, min(retries.read_queue_nums, retries.write_queue_nums)))
         level = retry_level(request.delay_level, record.reconsume_times)
         return Returned(record, request.group, topic, queue_id, level, request.sparrow_error or "")
 

@@ -88,12 +88,13 @@ class Topic:
     readable: bool
 
     def instead_of(self, queue_id: int) -> int:
-        """The queue for a message that the broker puts: the given one, or if the topic does not have it,
-        because it was shrunk or made again, `queue_id % count` of its queues to write.
+        """The queue for a message that the broker puts: the given one, or if consumers cannot read it because
+        the topic was shrunk or re-created, `queue_id % count` of its queues to write and read.
         """
-        if queue_id < self.queue_count:
+        reads, writes = self.config.read_queue_nums, self.config.write_queue_nums
+        if queue_id < reads:
             return queue_id
-        return queue_id % (self.config.write_queue_nums or self.queue_count)
+        return queue_id % (min(reads, writes) or self.queue_count)
 
 
 def system_topics(settings: BrokerSettings) -> list[TopicConfig]:

@@ -112,6 +112,13 @@ class TableAdmin(AdminCalls):
         if found is None:
             found = bodies.TopicConfig(topic_name=name, read_queue_nums=8, write_queue_nums=8)
         config = replace(found, **given)
+        reads, writes = config.read_queue_nums, config.write_queue_nums
+        if reads < writes and not force and {"read_queue_nums", "write_queue_nums"} & given.keys():
+            raise ClientError(
+                f"topic {name!r} at {address} would have {writes} write queues and {reads} read queues: no "
+                f"consumer would get the messages in the queues {reads} to {writes - 1}; give it at least "
+                f"{writes} read queues, or force it"
+            )
         await self._put_topic(address, config, attributes, force=force)
         return config
 
