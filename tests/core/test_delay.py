@@ -36,6 +36,11 @@ def test_delay_is_rounded_up_to_a_level(seconds: float, level: int) -> None:
     assert DEFAULT_LEVELS.level_after(seconds) == level
 
 
+@pytest.mark.parametrize(("seconds", "level"), [(0, 1), (1.5, 3), (3, 3), (4, 2), (21, 4), (9999, 4)])
+def test_levels_may_be_in_any_order(seconds: float, level: int) -> None:
+    assert DelayLevels.parse("1s 20s 3s 1h").level_after(seconds) == level
+
+
 @pytest.mark.parametrize(
     "text", ["", "1x", "s", "-1s", "1.5s", "367d", "10000000000s", "1 s", " ".join(["1s"] * 1001)]
 )

@@ -54,14 +54,15 @@ class DelayLevels:
         return self.delays[self.cut(level) - 1]
 
     def level_after(self, seconds: float) -> int:
-        """The first level with a delay of at least `seconds`; the last one when there is none.
+        """The level with the shortest delay of at least `seconds`; without one, that with the longest delay.
+        A table may be in any order.
 
         >>> [DEFAULT_LEVELS.level_after(seconds) for seconds in (0, 11, 1e9)]
         [1, 4, 18]
         """
         wanted = seconds * 1000
-        found = (level for level, delay in enumerate(self.delays, 1) if delay >= wanted)
-        return next(found, self.highest)
+        enough = [delay for delay in self.delays if delay >= wanted]
+        return self.delays.index(min(enough) if enough else max(self.delays)) + 1
 
 
 DEFAULT_LEVELS: Final = DelayLevels.parse(DELAY_LEVELS)

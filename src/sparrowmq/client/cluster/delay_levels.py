@@ -30,7 +30,7 @@ class BrokerLevels:
         self._asked: dict[str, asyncio.Future[DelayLevels | None]] = {}
 
     async def level_after(self, address: str, seconds: float) -> int:
-        """The first level of the broker with a delay of at least `seconds`; its last one if there is none."""
+        """The broker's level with the shortest delay of at least `seconds`, or else with the longest."""
         asked = self._asked.get(address)
         if asked is None:
             asked = self._asked[address] = asyncio.ensure_future(self._ask(address))
