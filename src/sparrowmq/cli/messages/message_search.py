@@ -104,7 +104,7 @@ def resend(
     async def work() -> SendResult:
         from sparrowmq import aio
         from sparrowmq.cli.messages.sends import PRODUCER_GROUP
-        from sparrowmq.coordinator.cluster.handmade import once_more, order_key
+        from sparrowmq.coordinator.cluster.handmade import once_more
 
         address = namesrv_or_default(namesrv)
         async with (
@@ -114,7 +114,7 @@ def resend(
             found = await admin.message_by_id(topic, message_id)
             if found is None:
                 raise UsageError(f"topic {topic} has no message with id {message_id}")
-            return await sender.send(once_more(found), hash_key=order_key(found))
+            return await sender.send(once_more(found), hash_key=found.key)
 
     sent = run(work())
     if as_json:

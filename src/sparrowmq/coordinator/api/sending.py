@@ -16,7 +16,7 @@ from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Reason, Who
 from sparrowmq.coordinator.api.told.answering import look
 from sparrowmq.coordinator.cluster.bodies.unpacking import whole
 from sparrowmq.coordinator.cluster.explorer import asked
-from sparrowmq.coordinator.cluster.handmade import DELAY_SECONDS_MAX, once_more, order_key, written
+from sparrowmq.coordinator.cluster.handmade import DELAY_SECONDS_MAX, once_more, written
 from sparrowmq.coordinator.cluster.looking import BYTES_MAX, from_offset
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError
@@ -91,7 +91,7 @@ async def resend_message(topic: str, body: Again, who: Who) -> Answer:
         raise RefusedError(f"there is no longer a message at {place}, offset {body.offset}", status=404)
     after = {"message_id": found[0].message_id, "place": str(place), "offset": body.offset}
     change = Change("message.resend", thing, None, after, reason=body.reason)
-    return await _send(who, change, once_more(found[0]), order_key(found[0]))
+    return await _send(who, change, once_more(found[0]), found[0].key)
 
 
 def body_of(given: Written) -> bytes:

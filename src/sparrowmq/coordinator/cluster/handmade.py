@@ -12,7 +12,6 @@ from sparrowmq.protocol.sysflag import COMPRESSED
 
 DELAY_SECONDS_MAX: Final = 3 * 86_400
 """Maximum delay of RocketMQ's brokers."""
-SHARDING_KEY: Final = "__SHARDINGKEY"
 
 
 def check_target(topic: str) -> None:
@@ -52,8 +51,3 @@ def once_more(stored: ReceivedMessage) -> Message:
     return Message(
         stored.topic, stored.body, tags=stored.tags, keys=stored.keys, properties=own, flag=stored.flag
     )
-
-
-def order_key(stored: ReceivedMessage) -> str | None:
-    """The sharding key that keeps messages in order, if the sender set one."""
-    return stored.properties.get(SHARDING_KEY)

@@ -14,6 +14,7 @@ from sparrowmq.core.message import (
     PROPERTY_KEYS,
     PROPERTY_POP_CK,
     PROPERTY_PRODUCER_GROUP,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
@@ -36,7 +37,6 @@ from sparrowmq.proxy.base.limits import (
 )
 from sparrowmq.proxy.definition.messages import Code, DigestType, Encoding, MessageType, v2
 
-PROPERTY_MESSAGE_GROUP: Final = "__SHARDINGKEY"
 PROPERTY_TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 PROPERTY_BORN_HOST: Final = "__BORNHOST"
 PROPERTY_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
@@ -96,7 +96,7 @@ def to_stored(message: Any, topic: str, born_host: str, now_ms: int) -> StoredFo
     found[PROPERTY_PRODUCER_GROUP] = topic
     if group := system.message_group:
         check_message_group(group)
-        found[PROPERTY_MESSAGE_GROUP] = group
+        found[PROPERTY_SHARDING_KEY] = group
         kind = kind if kind == "DELAY" else "FIFO"
     if trace := system.trace_context:
         found[PROPERTY_TRACE_CONTEXT] = trace
@@ -122,7 +122,7 @@ def type_of(properties: Mapping[str, str]) -> str:
         return "TRANSACTION"
     if any(name in properties for name in _DELAYS):
         return "DELAY"
-    return "FIFO" if PROPERTY_MESSAGE_GROUP in properties else "NORMAL"
+    return "FIFO" if PROPERTY_SHARDING_KEY in properties else "NORMAL"
 
 
 def check_type(topic: str, allowed: str, found: str) -> None:
@@ -269,7 +269,7 @@ def to_message(message: ReceivedMessage, topic: Any) -> Any:
     system.store_host = message.store_host
     if (deliver := properties.get(PROPERTY_TIMER_DELIVER_MS, "")).isdecimal():
         _set_millis(system.delivery_timestamp, int(deliver))
-    if group := properties.get(PROPERTY_MESSAGE_GROUP):
+    if group := properties.get(PROPERTY_SHARDING_KEY):
         system.message_group = group
     if receipt := properties.get(PROPERTY_POP_CK):
         system.receipt_handle = receipt
