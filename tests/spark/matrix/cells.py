@@ -45,7 +45,7 @@ class Promise(StrEnum):
 
     ONCE = "once"
     AT_LEAST_ONCE = "at least once"
-    """Rows have no keys, and are divided otherwise: so said, and refused by `exactlyOnce=true`."""
+    """Rows have no keys, and are divided otherwise: so said, and refused by `delivery=exactlyOnce`."""
     REFUSED = "refused"
     """An archive of another topic of the same name: a directory of its own goes on."""
 

@@ -64,11 +64,11 @@ def job(spark: SparkSession, plan: Plan) -> None:
 
 def _must_be_refused(rows: DataFrame, plan: Plan) -> None:
     try:
-        _write(rows, plan, exactlyOnce="true")
+        _write(rows, plan, delivery="exactlyOnce")
     except PySparkException as error:
-        assert "exactlyOnce=true" in str(error), error
+        assert "delivery=exactlyOnce" in str(error), error
         return
-    raise AssertionError("a job without keys was taken with exactlyOnce=true")
+    raise AssertionError("a job without keys was taken with delivery=exactlyOnce")
 
 
 def keyed(spark: SparkSession, plan: Plan) -> None:

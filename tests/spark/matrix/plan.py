@@ -41,7 +41,7 @@ class Plan:
     batch: int = BATCH
     partitions: int = PARTITIONS
     tries_exactly_once: bool = False
-    """Whether a job is first tried with `exactlyOnce=true`, which must refuse it."""
+    """Whether a job is first tried with `delivery=exactlyOnce`, which must refuse it."""
     conf: Mapping[str, str] = field(default_factory=dict)
     read: Mapping[str, str] = field(default_factory=dict)
     write: Mapping[str, str] = field(default_factory=dict)

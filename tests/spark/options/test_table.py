@@ -243,3 +243,34 @@ def test_write_options() -> None:
         WriteOptions.parse({"nameServer": "a:1", "batchBytes": "1"}, {})
     with pytest.raises(SettingsError, match="option jobBatch=3 needs the option jobId"):
         WriteOptions.parse({"nameServer": "a:1", "jobBatch": "3"}, {})
+
+
+def delivery(**given: str) -> WriteOptions:
+    return WriteOptions.parse({"nameServer": "h:1", "topic": "T", **given}, {})
+
+
+def test_delivery_is_a_promise_to_ask_for() -> None:
+    assert delivery().idempotent and not delivery().exactly_once
+    assert delivery(delivery="ExactlyOnce").exactly_once
+    assert not delivery(delivery="atLeastOnce").idempotent
+    with pytest.raises(SettingsError, match="delivery='twice': must be exactlyOnce or atLeastOnce"):
+        delivery(delivery="twice")
+
+
+def test_earlier_names_of_delivery_still_work(caplog: pytest.LogCaptureFixture) -> None:
+    assert delivery(exactlyOnce="true") == delivery(delivery="exactlyOnce")
+    assert delivery(idempotent="False") == delivery(delivery="atLeastOnce")
+    assert caplog.messages == [
+        "option exactlyOnce=true is deprecated: use delivery=exactlyOnce",
+        "option idempotent=False is deprecated: use delivery=atLeastOnce",
+    ]
+    assert delivery(exactlyOnce="false", idempotent="true") == delivery()
+
+
+def test_names_of_delivery_that_contradict_each_other_are_refused() -> None:
+    for given in (
+        {"exactlyOnce": "true", "delivery": "atLeastOnce"},
+        {"exactlyOnce": "true", "idempotent": "false"},
+    ):
+        with pytest.raises(SettingsError, match="contradicts delivery="):
+            delivery(**given)

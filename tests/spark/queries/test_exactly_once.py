@@ -386,7 +386,7 @@ def test_a_stream_that_starts_again_on_other_cores_or_settings_stores_its_batch_
             path.unlink()
 
 
-@pytest.mark.parametrize("options", [{}, {"jobId": "off", "idempotent": "false"}])
+@pytest.mark.parametrize("options", [{}, {"jobId": "off", "delivery": "atLeastOnce"}])
 def test_without_numbers_a_batch_is_at_least_once(
     spark: SparkSession, topics: Topics, topic: str, options: dict[str, str]
 ) -> None:
@@ -401,7 +401,7 @@ def test_without_numbers_a_batch_is_at_least_once(
     [
         ({"jobId": "a b"}, "option jobId='a b'"),
         ({"jobId": "j", "idempotenceKey": "nokey"}, "the frame has no such column"),
-        ({"jobId": "j", "exactlyOnce": "true"}, "identify rows with option idempotenceKey"),
+        ({"jobId": "j", "delivery": "exactlyOnce"}, "identify rows with option idempotenceKey"),
         ({"jobId": "j", "planLocation": "nowhere:/x"}, "is not a directory that Arrow can access"),
     ],
 )

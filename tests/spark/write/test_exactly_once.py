@@ -1,4 +1,4 @@
-"""Option `exactlyOnce=true`: what may be stored twice is refused before it runs."""
+"""Option `delivery=exactlyOnce`: what may be stored twice is refused before it runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def judging_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(schema: str = "body string, keys string", **given: str) -> None:
-    named = {"nameServer": "h:1", "topic": "T", "exactlyOnce": "true", **given}
+    named = {"nameServer": "h:1", "topic": "T", "delivery": "exactlyOnce", **given}
     options = WriteOptions.parse({name: text for name, text in named.items() if text}, {})
     exactly_once.check_batch(options, sink_columns(struct(schema), options))
 
 
 def test_a_batch_whose_rows_and_plan_are_known_is_taken() -> None:
     batch(**KEYED)
-    batch(exactlyOnce="")
+    batch(delivery="")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,6 @@ def test_a_batch_whose_rows_and_plan_are_known_is_taken() -> None:
             "into other partitions when it runs again; identify rows with option idempotenceKey",
         ),
         ({"planLocation": ""}, "option planLocation is missing"),
-        ({"idempotent": "false"}, "option idempotent is false"),
         ({"topic": "", "schema": "body string, keys string, topic string"}, "give option topic"),
         ({"schema": "body string, keys string, delay_level int"}, "rows with delay_level"),
         (
@@ -60,7 +59,7 @@ def test_a_batch_whose_rows_and_plan_are_known_is_taken() -> None:
     ],
 )
 def test_a_batch_that_may_be_stored_twice_is_refused(given: dict[str, str], text: str) -> None:
-    with pytest.raises(SettingsError, match=f"option exactlyOnce=true: .*{text}"):
+    with pytest.raises(SettingsError, match=f"option delivery=exactlyOnce: .*{text}"):
         batch(**{**KEYED, **given})
 
 
@@ -68,7 +67,12 @@ def stream(checkpoint: Path, offsets: list[str], **given: str) -> None:
     folder = checkpoint / "offsets"
     folder.mkdir(exist_ok=True)
     (folder / "4").write_text("\n".join(["v1", "{}", *offsets]))
-    named = {"nameServer": "h:1", "topic": "T", "exactlyOnce": "true", "checkpointLocation": str(checkpoint)}
+    named = {
+        "nameServer": "h:1",
+        "topic": "T",
+        "delivery": "exactlyOnce",
+        "checkpointLocation": str(checkpoint),
+    }
     options = WriteOptions.parse({**named, **given}, {})
     choice = QueueChoice(4, "T", (MessageQueue("T", "b", 0),))
     exactly_once.check_stream(options, sink_columns(struct("body string, keys string"), options), choice)
@@ -77,7 +81,7 @@ def stream(checkpoint: Path, offsets: list[str], **given: str) -> None:
 def test_a_stream_of_sources_that_plan_their_batches_is_taken(tmp_path: Path) -> None:
     stream(tmp_path, [OURS])
     stream(tmp_path, [OURS, OURS])
-    stream(tmp_path, ["5"], exactlyOnce="false")
+    stream(tmp_path, ["5"], delivery="atLeastOnce")
     stream(tmp_path, ["5"], idempotenceKey="keys")
 
 
@@ -88,7 +92,7 @@ def test_a_stream_of_other_sources_needs_a_key(tmp_path: Path, foreign: str) -> 
 
 
 def test_a_stream_without_a_plan_is_refused(tmp_path: Path) -> None:
-    options = WriteOptions.parse({"nameServer": "h:1", "topic": "T", "exactlyOnce": "true"}, {})
+    options = WriteOptions.parse({"nameServer": "h:1", "topic": "T", "delivery": "exactlyOnce"}, {})
     columns = sink_columns(struct("body string"), options)
     with pytest.raises(SettingsError, match="the writer's option checkpointLocation is missing"):
         exactly_once.check_stream(options, columns, None)

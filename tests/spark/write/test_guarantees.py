@@ -53,12 +53,12 @@ def options(**more: str) -> WriteOptions:
     [
         ({}, False, logging.WARNING, "at least once: a batch write needs the option jobId"),
         (
-            {"jobId": "j", "idempotent": "false"},
+            {"jobId": "j", "delivery": "atLeastOnce"},
             False,
             logging.WARNING,
-            "at least once: option idempotent is false",
+            "at least once: option delivery is atLeastOnce",
         ),
-        ({"idempotent": "false"}, True, logging.WARNING, "at least once: option idempotent is false"),
+        ({"delivery": "atLeastOnce"}, True, logging.WARNING, "at least once: option delivery is atLeastOnce"),
         ({"jobId": "j"}, False, logging.WARNING, "exactly once on SparrowMQ brokers as long as a retry"),
         ({}, True, logging.WARNING, "it may not; then rows are written at least once"),
         (
@@ -127,8 +127,8 @@ def test_the_first_result_that_may_be_there_twice_is_a_warning(caplog: pytest.Lo
 
 
 def test_results_need_not_say_again_what_was_announced(caplog: pytest.LogCaptureFixture) -> None:
-    announce(options(idempotent="false"), stream=True)
-    report(options(idempotent="false"), "wrote 1 message", [Sent({"t": 1}, False)])
+    announce(options(delivery="atLeastOnce"), stream=True)
+    report(options(delivery="atLeastOnce"), "wrote 1 message", [Sent({"t": 1}, False)])
     assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.INFO]
 
 
@@ -158,7 +158,7 @@ def test_without_a_place_nothing_is_written_and_it_is_said(
     assert "option planLocation is not given" in caplog.text
 
 
-@pytest.mark.parametrize("more", [{"idempotent": "false"}, {"topic": ""}])
+@pytest.mark.parametrize("more", [{"delivery": "atLeastOnce"}, {"topic": ""}])
 def test_writes_that_need_no_choice_make_none(tmp_path: Path, more: dict[str, str]) -> None:
     given = {"nameServer": "h:1", "topic": "t", "jobId": "j", "planLocation": str(tmp_path), **more}
     parsed = WriteOptions.parse({name: text for name, text in given.items() if text}, {})

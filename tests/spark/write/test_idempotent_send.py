@@ -356,12 +356,12 @@ def test_a_full_table_of_producers_says_what_to_do(loop: LoopThread) -> None:
 def test_rows_that_must_not_be_stored_twice_end_the_task(loop: LoopThread) -> None:
     broker, rows = JudgingBroker(), rows_of(12)
     task(loop, broker, rows)
-    strict = WriteOptions(name_server="stub:1", topic="t", exactly_once=True)
+    strict = WriteOptions(name_server="stub:1", topic="t", delivery="exactlyOnce")
     other = MessageColumns(body=pa.array([b"x"], pa.binary()))
     for judges, text in ((True, "would be stored twice"), (False, "stores repeated rows again")):
         broker.judges = judges
         sender = sender_of(loop, broker, strict, IDENTITY if judges else RowIdentity("new", 0, 0))
-        with pytest.raises(WriteRefusedError, match=f"option exactlyOnce=true: .*{text}"):
+        with pytest.raises(WriteRefusedError, match=f"option delivery=exactlyOnce: .*{text}"):
             sender.submit_rows(Q0, other)
             sender.finish()
         sender.cancel()
@@ -446,13 +446,13 @@ def shrunk(
     rows: Sequence[bytes],
     *,
     dies_after: int | None = None,
-    exactly_once: bool = False,
+    delivery: str = "",
     identity: RowIdentity = IDENTITY,
 ) -> NumberedSender:
     """A try of a batch that began with a queue that left its topic, if the broker says so."""
     broker.sends, broker.dies_after = 0, dies_after
     broker.held.setdefault(LEFT, [])
-    options = WriteOptions(name_server="stub:1", topic="t", max_in_flight=1, exactly_once=exactly_once)
+    options = WriteOptions(name_server="stub:1", topic="t", max_in_flight=1, delivery=delivery)
     choice = QueueChoice(7, "t", (Q0, LEFT, Q1), left=broker.noted)
     sender = sender_of(loop, broker, options, identity, choice)
     try:
@@ -493,8 +493,8 @@ def test_other_rows_than_those_of_a_queue_that_left_are_not_lost(
     broker, rows, other = JudgingBroker(), rows_of(18), [b"x%d" % number for number in range(18)]
     shrunk(loop, broker, rows)
     broker.left = broker.noted = frozenset({LEFT})
-    with pytest.raises(WriteRefusedError, match=r"option exactlyOnce=true: .* which was read back"):
-        shrunk(loop, broker, [*rows[:3], *other[3:6], *rows[6:]], exactly_once=True)
+    with pytest.raises(WriteRefusedError, match=r"option delivery=exactlyOnce: .* which was read back"):
+        shrunk(loop, broker, [*rows[:3], *other[3:6], *rows[6:]], delivery="exactlyOnce")
     for _ in range(2):
         assert not shrunk(loop, broker, [*rows[:3], *other[3:6], *rows[6:]]).exactly_once
     assert {broker.own[row] for row in other[3:6]} == {1} and set(rows) <= set(broker.own)
@@ -506,8 +506,10 @@ def test_a_queue_that_left_with_a_later_batch_or_later_numbers(loop: LoopThread)
     shrunk(loop, broker, rows)
     shrunk(loop, broker, [b"x%d" % number for number in range(9)])  # of another order: numbers of step 1
     broker.left = broker.noted = frozenset({LEFT})
-    with pytest.raises(WriteRefusedError, match=r"exactlyOnce=true: .* it left its topic after an attempt"):
-        shrunk(loop, broker, rows, exactly_once=True)
+    with pytest.raises(
+        WriteRefusedError, match=r"delivery=exactlyOnce: .* it left its topic after an attempt"
+    ):
+        shrunk(loop, broker, rows, delivery="exactlyOnce")
     assert not shrunk(loop, broker, rows).exactly_once and set(rows) <= set(broker.own)
     broker.left = broker.noted = frozenset()
     shrunk(loop, broker, rows, identity=RowIdentity("query", 8, 3))

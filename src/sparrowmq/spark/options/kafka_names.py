@@ -27,7 +27,7 @@ HERE: Final[Mapping[str, tuple[str, ...]]] = {
     "kafka.batch.size": ("batchBytes",),
     "kafka.max.request.size": ("maxMessageSize",),
     "kafka.max.in.flight.requests.per.connection": ("maxInFlight",),
-    "kafka.enable.idempotence": ("idempotent",),
+    "kafka.enable.idempotence": ("delivery",),
 }
 """Kafka's name → the corresponding options here: those for reads and those for writes."""
 

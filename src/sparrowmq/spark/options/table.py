@@ -21,7 +21,19 @@ from sparrowmq.core.subscription import Expression, Sql
 from sparrowmq.spark.options import registry as registries
 from sparrowmq.spark.options import values as kinds
 from sparrowmq.spark.options.registry import CONFLUENT, RegistrySettings
-from sparrowmq.spark.options.values import ALWAYS, EARLIEST, FAIL, GROUP, LATEST, NEVER, SKIP, UNUSED, Place
+from sparrowmq.spark.options.values import (
+    ALWAYS,
+    AT_LEAST_ONCE,
+    EARLIEST,
+    EXACTLY_ONCE,
+    FAIL,
+    GROUP,
+    LATEST,
+    NEVER,
+    SKIP,
+    UNUSED,
+    Place,
+)
 
 log = logging.getLogger("sparrowmq.spark")
 
@@ -455,10 +467,11 @@ class WriteOptions(ConnectionOptions):
     """Largest body; None is the smallest `maxMessageSize` of the topic's brokers."""
     max_in_flight: Annotated[int, Option("maxInFlight", kinds.number(1, 256))] = 8
     """Batch sends of a task in flight; one per queue."""
-    idempotent: Annotated[bool, Option("idempotent", kinds.switch)] = True
-    """Number the rows, so that a row sent again is stored once; needs a stream or `jobId`."""
-    exactly_once: Annotated[bool, Option("exactlyOnce", kinds.switch)] = False
-    """Refuse a write that may store a row twice, before it runs if that is known then."""
+    delivery: Annotated[str, Option("delivery", kinds.one_of((EXACTLY_ONCE, AT_LEAST_ONCE)))] = ""
+    """`exactlyOnce` refuses a write that may store a row twice, before it runs if that is known then;
+    `atLeastOnce` sends rows without numbers. By default the guarantee is the strongest that rows and options
+    allow.
+    """
     job_id: Annotated[str, Option("jobId", kinds.job_id)] = ""
     """Id of a batch write: a retry with the same id stores only what the first attempt did not."""
     job_batch: Annotated[int, Option("jobBatch", kinds.number(0, _JOB_BATCH_MAX))] = 0
@@ -478,15 +491,47 @@ class WriteOptions(ConnectionOptions):
     take.
     """
 
+    @property
+    def exactly_once(self) -> bool:
+        """Whether a row may never be stored twice."""
+        return self.delivery == EXACTLY_ONCE
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether rows have numbers, so that a row sent again is stored once; needs a stream or `jobId`."""
+        return self.delivery != AT_LEAST_ONCE
+
     @classmethod
     def parse(cls, options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Self:
         """The options of a write. Raises `SettingsError`."""
+        options = _with_delivery(options)
         hadoop = {name: value for name, value in options.items() if name.lower().startswith(HADOOP_PREFIX)}
         parsed = cls(**_values(cls, options, "write"), hadoop=hadoop)
         parsed._check_connection()
         if parsed.job_batch and not parsed.job_id:
             raise SettingsError(f"option jobBatch={parsed.job_batch} needs the option jobId")
         return replace(parsed, name_server=_name_server(parsed.name_server, environ))
+
+
+_OLD_DELIVERY: Final = {"exactlyonce": ("true", EXACTLY_ONCE), "idempotent": ("false", AT_LEAST_ONCE)}
+"""Earlier options: the value that asked for a guarantee, and that guarantee."""
+
+
+def _with_delivery(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with `delivery` in place of `exactlyOnce` and `idempotent`, its earlier names."""
+    found = {name: text for name, text in options.items() if name.lower() not in _OLD_DELIVERY}
+    for name, text in options.items():
+        if name.lower() not in _OLD_DELIVERY:
+            continue
+        asked, delivery = _OLD_DELIVERY[name.lower()]
+        if kinds.switch(name, text) is not (asked == "true"):
+            continue
+        given = next((found[other] for other in found if other.lower() == "delivery"), delivery)
+        if given.strip().lower() != delivery.lower():
+            raise SettingsError(f"option {name}={text} contradicts delivery={given}; leave {name} out")
+        found["delivery"] = delivery
+        log.warning("option %s=%s is deprecated: use delivery=%s", name, text, delivery)
+    return found
 
 
 @cache

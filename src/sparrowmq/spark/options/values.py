@@ -21,6 +21,8 @@ GROUP: Final = "group"
 ALWAYS: Final = "always"
 NEVER: Final = "never"
 UNUSED: Final = "unused"
+EXACTLY_ONCE: Final = "exactlyOnce"
+AT_LEAST_ONCE: Final = "atLeastOnce"
 FAIL: Final = "fail"
 SKIP: Final = "skip"
 EARLIEST_OFFSET: Final = -2
@@ -86,11 +88,12 @@ def content(name: str, text: str) -> bytes:
 
 
 def one_of(allowed: Collection[str]) -> Callable[[str, str], str]:
-    """One of some words, in any case."""
+    """One of some words, in any case; the value has the case of `allowed`."""
+    words = {word.lower(): word for word in allowed}
 
     def parse(name: str, text: str) -> str:
-        value = text.strip().lower()
-        if value not in allowed:
+        value = words.get(text.strip().lower())
+        if value is None:
             raise wrong(name, text, " or ".join(allowed))
         return value
 

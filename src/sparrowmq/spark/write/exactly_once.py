@@ -1,4 +1,4 @@
-"""Option `exactlyOnce=true`: a write that may store a row twice is refused before it runs.
+"""Option `delivery=exactlyOnce`: a write that may store a row twice is refused before it runs.
 
 If that cannot be known in advance (whether there is a shuffle, whether the rows of another attempt are the
 same), the task ends instead of storing a row twice (`idempotent_send`).
@@ -76,5 +76,5 @@ def _without_layout(options: WriteOptions, batch: int) -> str:
 def _refuse(why: str) -> None:
     if why:
         raise SettingsError(
-            f"option exactlyOnce=true: {why}; or leave the option out, and the log states the guarantee"
+            f"option delivery=exactlyOnce: {why}; or leave the option out, and the log states the guarantee"
         )

@@ -105,7 +105,7 @@ def _key_is_useless(options: WriteOptions, stream: bool, keyed: bool) -> str:
 def never_once(options: WriteOptions, stream: bool) -> str:
     """Why another attempt stores rows again in any case; empty when it need not."""
     if not options.idempotent:
-        return "option idempotent is false"
+        return "option delivery is atLeastOnce"
     if not stream and not options.job_id:
         return "a batch write needs the option jobId for a stronger guarantee"
     other = broker_without_states(options)

@@ -311,7 +311,7 @@ class NumberedSender(TaskSender):
     def _not_judged(self, line: QueueNumbers) -> None:
         if self._options.exactly_once:
             raise WriteRefusedError(
-                f"option exactlyOnce=true: broker {line.queue.broker_name} stores repeated rows again"
+                f"option delivery=exactlyOnce: broker {line.queue.broker_name} stores repeated rows again"
             )
         if self.exactly_once:
             log.warning("broker %s stores repeated rows again: at least once", line.queue.broker_name)
@@ -341,9 +341,10 @@ class NumberedSender(TaskSender):
         """Rows may be stored twice from now on. Raises `WriteRefusedError` where that must not be."""
         if self._options.exactly_once:
             raise WriteRefusedError(
-                f"option exactlyOnce=true: rows for {line.queue}, batch {self._identity.batch}, partition "
-                f"{self._identity.partition}, would be stored twice: {why}. Run it with the same rows and "
-                f"partitions as before, or without the option to store them at least once"
+                f"option delivery=exactlyOnce: rows for {line.queue}, batch {self._identity.batch}, "
+                f"partition {self._identity.partition}, would be stored twice: {why}. "
+                f"Run it with the same rows and partitions as before, or without the option to store them "
+                f"at least once"
             )
         if self.exactly_once:
             log.warning(

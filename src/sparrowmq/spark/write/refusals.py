@@ -63,7 +63,7 @@ def final(error: BrokerError, queue: MessageQueue, identity: RowIdentity) -> Spa
     elif error.code == REUSED:
         text = (
             f"the rows differed in each of {STEPS_MAX} attempts. Give option idempotenceKey, or set option "
-            f"idempotent=false for at least once"
+            f"delivery=atLeastOnce"
         )
     else:
         return error

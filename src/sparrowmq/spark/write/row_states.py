@@ -43,7 +43,7 @@ class RowEvent(Enum):
     TOO_MANY_KEPT = "no more rows are kept in doubt"
     # Whether they may have other numbers.
     RENUMBERED = "they get the numbers of a later step"
-    ONCE_ONLY = "option exactlyOnce=true: no row may be stored twice"
+    ONCE_ONLY = "option delivery=exactlyOnce: no row may be stored twice"
     STEPS_USED_UP = "the batch has no later step"
 
 

@@ -89,7 +89,7 @@ def promise(settings: MirrorSettings, topics: Iterable[str]) -> str:
         options = WriteOptions.parse({**settings.sink_options, "topic": topic})
         if not options.idempotent or (other := broker_without_states(options)):
             why = (
-                "option idempotent is false"
+                "option delivery is atLeastOnce"
                 if not options.idempotent
                 else f"broker {other} stores repeated messages again"
             )

@@ -65,7 +65,7 @@ def _promise(settings: ReplaySettings, target: writing.Target) -> str:
             f"that a restart sends again keep their unique ids"
         )
     if not WriteOptions.parse(settings.sink_options(target.topic)).idempotent:
-        return "at least once: option idempotent is false"
+        return "at least once: option delivery is atLeastOnce"
     if settings.may_lose:
         return "exactly once, unless messages are deleted between two attempts of a part"
     return "exactly once"
