@@ -72,9 +72,10 @@ def markdown(results: Iterable[Result]) -> str:
             lines.append((what, happens, *(entry(cell, by_cell.get(cell.id, [])) for cell in cells)))
             what = ""
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return (
-        f"{len(by_cell)} of the {len(CELLS)} cells have a recorded round; the others (–) have not.\n\n{table}"
-    )
+    have = f"{len(by_cell)} of the {len(CELLS)} cells have a recorded round; the others (–) have not."
+    if len(by_cell) == len(CELLS):
+        have = f"Each of the {len(CELLS)} cells has a recorded round."
+    return f"{have}\n\n{table}"
 
 
 def page(text: str, table: str) -> str:
