@@ -13,7 +13,7 @@ from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.records.audit import Actor, Search, record, search
 from sparrowmq.coordinator.services.base import board
 from sparrowmq.coordinator.services.base import runner as frame
-from sparrowmq.coordinator.services.base.board import ServiceRun
+from sparrowmq.coordinator.services.base.board import ServiceRun, ServiceSettings
 from sparrowmq.coordinator.services.base.runner import ServiceRunner, Work
 from sparrowmq.coordinator.services.base.schedule import RunReport, ServiceKind, ServiceOption
 from sparrowmq.core.clock import SystemClock
@@ -51,6 +51,13 @@ async def running(database: Database, service: Doing, label: str = "one") -> Asy
 def runs(database: Database) -> list[ServiceRun]:
     with database.read() as connection:
         return board.runs(connection, "x")
+
+
+def renewed_at(database: Database) -> int:
+    with database.read() as connection:
+        found = leases.row(connection, "x")
+    assert found is not None
+    return found.renewed_at
 
 
 def change(database: Database, call: Callable[..., None], *arguments: object) -> None:
@@ -230,5 +237,51 @@ def test_another_process_continues_when_the_first_ends(database: Database) -> No
             peer.wake()
             await until(lambda: len(runs(database)) == 2)
         assert first.works or second.works
+
+    run(main())
+
+
+class Continuous(Doing):
+    """A service with continuous work, which takes until `end` to give up what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__(nothing)
+        self.end = asyncio.Event()
+        self.looking: list[int] = []
+
+    async def look(self, work: Work, seen: ServiceSettings) -> None:
+        self.looking.append(work.epoch)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.shield(self.end.wait())
+            self.looking.remove(work.epoch)
+
+    async def resign(self) -> None:
+        pass
+
+
+@pytest.mark.proves("pmq:L9")
+def test_work_waits_for_all_earlier_work_that_is_still_ending(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease is lost twice while the work of the first epoch is still ending."""
+    monkeypatch.setattr(frame, "GRACE_SECONDS", 60.0)
+
+    async def main() -> None:
+        service = Continuous()
+        async with running(database, service) as runner:
+            await until(lambda: service.looking)
+            first = runner.holder.epoch
+            for _ in range(2):
+                before = runner.holder.epoch
+                runner.holder.lost()
+                await until(lambda before=before: runner.holder.epoch not in (None, before))
+            for _ in range(3):  # time for the last one to begin, if it does not wait
+                now = renewed_at(database)
+                await until(lambda now=now: renewed_at(database) > now)
+            assert service.looking == [first]
+            service.end.set()
+            await until(lambda: service.looking == [runner.holder.epoch])
 
     run(main())

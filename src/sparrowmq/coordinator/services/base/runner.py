@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -121,7 +121,7 @@ class ServiceRunner:
         self._holder = LeaseHolder(database, service.kind.name, owner, times, clock, self._lease_changed)
         self._look = asyncio.Event()
         self._leading: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._standing = service if isinstance(service, ContinuousService) else None
 
     def __repr__(self) -> str:
@@ -148,9 +148,11 @@ class ServiceRunner:
         epoch, before = self._holder.epoch, self._leading
         if before is not None:
             before.cancel()
-            self._leading, self._ending = None, before
+            self._leading = None
+            self._ending.add(before)
+            before.add_done_callback(self._ending.discard)
         if epoch is not None:
-            work = self._lead_after(self._ending, epoch)
+            work = self._lead_after(frozenset(self._ending), epoch)
             self._leading = asyncio.create_task(work, name=f"sparrow-{self.service.kind.name}")
 
     def _settings(self) -> ServiceSettings:
@@ -158,19 +160,20 @@ class ServiceRunner:
             return board.settings(connection, self.service.kind)
 
     async def _stop_work(self) -> None:
-        leading, tasks = self._leading, [task for task in (self._leading, self._ending) if task is not None]
-        self._leading = self._ending = None
+        leading, tasks = self._leading, set(self._ending)
+        self._leading = None
         if leading is not None:
-            leading.cancel()  # the other one was cancelled before and is about to end
+            leading.cancel()  # the others were cancelled before and are about to end
+            tasks.add(leading)
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE_SECONDS)
 
-    async def _lead_after(self, before: asyncio.Task[None] | None, epoch: int) -> None:
+    async def _lead_after(self, before: Collection[asyncio.Task[None]], epoch: int) -> None:
         if self._standing is None:
             await self._lead(epoch)
             return
-        if before is not None:
-            await asyncio.wait([before], timeout=GRACE_SECONDS)  # it releases resources that this one needs
+        if before:
+            await asyncio.wait(before, timeout=GRACE_SECONDS)  # they release resources that this one needs
         try:
             await self._lead(epoch)
         finally:
