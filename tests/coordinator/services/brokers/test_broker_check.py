@@ -248,6 +248,28 @@ def test_concurrent_change_by_a_user_has_precedence(database: Database, cluster:
     assert drain(database).state is DrainState.CANCELLING
 
 
+def test_drain_that_was_asked_for_again_without_force_is_decided_anew(
+    database: Database, cluster: MadeUp
+) -> None:
+    check(database, cluster)
+    cluster.alone = ["t"]
+    ask(database, forced=True)
+    permission = cluster.permission
+
+    async def asked_again(broker: str) -> int:
+        if broker == "a" and drain(database).forced:
+            with database.write() as connection:
+                drains.cancel(connection, "a", ANN)
+                drains.ask(connection, "a", False, ANN)
+        return await permission(broker)
+
+    cluster.permission = asked_again  # type: ignore[method-assign]
+    check(database, cluster)
+    assert (drain(database).state, drain(database).forced) == (DrainState.ASKED, False)
+    check(database, cluster)
+    assert drain(database).state is DrainState.REFUSED
+
+
 def test_frozen_leader_closes_no_broker_that_its_successor_opened(
     database: Database, cluster: MadeUp
 ) -> None:

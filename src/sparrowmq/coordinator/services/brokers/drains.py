@@ -174,6 +174,8 @@ def ask(connection: Connection, broker: str, forced: bool, actor: Actor) -> None
         raise RefusedError(f"the broker {broker} is already {before.state}", status=409)
     connection.execute(delete(drain).where(drain.c.broker == broker))
     now = int(connection.execute(select(now_ms())).scalar_one())
+    if before is not None:
+        now = max(now, before.changed_at + 1)  # `move` tells the two drains apart by it
     connection.execute(
         insert(drain).values(
             broker=broker,
@@ -240,8 +242,9 @@ def move(connection: Connection, before: Drain, state: DrainState, actor: Actor,
     values = {"state": str(state), **values}
     if state is not before.state:
         values["changed_at"] = now_ms()
-    mine = (drain.c.broker == before.broker) & (drain.c.state == str(before.state))
-    if connection.execute(update(drain).where(mine).values(**values)).rowcount == 0:
+    unchanged = (drain.c.state == str(before.state)) & (drain.c.changed_at == before.changed_at)
+    mine = drain.c.broker == before.broker
+    if connection.execute(update(drain).where(mine & unchanged).values(**values)).rowcount == 0:
         return False
     if state is not before.state:
         told = Actor(actor.name, before.reason, actor.generation)
