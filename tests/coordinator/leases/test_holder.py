@@ -161,3 +161,34 @@ def test_answer_to_a_renewal_does_not_bring_back_a_lease_that_was_lost_meanwhile
             assert await until(lambda: holder.epoch) > before
 
     run(main())
+
+
+@pytest.mark.proves("pmq:L5")
+@pytest.mark.parametrize("claimed", [False, True], ids=["before it", "after it"])
+def test_holder_that_ends_during_a_claim_leaves_the_lease_free(
+    database: Database, monkeypatch: pytest.MonkeyPatch, claimed: bool
+) -> None:
+    """The claim is stopped just before or just after its statement while the holder ends."""
+    asked, go_on, claim = threading.Event(), threading.Event(), table.claim
+
+    def slow(*arguments: Any) -> int | None:
+        epoch = claim(*arguments) if claimed else None
+        asked.set()
+        go_on.wait(30)
+        return epoch if claimed else claim(*arguments)
+
+    monkeypatch.setattr(table, "claim", slow)
+
+    async def main() -> None:
+        times = LeaseTimes(ttl_ms=600_000, renew_ms=60_000, margin_ms=10)
+        table.ensure(database, "s")
+        holder = LeaseHolder(database, "s", A, times, SystemClock(), lambda: None)
+        task = asyncio.create_task(holder.run())
+        await until(asked.is_set)
+        task.cancel()
+        asyncio.get_running_loop().call_soon(go_on.set)
+        await asyncio.wait([task])
+        await asyncio.to_thread(database.close)  # waits for the calls under way
+        assert not live(database)
+
+    run(main())

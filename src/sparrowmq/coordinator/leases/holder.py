@@ -44,6 +44,8 @@ class LeaseHolder:
         self._clock = clock
         self._changed = changed
         self._candidate = LeaseCandidate()
+        self._claiming = False  # a claim was sent, and its answer has not come
+        self._ended = False
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -91,6 +93,7 @@ class LeaseHolder:
                         await self._wake.wait()
                 self._wake.clear()
         finally:
+            self._ended = True
             await self._give_back()
 
     async def _turn(self) -> None:
@@ -109,6 +112,7 @@ class LeaseHolder:
         """Claim or renew; the lease counts from the time the request was sent."""
         holding = self._candidate.holding
         limit = rules.answer_seconds(self._candidate, sent_at, self._times)
+        self._claiming = holding is None
         try:
             async with asyncio.timeout(limit):
                 epoch = await self._database.run(partial(self._claim_or_renew, holding))
@@ -116,6 +120,7 @@ class LeaseHolder:
             _log.warning("%s: %s failed: %s", self.service, action.value, str(error) or "no answer in time")
             self._become(rules.unanswered(self._candidate, self._clock.monotonic(), self._times))
             return
+        self._claiming = False
         if self._candidate.holding is not holding:
             return  # `lost` since the request: its answer is about a lease that was given up
         now = self._clock.monotonic()
@@ -129,19 +134,26 @@ class LeaseHolder:
     def _claim_or_renew(self, holding: LeaseHolding | None) -> int | None:
         with self._database.write() as connection:
             if holding is None:
-                return table.claim(connection, self.service, self._owner, self._times.ttl_ms)
+                epoch = table.claim(connection, self.service, self._owner, self._times.ttl_ms)
+                if epoch is None or not self._ended:
+                    return epoch
+                table.release(connection, self.service, self._owner, epoch)
+                return None
             kept = table.renew(connection, self.service, self._owner, holding.epoch, self._times.ttl_ms)
             return holding.epoch if kept else None
 
     async def _give_back(self) -> None:
-        holding = self._candidate.holding
-        if holding is None:
+        """Release the lease, also one that a claim may have won whose answer has not come."""
+        if self._candidate.holding is None and not self._claiming:
             return
+        self._claiming = False
         self._become(rules.missed(self._clock.monotonic(), self._times))
 
         def work() -> bool:
             with self._database.write() as connection:
-                return table.release(connection, self.service, self._owner, holding.epoch)
+                # The lock waits for a claim under way; one that comes later finds that this holder has ended.
+                row = table.row(connection, self.service, lock=True)
+                return row is not None and table.release(connection, self.service, self._owner, row.epoch)
 
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
