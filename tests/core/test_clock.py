@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta, timezone
 
-from sparrowmq.core.clock import SLACK_MS, CautiousClock, Clock, SystemClock
+import pytest
+
+from sparrowmq.core.clock import (
+    SLACK_MS,
+    CautiousClock,
+    Clock,
+    SystemClock,
+    epoch_ms,
+    from_epoch_ms,
+)
+from sparrowmq.core.errors import SettingsError
 
 
 def test_wall_time_is_in_epoch_milliseconds() -> None:
@@ -46,3 +57,27 @@ def test_clock_jump_ahead_counts_after_a_delay() -> None:
     assert clock.now_ms() == moved.wall
     moved.wall = 500
     assert clock.now_ms() == 500, "back it goes at once"
+
+
+def test_times_are_taken_as_datetimes_and_as_milliseconds() -> None:
+    summer = timezone(timedelta(hours=2))
+    assert epoch_ms("since", datetime(1970, 1, 1, 2, 0, 1, 999, tzinfo=summer)) == 1000
+    assert epoch_ms("since", datetime(2024, 5, 1, 12, 30, 0, 123_000, UTC)) == 1_714_566_600_123
+    assert epoch_ms("since", 1_714_566_600_123) == 1_714_566_600_123
+    assert from_epoch_ms(1_714_566_600_123) == datetime(2024, 5, 1, 12, 30, 0, 123_000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (datetime(2024, 5, 1, 12, 30), "since=2024-05-01 12:30:00 has no time zone; give an aware datetime"),
+        (datetime(1969, 1, 1, tzinfo=UTC), "since=1969-01-01 00:00:00.00:00 is out of range"),
+        (-1, "since=-1 is out of range"),
+        (2**63, "is out of range"),
+        (1.5, "since=1.5 is of type float; must be an aware datetime or epoch milliseconds"),
+        (True, "is of type bool"),
+    ],
+)
+def test_other_times_are_refused(at: datetime | int, text: str) -> None:
+    with pytest.raises(SettingsError, match=text):
+        epoch_ms("since", at)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from datetime import UTC, datetime
 
 import pytest
 
+from sparrowmq.core.errors import InvalidMessageError
 from sparrowmq.core.message import SYSTEM_PROPERTIES, Message, MessageQueue, ReceivedMessage
 
 
@@ -74,3 +77,42 @@ def test_reserved_property_names_include_those_that_rocketmq_sets() -> None:
     own = "KEYS TAGS WAIT DELAY UNIQ_KEY MSG_REGION TRACE_ON CLUSTER RETRY_TOPIC POP_CK"
     assert set(own.split()) <= SYSTEM_PROPERTIES
     assert "u_seq" not in SYSTEM_PROPERTIES
+
+
+def with_body(body: bytes) -> ReceivedMessage:
+    """A message with this body."""
+    return dataclasses.replace(received({"UNIQ_KEY": "U"}), body=body)
+
+
+@dataclasses.dataclass
+class Order:
+    """What a body may be."""
+
+    id: int
+    at: datetime
+
+
+def test_json_and_text_go_into_a_message_and_come_out_of_one() -> None:
+    order = Order(7, datetime(2026, 5, 1, tzinfo=UTC))
+    made = Message.of_json("Orders", order, key="a")
+    assert (made.topic, made.key) == ("Orders", "a")
+    assert json.loads(made.body) == {"id": 7, "at": "2026-05-01T00:00:00Z"}
+    assert with_body(made.body).json() == json.loads(made.body)
+    assert with_body(made.body).json(Order) == order
+    assert with_body(Message.of_text("T", "größer").body).text == "größer"
+
+
+def test_body_that_is_not_what_was_asked_for_names_the_message() -> None:
+    with pytest.raises(InvalidMessageError, match=r"message U of T/b/0, offset 1, is not UTF-8.*`body`"):
+        _ = with_body(b"\xff").text
+    for body in (b"{", b"\xff", b'"\xff"'):
+        with pytest.raises(InvalidMessageError, match="message U of T/b/0, offset 1, is not JSON: "):
+            with_body(body).json()
+    with pytest.raises(InvalidMessageError, match=r"is not JSON of .*Order.*: .*`id`"):
+        with_body(b"{}").json(Order)
+
+
+def test_times_of_a_message_are_aware() -> None:
+    message = received({})
+    assert message.stored_at == datetime(1970, 1, 1, 0, 0, 0, 4000, UTC)
+    assert message.born_at == datetime(1970, 1, 1, 0, 0, 0, 3000, UTC)

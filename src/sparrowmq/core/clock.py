@@ -1,17 +1,54 @@
-"""Time as an argument: code that reads the clock takes a `Clock`, code that waits takes a `Sleep`."""
+"""Time as an argument: code that reads the clock takes a `Clock`, code that waits takes a `Sleep`.
+
+Inside, a time is epoch milliseconds; users may give and get aware datetimes.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
+
+from sparrowmq.core.errors import SettingsError
 
 SLACK_MS: Final = 60_000
 """How far a clock may jump ahead between two readings without being doubted."""
-
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MS_MAX: Final = 2**63 - 1
 
 Sleep = Callable[[float], Awaitable[object]]
 """Waits a number of seconds, as `asyncio.sleep` does."""
+
+
+def epoch_ms(name: str, at: datetime | int) -> int:
+    """A time as epoch milliseconds, from an aware datetime or epoch milliseconds; parts of one are dropped.
+
+    Raises `SettingsError`, which calls the argument `name`, for a datetime without a time zone, a time before
+    1970 and anything else.
+    """
+    if isinstance(at, datetime):
+        if at.tzinfo is None or at.utcoffset() is None:
+            raise SettingsError(
+                f"{name}={at.isoformat(sep=' ')} has no time zone; give an aware datetime, such as "
+                f"datetime.now(UTC) or naive.astimezone(), or epoch milliseconds"
+            )
+        found = (at - _EPOCH) // _MILLISECOND
+    elif isinstance(at, int) and not isinstance(at, bool):
+        found = at
+    else:
+        raise SettingsError(
+            f"{name}={at!r} is of type {type(at).__name__}; must be an aware datetime or epoch milliseconds"
+        )
+    if not 0 <= found <= _MS_MAX:
+        raise SettingsError(f"{name}={at} is out of range; give a time since 1970")
+    return found
+
+
+def from_epoch_ms(milliseconds: int) -> datetime:
+    """Epoch milliseconds as a datetime in UTC. Raises `OverflowError` beyond the year 9999."""
+    return _EPOCH + milliseconds * _MILLISECOND
 
 
 class Clock(Protocol):

@@ -6,7 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final, Self
+
+import msgspec
+
+from sparrowmq.core.clock import from_epoch_ms
+from sparrowmq.core.errors import InvalidMessageError
 
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_TAGS: Final = "TAGS"
@@ -131,6 +136,20 @@ class Message:
     system: Mapping[str, str] | None = field(default=None, repr=False)
     key: str | None = None
 
+    @classmethod
+    def of_json(cls, topic: str, value: Any, **fields: Any) -> Self:
+        """A message whose body is `value` as JSON; `fields` are the others, such as `key`.
+
+        Dataclasses, datetimes, UUIDs and decimals are values, too. `ReceivedMessage.json` reads it. Raises
+        TypeError for what has no JSON.
+        """
+        return cls(topic, msgspec.json.encode(value), **fields)
+
+    @classmethod
+    def of_text(cls, topic: str, text: str, **fields: Any) -> Self:
+        """A message whose body is `text` in UTF-8; `fields` are the others."""
+        return cls(topic, text.encode(), **fields)
+
     @property
     def keys_text(self) -> str:
         """The keys as RocketMQ stores them: joined with one blank."""
@@ -152,7 +171,8 @@ class ReceivedMessage:
     """A received message.
 
     `message_id` is the producer's unique id (`UNIQ_KEY`) or, without one, the offset id. `properties` has all
-    properties, including RocketMQ's. Times are epoch milliseconds.
+    properties, including RocketMQ's. `text` and `json` decode the body. `stored_at` and `born_at`
+    are datetimes, `store_timestamp` and `born_timestamp` the same times in epoch milliseconds.
     """
 
     queue: MessageQueue
@@ -191,3 +211,37 @@ class ReceivedMessage:
     def keys(self) -> list[str]:
         """The keys, split at blanks, as brokers split them for queries."""
         return split_keys(self.properties.get(PROPERTY_KEYS, ""))
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it, by the broker's clock; in UTC."""
+        return from_epoch_ms(self.store_timestamp)
+
+    @property
+    def born_at(self) -> datetime:
+        """When the producer made it, by the producer's clock; in UTC."""
+        return from_epoch_ms(self.born_timestamp)
+
+    @property
+    def text(self) -> str:
+        """The body as text. Raises `InvalidMessageError` when it is not UTF-8."""
+        try:
+            return self.body.decode()
+        except UnicodeDecodeError as error:
+            raise self._unreadable("UTF-8", error) from error
+
+    def json(self, into: type[Any] | Any = Any) -> Any:
+        """The body's JSON as a value, or as an object of class `into`, such as a dataclass.
+
+        Raises `InvalidMessageError` when it is not JSON, or does not fit `into`.
+        """
+        try:
+            return msgspec.json.decode(self.body, type=into)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._unreadable("JSON" if into is Any else f"JSON of {into}", error) from error
+
+    def _unreadable(self, what: str, error: Exception) -> InvalidMessageError:
+        return InvalidMessageError(
+            f"the body of message {self.message_id} of {self.queue}, offset {self.queue_offset}, is not "
+            f"{what}: {error}; read its bytes in `body`"
+        )
