@@ -57,10 +57,13 @@ async def connect(port: OperatorPort) -> tuple[asyncio.StreamReader, asyncio.Str
     return await asyncio.open_connection(host, int(number))
 
 
-async def ask(port: OperatorPort, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+async def ask(
+    port: OperatorPort, path: str, method: str = "GET", accept: str = "*/*"
+) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of an answer."""
     reader, writer = await connect(port)
-    writer.write(f"{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+    headers = f"Host: h\r\nAccept: {accept}\r\nConnection: close"
+    writer.write(f"{method} {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode())
     head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
     writer.close()
     first, *lines = head.decode().split("\r\n")
@@ -81,6 +84,19 @@ def test_figures_come_as_prometheus_wants_them() -> None:
             assert int(headers["content-length"]) == len(body)
             status, headers, body = await ask(port, "/metrics", "HEAD")
             assert (status, body) == (200, b"")
+
+    run(main())
+
+
+def test_openmetrics_comes_to_those_who_prefer_it() -> None:
+    async def main() -> None:
+        async with port_of(Node(3)) as port:
+            accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
+            status, headers, body = await ask(port, "/metrics", accept=accept)
+            kind = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            assert (status, headers["content-type"]) == (200, kind)
+            assert b"# TYPE sparrow_metrics_refused counter\n" in body
+            assert body.endswith(b"# EOF\n")
 
     run(main())
 

@@ -43,14 +43,14 @@ def test_metrics_show_calls_answers_and_limits(cluster: LocalCluster) -> None:
                 f'sparrow_proxy_answers_total{{{node},method="SendMessage",code="OK"}} 1',
                 f'sparrow_proxy_answers_total{{{node},method="SendMessage",code="ILLEGAL_TOPIC"}} 1',
                 f'sparrow_proxy_calls_total{{{node},method="SendMessage"}} 2',
-                f'sparrow_proxy_calls{{{node},method="Telemetry"}} 1',
+                f'sparrow_proxy_running_calls{{{node},method="Telemetry"}} 1',
                 f'sparrow_bound_used{{{node},bound="clients"}} 1',
                 f'sparrow_bound_used{{{node},bound="connections"}} 1',
                 f'sparrow_bound_max{{{node},bound="calls"}} 20000',
             ):
                 assert line in found.splitlines()
             stream.cancel()
-            gone = f'sparrow_proxy_calls{{{node},method="Telemetry"}} 0'
+            gone = f'sparrow_proxy_running_calls{{{node},method="Telemetry"}} 0'
             await until(lambda: gone in text_of(proxy))
             assert (proxy.operated.faults(), proxy.operated.lacks()) == ([], [])
 

@@ -96,6 +96,12 @@ def test_the_page_has_every_metric_and_no_other() -> None:
     assert set(labels_of_the_page()) == metrics_of_the_source()
 
 
+def test_openmetrics_keeps_the_names_apart() -> None:
+    """There a counter is described without `_total`, and no name may be described twice."""
+    names = metrics_of_the_source()
+    assert not {name for name in names if name.endswith("_total") and name.removesuffix("_total") in names}
+
+
 @pytest.mark.parametrize(("where", "text"), list(expressions()))
 def test_expressions_use_what_there_is(where: str, text: str) -> None:
     known, open_ones = labels_of_the_page(), []

@@ -15,7 +15,13 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Final
 
 from sparrowmq.core.errors import ListenError
-from sparrowmq.core.figures.exposition import CONTENT_TYPE, Exposition, Operated
+from sparrowmq.core.figures.exposition import (
+    CONTENT_TYPE,
+    OPENMETRICS_TYPE,
+    Exposition,
+    Operated,
+    prefers_openmetrics,
+)
 from sparrowmq.httpd.asgi import Receive, Scope, Send, respond
 from sparrowmq.httpd.serving import HttpServer, PatientProtocol, first_request
 from sparrowmq.transport.address import format_address
@@ -32,7 +38,7 @@ REQUEST_SECONDS: Final = 10.0
 HEAD_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.0
 PATHS: Final = {
-    "/metrics": "metrics in Prometheus' text format",
+    "/metrics": "metrics in Prometheus' text format, or in OpenMetrics' for those who prefer it",
     "/health": "whether the servers work: 200, or 503 with the reasons",
     "/ready": "whether clients should use the servers: 200, or 503 with the reasons",
 }
@@ -70,7 +76,8 @@ class OperatorApp:
         if method not in ("GET", "HEAD"):
             await self._tell(send, 405, {"error": f"{method} is not supported here; use GET"}, allow=True)
         elif path == "/metrics":
-            await self._metrics(send)
+            accept = b",".join(value for name, value in scope["headers"] if name == b"accept")
+            await self._metrics(send, openmetrics=prefers_openmetrics(accept.decode("latin-1")))
         elif path in ("/health", "/ready"):
             await self._state(send, ready=path == "/ready")
         else:
@@ -90,7 +97,7 @@ class OperatorApp:
         body: dict[str, object] = {word: is_well, "nodes": nodes}
         await self._tell(send, 200 if is_well else 503, body)
 
-    async def _metrics(self, send: Send) -> None:
+    async def _metrics(self, send: Send, *, openmetrics: bool) -> None:
         if self.texts >= TEXTS_MAX:
             self.refused += 1
             why = f"{TEXTS_MAX} answers to /metrics are being sent, which is the limit; try again"
@@ -98,12 +105,12 @@ class OperatorApp:
             return
         self.texts += 1
         try:
-            chunks = await shared().result(self._text())
-            await respond(send, 200, CONTENT_TYPE, chunks)
+            chunks = await shared().result(self._text(openmetrics=openmetrics))
+            await respond(send, 200, OPENMETRICS_TYPE if openmetrics else CONTENT_TYPE, chunks)
         finally:
             self.texts -= 1
 
-    def _text(self) -> Generator[object, None, list[bytes]]:
+    def _text(self, *, openmetrics: bool) -> Generator[object, None, list[bytes]]:
         exposition = Exposition(self._series_max)
         for server in self._servers():
             yield from _steps(server.collect(exposition))
@@ -112,7 +119,7 @@ class OperatorApp:
         )
         refused.add("", self.refused)
         chunks = []
-        for chunk in exposition.rendering():
+        for chunk in exposition.rendering(openmetrics=openmetrics):
             chunks.append(chunk)
             yield None
         lacking = exposition.left_out()

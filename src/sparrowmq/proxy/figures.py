@@ -85,7 +85,7 @@ class OperatedProxy:
         for (method, code), count in sorted(book.codes.items()):
             answers.add(labels(self._node, method=method, code=Code.name(code)), count)
         running = into.gauge(
-            "sparrow_proxy_calls", "Calls that run, receives and telemetry streams included."
+            "sparrow_proxy_running_calls", "Calls that run, receives and telemetry streams included."
         )
         done = into.counter("sparrow_proxy_calls_total", "Calls that have ended.")
         took = into.counter(

@@ -7,9 +7,17 @@ from math import inf, nan
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from sparrowmq.core.figures.exposition import LEFT_OUT, Exposition, Starting, labels, number
+from sparrowmq.core.figures.exposition import (
+    LEFT_OUT,
+    Exposition,
+    Starting,
+    labels,
+    number,
+    prefers_openmetrics,
+)
 from sparrowmq.core.figures.histogram import Histogram
 
 
@@ -84,6 +92,52 @@ def test_text_is_rendered_in_chunks() -> None:
     chunks = list(exposition.rendering())
     assert len(chunks) == 7, "two lines of the head, 1,500 others"
     assert len(read(exposition)["a"]) == 1500
+
+
+def test_openmetrics_text_has_the_same_samples() -> None:
+    def made() -> Exposition:
+        exposition = Exposition(10)
+        exposition.gauge("a", 'About "it" \\ and\nmore.').add(labels(name='x"y'), 1.5)
+        exposition.counter("b_total", "B.").add("", 3)
+        sizes = Histogram((1, 2.5))
+        sizes.add_all([1, 2, 7])
+        exposition.histogram("c", "C.").add_histogram(labels(z="1"), sizes.by_bound(), sizes.total)
+        return exposition
+
+    text = b"".join(made().rendering(openmetrics=True)).decode()
+    families = {family.name: family for family in openmetrics.text_string_to_metric_families(text)}
+    assert {name: family.type for name, family in families.items()} == {
+        "a": "gauge",
+        "b": "counter",
+        "c": "histogram",
+    }
+    assert families["a"].documentation == 'About "it" \\ and\nmore.'
+    samples = [one for family in families.values() for one in family.samples]
+    found = {(one.name, tuple(sorted(one.labels.items()))): one.value for one in samples}
+    plain = {(name, key): value for name, values in read(made()).items() for key, value in values.items()}
+    assert found == plain
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_wanted"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", False),
+        ("application/openmetrics-text", True),
+        ("application/openmetrics-text;version=0.0.1,text/plain;q=0.5", False),
+        ("application/openmetrics-text; version=1.0.0; q=0.2, text/plain; q=0.3", False),
+        ("application/openmetrics-text;version=1.0.0;q=0", False),
+        ("application/openmetrics-text;version=1.0.0;q=high", False),
+        (
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+            "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            True,
+        ),
+    ],
+)
+def test_scrapers_choose_the_format(accept: str, is_wanted: bool) -> None:
+    assert prefers_openmetrics(accept) is is_wanted
 
 
 def test_starting_server_is_healthy_but_not_ready() -> None:

@@ -1,4 +1,6 @@
-"""Figures by name and labels, collected step by step, and their text in Prometheus' format. Pure.
+"""Figures by name and labels, collected step by step, and their text for Prometheus. Pure.
+
+The text is in Prometheus' own format, or in OpenMetrics' for scrapers that prefer it.
 
 The number of series of a metric is bounded. Those beyond the bound are counted in
 `sparrow_metrics_series_left_out` for each metric. So the text of a broker with many topics has a bounded
@@ -15,11 +17,31 @@ from math import inf, isnan
 from typing import Final, NamedTuple, Protocol
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text"
+OPENMETRICS_TYPE: Final = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
+COUNTER_END: Final = "_total"
 CHUNK_LINES: Final = 250
 """Lines that are joined in one step."""
 LEFT_OUT: Final = "sparrow_metrics_series_left_out"
 _ESCAPES: Final = {ord("\\"): r"\\", ord('"'): r"\"", ord("\n"): r"\n"}
 _HELP_ESCAPES: Final = {ord("\\"): r"\\", ord("\n"): r"\n"}
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """Whether an `Accept` header ranks OpenMetrics 1 at least as high as Prometheus' own format."""
+    theirs, plain = 0.0, 0.0
+    for choice in accept.lower().split(","):
+        kind, *rest = (part.strip() for part in choice.split(";"))
+        values = dict(part.partition("=")[::2] for part in rest)
+        try:
+            rank = float(values.get("q", "1"))
+        except ValueError:
+            continue
+        if kind == OPENMETRICS and values.get("version", "1").startswith("1"):
+            theirs = max(theirs, rank)
+        elif kind == "text/plain":
+            plain = max(plain, rank)
+    return theirs > 0 and theirs >= plain
 
 
 def labels(*parts: str, **values: str | int) -> str:
@@ -61,7 +83,7 @@ class HistogramPoint(NamedTuple):
 class Family:
     """The series of one metric; `add` takes no more than the bound.
 
-    `kind` is `gauge`, `counter` or `histogram`.
+    `kind` is `gauge`, `counter` or `histogram`. The name of a counter ends with `_total`.
     """
 
     __slots__ = ("_most", "about", "kind", "left_out", "name", "points")
@@ -89,12 +111,17 @@ class Family:
         """Add a histogram, see `HistogramPoint`."""
         self.add(label, HistogramPoint(buckets, total))
 
-    def lines(self) -> Iterator[str]:
-        """The lines; none for a metric without series."""
+    def lines(self, *, openmetrics: bool = False) -> Iterator[str]:
+        """The lines; none for a metric without series.
+
+        OpenMetrics describes a counter under its name without `_total`.
+        """
         if not self.points:
             return
         name = self.name
-        yield f"# HELP {name} {self.about.translate(_HELP_ESCAPES)}\n# TYPE {name} {self.kind}\n"
+        described = name.removesuffix(COUNTER_END) if openmetrics and self.kind == "counter" else name
+        about = self.about.translate(_ESCAPES if openmetrics else _HELP_ESCAPES)
+        yield f"# HELP {described} {about}\n# TYPE {described} {self.kind}\n"
         for label, value in self.points:
             if isinstance(value, HistogramPoint):
                 yield from _histogram_lines(name, label, value)
@@ -152,16 +179,18 @@ class Exposition:
         for name, count in lacking.items():
             last.add(labels(metric=name), count)
 
-    def rendering(self) -> Iterator[bytes]:
-        """The text in chunks, one a step."""
+    def rendering(self, *, openmetrics: bool = False) -> Iterator[bytes]:
+        """The text in chunks, one a step; in OpenMetrics' format if asked."""
         self.count_left_out()
         waiting: list[str] = []
         for family in self._families.values():
-            for line in family.lines():
+            for line in family.lines(openmetrics=openmetrics):
                 waiting.append(line)
                 if len(waiting) >= CHUNK_LINES:
                     yield "".join(waiting).encode()
                     waiting.clear()
+        if openmetrics:
+            waiting.append("# EOF\n")
         if waiting:
             yield "".join(waiting).encode()
 
