@@ -114,6 +114,36 @@ def test_messages_to_skip_are_shown_before_they_are_skipped(
     assert admin.change(path, fields | {"count": "0"}).status == 422
 
 
+def test_last_reset_is_undone_after_a_preview(tuned: mq.Admin, console: Site, admin: Reader) -> None:
+    group = "undone"
+    tuned.create_group(group)
+    (queue,) = tuned.topic_status(TOPIC)
+    tuned.commit(group, queue.queue, 3)
+    path = f"{base(group)}/undo"
+    assert path in admin.page(base(group)).text
+    none = admin.get(path)
+    assert none.status == 404 and "no reset of group undone was carried out" in none.words
+    fields = {"topic": TOPIC, "queue": "", "to": "last", "time": "", "offset": ""}
+    assert admin.change(f"{base(group)}/reset", fields, typed=group).status == 303
+    until_sync(lambda: [one.consumer_offset for one in tuned.group_progress(group)] == [10])
+    seen = until_sync(lambda: one if 'name="stamp"' in (one := admin.get(path)).text else None)
+    assert f"The reset of {TOPIC} to last by admin" in seen.words and "agreed" in seen.words
+    assert "7 messages are read again, 0 are skipped" in seen.words
+    assert "queue=0&amp;offset=3&amp;until=10" in seen.text, "the way to these messages"
+    assert admin.change(path).status == 422, "the name of the group has to be typed"
+    assert admin.change(path, typed=group).headers["location"] == f"{base(group)}?_done=reset"
+    until_sync(lambda: [one.consumer_offset for one in tuned.group_progress(group)] == [3])
+    stale = {"csrf": seen.hidden("csrf"), "stamp": seen.hidden("stamp"), "step": "do", "reason": "x"}
+    late = until_sync(lambda: one if "still waits" not in (one := admin.post(path, stale)).words else None)
+    assert late.status == 409 and "7 are skipped" in late.words, "the undo can be undone, after a look"
+    asked, done = (
+        next(one for one in entries(console, group) if one["action"] == action)
+        for action in ("group.reset", "group.reset.done")
+    )
+    assert asked["after"]["to"] == f"undo:{seen.hidden('stamp')}"  # type: ignore[index]
+    assert (done["before"][f"{TOPIC}/broker-a/0"], done["after"][f"{TOPIC}/broker-a/0"]) == (10, 3)  # type: ignore[index]
+
+
 def test_offsets_of_another_group_are_copied(tuned: mq.Admin, console: Site, admin: Reader) -> None:
     path = f"{base('copied')}/clone"
     (queue,) = tuned.topic_status(TOPIC)
@@ -218,6 +248,7 @@ def test_viewers_cannot_change_groups(tuned: mq.Admin, console: Site, viewer: Re
         ("pause", {"place": "*"}),
         ("skip", {"topic": TOPIC, "typed": GROUP}),
         ("clone", {"source": "copied", "typed": GROUP}),
+        ("undo", {"typed": GROUP}),
     ):
         path = f"{base()}/{name}"
         seen = viewer.post(path, fields | {"csrf": csrf, "step": "look"})

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.coordinator.running import Running, running
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from sparrowmq.cli.coordinator import dynamic_settings
 from sparrowmq.cli.main import app
+from sparrowmq.coordinator.api.told import offsets
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.groups import resets
 
@@ -156,6 +158,24 @@ def test_a_group_goes_on_elsewhere(sparrow: Call, path: Path, monkeypatch: pytes
     out = sparrow("setting", "offsets", "e").out
     assert "no such topic" in out
     assert len(sparrow("setting", "offsets", "e", "--json").out.splitlines()) == 5
+
+
+def test_last_move_is_undone_and_shown_before(
+    sparrow: Call, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no reset of group u was carried out" in sparrow("setting", "undo", "u", status=1).err
+    step = {"broker": "b", "queue": 0, "before": None, "after": 9, "again": None, "never": None}
+    monkeypatch.setattr(offsets, "reset_steps", AsyncMock(return_value=[step]))
+    done = carried_out(path, before={"Orders/b/0": 9}, after={"Orders/b/0": 2})
+    monkeypatch.setattr(dynamic_settings.time, "sleep", done)
+    sparrow("setting", "offset", "u", "Orders/0", "--number", "2")
+    out = sparrow("setting", "undo", "u", "--dry-run").out
+    assert "Orders/0 to offset:2, would be undone" in out and "Orders/b/0" in out and "unknown" in out
+    steps = json.loads(sparrow("setting", "undo", "u", "--dry-run", "--json").out)["steps"]
+    assert steps == [step]
+    assert "Orders/b/0" in sparrow("setting", "undo", "u", "--reason", "too early").out
+    newest = json.loads(sparrow("setting", "offsets", "u", "--json").out.splitlines()[0])
+    assert newest["to"].startswith("undo:") and newest["reason"] == "too early"
 
 
 def test_a_place_to_go_to_is_said_once(sparrow: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from sparrowmq.coordinator.api.shared import Context
 from sparrowmq.coordinator.cluster.resends import Resending
 from sparrowmq.coordinator.database import tables
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
-from sparrowmq.coordinator.groups import dynamic_settings
+from sparrowmq.coordinator.groups import dynamic_settings, resets
 from sparrowmq.coordinator.leases import table as leases
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
 from sparrowmq.coordinator.records import findings, pipelines
@@ -252,6 +252,11 @@ def _things(connection: Connection, house: House) -> None:
     progress = {"kind": "mirror", "state": "running", "rows": 1, "topics": []}
     pipelines.put(connection, actor, "mirror", "1", progress, for_any=False)
     _alarms(connection, house, actor)
+    house.numbers["reset"] = resets.ask(
+        connection, "mine", SettingPlace.parse("T"), resets.ResetTarget("last"), actor
+    )
+    (wish,) = resets.waiting(connection)
+    resets.end(connection, wish, before={"T/a/0": 1}, after={"T/a/0": 2})
     _findings(connection, house)
     for number, name in enumerate(("fresh", "asked", "drained", "lost")):
         address, error = f"h:{number}", "it is gone" if name == "lost" else ""

@@ -3,6 +3,8 @@ MariaDB."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import update
 
@@ -72,6 +74,54 @@ def test_failed_request_has_a_reason(database: Database) -> None:
         (ended,) = resets.of(connection, "billing")
     assert (ended.state, ended.message) == (ResetState.FAILED, "no such queue")
     assert entries(database)[-1].after["problem"] == "no such queue"
+
+
+def ended(database: Database, before: dict[str, int], **result: Any) -> int:
+    """A reset that has ended."""
+    number = ask(database)
+    with database.write() as connection:
+        resets.end(connection, resets.waiting(connection)[0], before=before, **result)
+    return number
+
+
+def undo(database: Database, number: int) -> int:
+    with database.write() as connection:
+        return resets.undo(connection, "billing", number, Actor("bob", "too early"))
+
+
+def test_undo_restores_the_offsets_from_before_the_last_reset(database: Database) -> None:
+    ended(database, {"Orders/b/1": 40}, after={"Orders/b/1": 7})
+    number = ended(database, {"Orders/b/1": 9, "Orders/b/2": -1}, after={"Orders/b/1": 0, "Orders/b/2": 0})
+    ended(database, {"Orders/b/1": 1}, problem="no route")
+    asked = undo(database, number)
+    (wish,) = waiting(database)
+    assert (wish.id, wish.place, str(wish.target)) == (asked, ORDERS, f"undo:{number}")
+    assert wish.target.offsets == {"Orders/b/1": 9}, "a queue without an offset before keeps its own"
+    assert [wish.target.covers(queue) for queue in ("Orders/b/1", "Orders/b/2")] == [True, False]
+    last = entries(database)[-1]
+    assert (last.action, last.actor, last.reason) == ("group.reset", "bob", "too early")
+    assert last.after == {"reset": asked, "place": "Orders/1", "to": f"undo:{number}"}
+    with database.write() as connection:
+        resets.end(connection, wish, before={"Orders/b/1": 3}, after={"Orders/b/1": 9})
+    undo(database, asked)
+    assert waiting(database)[0].target.offsets == {"Orders/b/1": 3}, "an undo can be undone"
+
+
+def test_only_the_last_reset_that_was_carried_out_is_undone(database: Database) -> None:
+    def refused(number: int) -> RefusedError:
+        with pytest.raises(RefusedError) as caught:
+            undo(database, number)
+        return caught.value
+
+    none = refused(1)
+    assert (none.status, str(none)) == (404, "no reset of group billing was carried out in the last 30 days")
+    first = ended(database, {"Orders/b/1": 40}, after={"Orders/b/1": 7})
+    second = ended(database, {"Orders/b/1": -1}, after={"Orders/b/1": 7})
+    assert (refused(second).status, "nothing to restore" in str(refused(second))) == (409, True)
+    third = ended(database, {"Orders/b/1": 7}, after={"Orders/b/1": 8})
+    assert str(refused(first)) == f"the last reset of group billing is {third}, not {first}; look again"
+    ask(database)
+    assert (refused(third).status, "still waits" in str(refused(third))) == (409, True)
 
 
 def test_whole_group_and_too_many_requests_are_refused(

@@ -17,7 +17,9 @@ from sparrowmq.cli.base.remote import Url, Why, call, part
 from sparrowmq.cli.base.times import when
 from sparrowmq.core.dynamic_settings import DYNAMIC_SETTINGS
 
-app = typer.Typer(help="Dynamic settings of groups: list, show, set, unset, offset.", no_args_is_help=True)
+app = typer.Typer(
+    help="Dynamic settings of groups: list, show, set, unset, offset, undo.", no_args_is_help=True
+)
 WAIT_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.25
 MINUTES_MAX: Final = 366 * 1440
@@ -155,7 +157,47 @@ def offset(
     else:
         body["time_ms"] = _milliseconds(to or "")
     made = call(coordinator, "POST", f"/groups/{part(group)}/resets", body)
-    found = _ended(coordinator, group, made["id"])
+    _show_ended(coordinator, group, made["id"], as_json)
+
+
+@app.command("undo")
+def undo(
+    group: Group,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect; change nothing.")] = False,
+    reason: Why = "",
+    coordinator: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Undo the last move of a group to another offset: restore the offsets from before it.
+
+    An undo can be undone. For example: `sparrow setting undo billing --dry-run`
+    """
+    seen = call(coordinator, "GET", f"/cluster/groups/{part(group)}/undo-preview")
+    number = seen["undoes"]["id"]
+    if not dry_run:
+        path = f"/groups/{part(group)}/resets/{number}/undo"
+        made = call(coordinator, "POST", path, {"reason": reason})
+        _show_ended(coordinator, group, made["id"], as_json)
+        return
+    if as_json:
+        print_json(seen)
+        return
+    say(f"move {number}, {seen['undoes']['place']} to {seen['undoes']['to']}, would be undone")
+    rows = [
+        (f"{seen['topic']}/{one['broker']}/{one['queue']}", _known(one["before"]), one["after"],
+         _known(one["again"]), _known(one["never"]))
+        for one in seen["steps"]
+    ]  # fmt: skip
+    columns = ("queue", "now", "then", "read again", "skipped")
+    print_table(columns, rows, right=columns[1:])
+
+
+def _known(number: int | None) -> int | str:
+    return "unknown" if number is None else number
+
+
+def _show_ended(url: str | None, group: str, number: int, as_json: bool) -> None:
+    found = _ended(url, group, number)
     if as_json:
         print_json(found)
         return

@@ -1,4 +1,4 @@
-"""Changes of a group: dynamic settings, pauses, skipped messages, and offsets of another group."""
+"""Changes of a group: dynamic settings, pauses, skipped messages, offsets of another group, undone resets."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from sparrowmq.console import shown
 from sparrowmq.console.pages.offsets import OFFSET_STEPS, says_of, step_rows
 from sparrowmq.console.visits import Field, Form, Preview, Visit, at
 from sparrowmq.coordinator.api import cluster, dynamic_settings
 from sparrowmq.coordinator.api.dynamic_settings import Move, SettingChange
+from sparrowmq.coordinator.api.shared import Reason
 from sparrowmq.coordinator.api.told import offsets
 from sparrowmq.coordinator.api.told.offsets import Takeover
 from sparrowmq.coordinator.users.roles import RoleRight
@@ -30,7 +32,7 @@ def links(visit: Visit) -> Sequence[tuple[str, str]]:
     plan = [("do.plan", f"{base}/plan")]
     if not visit.may(RoleRight.EDIT, ("group", group)):
         return plan
-    names = ("reset", "skip", "clone", "setting", "pause")
+    names = ("reset", "undo", "skip", "clone", "setting", "pause")
     return [
         *((f"do.group-{name}" if name != "reset" else "do.reset", f"{base}/{name}") for name in names),
         *plan,
@@ -325,6 +327,30 @@ async def _clone(visit: Visit, given: Mapping[str, str], reason: str) -> str:
     return "cloned"
 
 
+async def _nothing(visit: Visit) -> Sequence[Field]:
+    return ()
+
+
+async def _preview_undo(visit: Visit, given: Mapping[str, str]) -> Preview:
+    found = await offsets.preview_undo(_group(visit), visit.caller)
+    undone, rows = found["undoes"], step_rows(found["steps"], found["topic"])
+    which = {name: undone[name] for name in ("place", "to", "asked_by", "reason")}
+    says = visit.words("tune.undo", when=shown.moment(undone["asked_ms"]), **which)
+    table = await visit.table("steps", OFFSET_STEPS, rows)
+    return Preview(
+        [says, *says_of(visit, "form.reset", rows, group=_group(visit), place=undone["place"])],
+        table,
+        stamp=str(undone["id"]),
+    )
+
+
+async def _undo(visit: Visit, given: Mapping[str, str], reason: str) -> str:
+    undone = int(given["stamp"])  # compared with that of the preview
+    body = Reason(reason=reason)
+    await visit.call(dynamic_settings.undo_reset, _group(visit), undone, body, visit.caller)
+    return "reset"
+
+
 def _form(
     name: str, title: str, steps: tuple[Any, Any, Any], *, typed: bool = False, first: bool = True
 ) -> Form:
@@ -340,6 +366,7 @@ FORMS: Final[Sequence[Form]] = (
     _form("unset", "do.group-unset", (_unset_fields, _preview_unset, _unset("unset"))),
     _form("pause", "do.group-pause", (_pause_fields, _preview_pause, _pause)),
     _form("resume", "do.group-resume", (_paused_fields, _preview_resume, _unset("resume"))),
+    _form("undo", "do.group-undo", (_nothing, _preview_undo, _undo), typed=True, first=False),
     _form("skip", "do.group-skip", (_skip_fields, _preview_skip, _skip), typed=True),
     _form("clone", "do.group-clone", (_clone_fields, _preview_clone, _clone), typed=True),
 )

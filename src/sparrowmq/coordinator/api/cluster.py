@@ -15,8 +15,8 @@ from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Reason, Who
 from sparrowmq.coordinator.cluster.explorer import Explorer, Lagging, asked
 from sparrowmq.coordinator.cluster.offsets import unread
 from sparrowmq.coordinator.cluster.topic_facts import NORMAL, kind_of, topic_view
-from sparrowmq.coordinator.groups.moves import is_in
-from sparrowmq.coordinator.groups.resets import ResetTarget
+from sparrowmq.coordinator.groups.moves import is_moved, named
+from sparrowmq.coordinator.groups.resets import UNDO, ResetTarget
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.dynamic_settings import SettingPlace, SettingScope
 from sparrowmq.core.errors import InvalidNameError, RefusedError, SettingsError
@@ -328,10 +328,13 @@ async def preview_reset(
     and `time_ms`.
     """
     who.need(RoleRight.READ)
-    where, target = place_of(place), ResetTarget.of(to, offset, time_ms)
-    admin = await explorer(who).admin()
-    topic = where.topic
-    queues = [one for one in await asked(admin.topic_status(topic)) if is_in(where, one.queue)]
+    return await reset_steps(who, group, place_of(place), ResetTarget.of(to, offset, time_ms))
+
+
+async def reset_steps(who: ApiCaller, group: str, place: SettingPlace, target: ResetTarget) -> list[Answer]:
+    """The effect of a reset in each queue. Raises `RefusedError` (404) if it moves none."""
+    admin, topic = await explorer(who).admin(), place.topic
+    queues = [one for one in await asked(admin.topic_status(topic)) if is_moved(place, target, one.queue)]
     if not queues:
         raise RefusedError(f"{place} does not match any queue of the topic {topic}", status=404)
     places = {
@@ -513,6 +516,6 @@ async def _aim(admin: aio.Admin, one: aio.QueueStatus, target: ResetTarget) -> i
         return one.min_offset
     if target.kind == "last":
         return one.max_offset
-    if target.kind == "offset":
-        return min(max(target.number, one.min_offset), one.max_offset)
+    if target.kind in ("offset", UNDO):
+        return min(max(target.offset(named(one.queue)), one.min_offset), one.max_offset)
     return await asked(admin.search_offset(one.queue, target.number))

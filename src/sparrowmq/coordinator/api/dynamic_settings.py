@@ -167,6 +167,17 @@ def move_group(group: str, body: Move, who: Who) -> Answer:
     return {"id": number}
 
 
+@router.post("/groups/{group}/resets/{number}/undo", status_code=202)
+def undo_reset(group: str, number: int, body: Reason, who: Who) -> Answer:
+    """Undo the last reset of a group: restore the offsets from before it. 409 if `number` is not its id.
+    Returns immediately, as a reset does.
+    """
+    who.need(RoleRight.EDIT, ("group", group))
+    made = who.change(body.reason, lambda connection, actor: resets.undo(connection, group, number, actor))
+    _wake(who)
+    return {"id": made}
+
+
 @router.get("/groups/{group}/resets")
 def list_resets(
     group: str, who: Who, count: Annotated[int, Query(ge=1, le=resets.PAGE_MAX)] = 20

@@ -91,6 +91,11 @@ def named(queue: MessageQueue) -> str:
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 
 
+def is_moved(place: SettingPlace, target: ResetTarget, queue: MessageQueue) -> bool:
+    """Whether a reset moves a queue."""
+    return is_in(place, queue) and target.covers(named(queue))
+
+
 async def offset_of(cluster: Offsets, queue: MessageQueue, target: ResetTarget) -> int:
     """The offset of a target in a queue; offsets outside the stored range become the first or the next
     offset.
@@ -105,7 +110,7 @@ async def offset_of(cluster: Offsets, queue: MessageQueue, target: ResetTarget) 
     low, high = found[0].min_offset, found[0].max_offset
     if target.kind == "first":
         return low
-    return high if target.kind == "last" else min(max(target.number, low), high)
+    return high if target.kind == "last" else min(max(target.offset(named(queue)), low), high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ class Moves:
     def chosen(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """The queues to release for new requests."""
         wishes = self._new.values()
-        return {queue for queue in queues if any(is_in(wish.place, queue) for wish in wishes)}
+        return {queue for queue in queues if any(is_moved(one.place, one.target, queue) for one in wishes)}
 
     def begin(self, queues: Collection[MessageQueue], generation: int) -> None:
         """A plan with this generation releases the chosen queues. A queue that is no longer in the plan is
@@ -167,7 +172,7 @@ class Moves:
         if not self._new and not self._moving:
             return
         for wish in self._new.values():
-            left = {queue for queue in queues if is_in(wish.place, queue)}
+            left = {queue for queue in queues if is_moved(wish.place, wish.target, queue)}
             if left:
                 self._moving[wish.id] = _Moving(wish, generation, left)
             else:
@@ -286,13 +291,14 @@ class DirectMoves:
 
     async def _moved(self, wish: ResetRow) -> MoveResult:
         group, place, target, cluster = wish.group, wish.place, wish.target, self._cluster
-        queues = [one.queue for one in await cluster.topic_status(place.topic) if is_in(place, one.queue)]
+        found = [one.queue for one in await cluster.topic_status(place.topic)]
+        queues = [queue for queue in found if is_moved(place, target, queue)]
         if not queues:
             return MoveResult(wish, problem=f"{place} has no queue")
         progress = await cluster.group_progress(group, place.topic)
         before = {named(one.queue): one.consumer_offset for one in progress if one.queue in queues}
         after: dict[MessageQueue, int]
-        if place.queue_id < 0 and target.kind != "offset":
+        if place.queue_id < 0 and target.kind in ("first", "last", "time"):
             to: Any = target.kind
             if target.kind == "time":
                 to = datetime.fromtimestamp(target.number / 1000, UTC)

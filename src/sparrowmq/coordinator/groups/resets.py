@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
@@ -27,6 +27,7 @@ TIME_MS_MAX: Final = 253_402_300_799_000
 """The end of the year 9999."""
 WAITING_MAX: Final = 100
 PAGE_MAX: Final = 100
+UNDO: Final = "undo"
 KEPT_MS: Final = 30 * 86_400_000
 
 
@@ -40,10 +41,14 @@ class ResetState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """The new position: the first or the last message, an offset, or a time in epoch milliseconds."""
+    """The new position: the first or the last message, an offset, or a time in epoch milliseconds.
+
+    An undo has the id of the reset that it undoes, and the offsets from before it by `TOPIC/BROKER/QUEUE`.
+    """
 
     kind: str
     number: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, to: str | None, offset: int | None, time_ms: int | None) -> Self:
@@ -63,13 +68,23 @@ class ResetTarget:
         kind, _, number = text.partition(":")
         return cls(kind, int(number or 0))
 
+    def covers(self, queue: str) -> bool:
+        """Whether it has a position for a queue: an undo only for those that had an offset before."""
+        return self.kind != UNDO or queue in self.offsets
+
+    def offset(self, queue: str) -> int:
+        """The offset of a queue, if the target is one."""
+        return self.offsets.get(queue, self.number)
+
     def __str__(self) -> str:
         return self.kind if self.kind in ("first", "last") else f"{self.kind}:{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class ResetRow:
-    """One row. `before` and `after` are offsets by `TOPIC/BROKER/QUEUE`, once it is done."""
+    """One row. `before` and `after` are offsets by `TOPIC/BROKER/QUEUE`, once it is done. While an undo
+    waits, `after` are the offsets that it restores.
+    """
 
     id: int
     group: str
@@ -108,6 +123,7 @@ def ask(connection: Connection, group: str, place: SettingPlace, target: ResetTa
             asked_by=actor.name[:100],
             reason=actor.reason[:500],
             asked_at=now_ms(),
+            after=json.dumps(dict(target.offsets)),
         )
     )
     key = made.inserted_primary_key
@@ -116,6 +132,38 @@ def ask(connection: Connection, group: str, place: SettingPlace, target: ResetTa
     after = {"reset": int(key[0]), "place": str(place), "to": str(target)}
     record(connection, by, "group.reset", ("group", group), after=after)
     return int(key[0])
+
+
+def last(connection: Connection, group: str) -> ResetRow:
+    """The last reset that was carried out: the one that can be undone. Raises `RefusedError`: 404 if there is
+    none, 409 while a later one waits, or if the group had no offsets before.
+    """
+    found = next((one for one in of(connection, group, PAGE_MAX) if one.state is not ResetState.FAILED), None)
+    if found is None:
+        text = f"no reset of group {group} was carried out in the last {KEPT_MS // 86_400_000} days"
+        raise RefusedError(text, status=404)
+    if found.state is ResetState.WAITING:
+        raise RefusedError(f"reset {found.id} of group {group} still waits; look again", status=409)
+    if not _restored(found):
+        text = f"group {group} had no offsets before reset {found.id}: there is nothing to restore"
+        raise RefusedError(text, status=409)
+    return found
+
+
+def undo_target(undone: ResetRow) -> ResetTarget:
+    """The offsets from before a reset."""
+    return ResetTarget(UNDO, undone.id, _restored(undone))
+
+
+def undo(connection: Connection, group: str, number: int, actor: Actor) -> int:
+    """Request the offsets from before the last reset; returns the id of the request. Raises `RefusedError`:
+    as `last` and `ask`, and 409 if `number` is not its id.
+    """
+    undone = last(connection, group)
+    if undone.id != number:
+        text = f"the last reset of group {group} is {undone.id}, not {number}; look again"
+        raise RefusedError(text, status=409)
+    return ask(connection, group, undone.place, undo_target(undone), actor)
 
 
 def end(
@@ -176,18 +224,24 @@ def delete_old(connection: Connection) -> int:
     return int(connection.execute(delete(group_reset).where(old)).rowcount)
 
 
+def _restored(undone: ResetRow) -> dict[str, int]:
+    """Offsets from before a reset; brokers report -1 for a queue without."""
+    return {queue: offset for queue, offset in undone.before.items() if offset >= 0}
+
+
 def _wish(row: Any) -> ResetRow:
+    target, after = ResetTarget.parse(row["target"]), json.loads(row["after"] or "{}")
     return ResetRow(
         row["id"],
         row["group_name"],
         SettingPlace.parse(row["place"]),
-        ResetTarget.parse(row["target"]),
+        replace(target, offsets=after) if target.kind == UNDO else target,
         ResetState(row["state"]),
         row["asked_by"],
         row["reason"],
         row["asked_at"],
         row["ended_at"],
         json.loads(row["before"] or "{}"),
-        json.loads(row["after"] or "{}"),
+        after,
         row["message"],
     )

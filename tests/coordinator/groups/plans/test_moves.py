@@ -202,6 +202,32 @@ def test_unmanaged_groups_are_reset_as_by_tools() -> None:
     assert cluster.calls == [("g", queue, 20) for queue in QUEUES]
 
 
+BACK = ResetTarget("undo", 1, {"Orders/a/0": 33, "Orders/a/1": 5})
+"""The offsets from before a reset; the third queue had none, and the second's is deleted."""
+
+
+def test_undo_sets_each_queue_to_its_own_offset() -> None:
+    cluster = Places()
+    (moved,) = direct(cluster, wish(SettingPlace("Orders"), BACK))
+    assert cluster.calls == [("g", QUEUES[0], 33), ("g", QUEUES[1], 10)]
+    assert moved.after == {"Orders/a/0": 33, "Orders/a/1": 10}
+    assert moved.before == {"Orders/a/0": 40, "Orders/a/1": 40}
+
+
+def test_undo_in_a_managed_group_releases_only_its_queues() -> None:
+    async def main() -> None:
+        cluster, moves = Places(), Moves("g")
+        moves.add(wish(SettingPlace("Orders"), BACK))
+        assert moves.chosen([*QUEUES, OTHER]) == set(QUEUES[:2])
+        moves.begin([*QUEUES, OTHER], 5)
+        for queue in QUEUES:
+            await moves.set(cluster, Fenced(queue, "m", 5))
+        assert cluster.commits == [(QUEUES[0], 33, 5), (QUEUES[1], 10, 5)]
+        assert [one.after for one in moves.ended()] == [{"Orders/a/0": 33, "Orders/a/1": 10}]
+
+    run(main())
+
+
 @pytest.mark.parametrize(("owner", "commits"), [("", [(QUEUES[1], 20, 8)]), ("m", [])])
 def test_offline_managed_group_is_moved_under_its_generation(owner: str, commits: list[Any]) -> None:
     grant = aio.QueueGrant("Orders", "a", 1, 8, owner)

@@ -1,4 +1,4 @@
-"""Routes that copy offsets from one group to another, and preview it."""
+"""Routes that copy offsets from one group to another, and previews of that and of an undone reset."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from sparrowmq import aio
+from sparrowmq.coordinator.api import dynamic_settings
 from sparrowmq.coordinator.api.acting import Change, carry_out
-from sparrowmq.coordinator.api.cluster import NAME_CHARS_MAX, explorer, step_view
+from sparrowmq.coordinator.api.cluster import NAME_CHARS_MAX, explorer, reset_steps, step_view
 from sparrowmq.coordinator.api.shared import Answer, ApiCaller, Reason, Who
 from sparrowmq.coordinator.cluster.explorer import asked
+from sparrowmq.coordinator.groups import resets
 from sparrowmq.coordinator.users.roles import RoleRight
 from sparrowmq.core.errors import RefusedError
 from sparrowmq.core.message import MessageQueue
@@ -27,6 +29,19 @@ class Takeover(Reason):
 
     source: str = Field(max_length=NAME_CHARS_MAX)
     topic: str | None = Field(default=None, max_length=NAME_CHARS_MAX)
+
+
+@router.get("/groups/{group}/undo-preview")
+async def preview_undo(group: str, who: Who) -> Answer:
+    """The effect of undoing the last reset: which reset it is, and in each queue the current offset, the one
+    from before the reset, and the number of messages that the group would receive again or skip. Nothing is
+    changed. An undo is itself a reset, so it can be undone.
+    """
+    who.need(RoleRight.READ)
+    database = who.context.database
+    undone = await database.run(lambda: who.read(lambda connection: resets.last(connection, group)))
+    steps = await reset_steps(who, group, undone.place, resets.undo_target(undone))
+    return {"undoes": dynamic_settings.wish_view(undone), "topic": undone.place.topic, "steps": steps}
 
 
 @router.get("/groups/{group}/takeover-preview")
