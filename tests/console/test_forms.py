@@ -13,6 +13,8 @@ from tests.console.test_pages import read
 from tests.support import until_sync
 
 import sparrowmq as mq
+from sparrowmq.coordinator.records import findings
+from sparrowmq.coordinator.records.findings import Finding, Repair
 from sparrowmq.testing import LocalCluster
 
 
@@ -66,6 +68,23 @@ def test_concurrent_changes_do_not_overwrite_each_other(admin: Reader) -> None:
         answer.status == 409 and "The situation has changed" in answer.words and 'value="mine"' in answer.text
     )
     assert admin.change("/services/retention/resume").status == 303
+
+
+def test_service_shows_what_it_found_and_how_it_is_repaired(console: Site, viewer: Reader) -> None:
+    assert "found nothing" in viewer.page("/services/notices").part("findings")
+    database = console.coordinator._database
+    assert database is not None
+    limit = Repair("drop-limit", {"group": "billing", "topic": "*"}, {})
+    found = [Finding("odd", ODD.markup, ODD.markup, ODD.group, ODD.topic, {}, limit)]
+    with database.write() as connection:
+        findings.replace(connection, "notices", found)
+    page = viewer.page("/services/notices")
+    read(page)
+    part = page.part("findings")
+    assert ODD.markup in part and "sparrow repair run" in part
+    assert f'href="/groups/{ODD.group}"' in page.text and f'href="/topics/{ODD.topic}"' in page.text
+    with database.write() as connection:
+        findings.replace(connection, "notices", [])
 
 
 def test_reason_is_required(admin: Reader) -> None:

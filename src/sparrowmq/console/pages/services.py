@@ -9,7 +9,7 @@ from sparrowmq.console.pages import over_time
 from sparrowmq.console.pages.columns import SERVICES, service_rows
 from sparrowmq.console.tables import Column
 from sparrowmq.console.visits import Field, Form, Page, PagePart, Preview, Values, Visit, at
-from sparrowmq.coordinator.api import history, watching
+from sparrowmq.coordinator.api import history, upkeep, watching
 from sparrowmq.coordinator.api.shared import Reason
 from sparrowmq.coordinator.api.watching import ServiceChange
 from sparrowmq.coordinator.services.housekeeping.recorder import KIND as RECORDER
@@ -31,6 +31,15 @@ OPTIONS: Final = (
     Column("low", "number"),
     Column("high", "number"),
     Column("help"),
+)
+FINDINGS: Final = (
+    Column("kind", filtered=True),
+    Column("object"),
+    Column("text", "long"),
+    Column("group", link=lambda row: at("groups", row["group"]) if row["group"] else ""),
+    Column("topic", link=lambda row: at("topics", row["topic"]) if row["topic"] else ""),
+    Column("found_ms", "time"),
+    Column("repair"),
 )
 GRAINS: Final = (Column("step_ms", "span"), Column("keep_ms", "span"))
 INTERVAL: Final = "interval_seconds"
@@ -77,6 +86,22 @@ async def runs(visit: Visit) -> Values:
         for run in found
     ]
     return {"table": await visit.table("runs", RUNS, rows, sort="-started_at", empty="empty.runs")}
+
+
+async def findings(visit: Visit) -> Values:
+    """What its last run found, with the proposed repairs."""
+    found = await visit.call(upkeep.list_findings, visit.caller, visit.named("name"))
+    rows = [
+        one
+        | {
+            "found_ms": one["first_ms"],
+            "repair": f"{one['id']}: {one['repair']['text']}" if one["repair"] else "–",
+        }
+        for one in found
+    ]
+    table = await visit.table("findings", FINDINGS, rows, sort="found_ms", empty="empty.findings")
+    notes = [visit.words("service.repair")] if any(one["repair"] for one in found) else []
+    return {"table": table, "notes": notes}
 
 
 async def stored(visit: Visit) -> Values:
@@ -199,6 +224,7 @@ PAGES: Final = (
         (
             PagePart("service", service, template="facts"),
             over_time.part(over_time.service),
+            PagePart("findings", findings),
             PagePart("options", options),
             PagePart("runs", runs),
         ),
