@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from tests.console.furnished import ODD
@@ -14,6 +15,7 @@ from tests.console.site import ANSWER_SECONDS, Reader, Site, site
 
 from sparrowmq.console.pages import FORMS, PAGES
 from sparrowmq.console.safety import HEADERS, POLICY, ConsoleAddress, csrf_of, host_name, inner_path, is_csrf
+from sparrowmq.coordinator.api.app import BODY_BYTES_MAX
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.errors import SettingsError
 
@@ -295,3 +297,35 @@ def test_form_token_belongs_to_one_session() -> None:
 )
 def test_target_after_login_is_restricted(text: str, path: str) -> None:
     assert inner_path(text) == path
+
+
+@pytest.mark.parametrize("text", ["' OR 1=1 --", "admin'; DROP TABLE audit; --", "%", "\\", "\x00"])
+def test_filters_of_the_audit_log_are_values_and_never_sql(admin: Reader, text: str) -> None:
+    found = admin.page(f"/audit?{urlencode({'audit.is.actor': text})}")
+    assert "service.run" not in found.part("audit"), "nobody has this name"
+    assert "service.run" in admin.page("/audit?audit.is.actor=admin").part("audit"), "the log is still there"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/x/../../catalogue.toml",
+        "/static/x/..%2f..%2fcatalogue.toml",
+        "/static/x/%2e%2e%2fcatalogue.toml",
+        "/static/..%2f..%2f/catalogue.toml",
+        "/static/x/%00console.css",
+        "/static/x//etc/passwd",
+        "//static/x/console.css",
+        "/groups/..%2f..%2faudit%00",
+    ],
+)
+def test_paths_lead_to_no_other_file(admin: Reader, path: str) -> None:
+    found = admin.get(path)
+    assert found.status == 404 or path.startswith("/groups/"), found.status
+    assert "[menu]" not in found.text and "root:" not in found.text
+    assert "default-src 'none'" in found.headers["content-security-policy"]
+
+
+def test_huge_form_is_refused(admin: Reader) -> None:
+    found = admin.post("/preferences", {"next": "x" * (BODY_BYTES_MAX + 1)})
+    assert found.status == 413 and "the limit is" in found.words
