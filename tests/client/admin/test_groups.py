@@ -15,7 +15,8 @@ from sparrowmq.client.admin import groups as groups_module
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.core.errors import BrokerError, ClientError, InvalidNameError, SettingsError
 from sparrowmq.core.message import MessageQueue
-from sparrowmq.protocol import bodies, call_headers, headers
+from sparrowmq.protocol import bodies, call_headers, headers, java_json
+from sparrowmq.protocol.bodies import stats as stats_bodies
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.testing import LocalCluster
@@ -368,3 +369,37 @@ def test_large_running_infos_are_parsed_in_a_thread(limit: int, monkeypatch: pyt
         threads.clear()
         asyncio.run(main())
     assert (threads == [threading.get_ident()]) == (limit > 0)
+
+
+@pytest.mark.parametrize(("rows", "apart"), [(1, False), (100, True)])
+def test_offsets_of_many_queues_are_parsed_in_a_thread(
+    rows: int, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their keys are objects, which take the slow parser a tenth of a second for some thousand queues."""
+    threads = set[int]()
+    read = java_json.queue_of_key
+
+    def noted(key: str) -> MessageQueue:
+        threads.add(threading.get_ident())
+        return read(key)
+
+    monkeypatch.setattr(stats_bodies, "queue_of_key", noted)
+    queues = [queue(number) for number in range(rows)]
+    progress = bodies.ConsumeStats(dict.fromkeys(queues, bodies.OffsetWrapper(10, 4, 0, 7))).encode()
+    ends = bodies.TopicStatsTable(dict.fromkeys(queues, bodies.TopicOffset(0, 10, 0))).encode()
+
+    async def test(cluster: FakeCluster, admin: Admin) -> None:
+        cluster.broker.members["g"] = {}
+        cluster.broker.on[RequestCode.GET_CONSUME_STATS] = lambda conn, c: answer(body=progress)
+        cluster.broker.on[RequestCode.GET_TOPIC_STATS_INFO] = lambda conn, c: answer(body=ends)
+        asks: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+            lambda: admin.group_progress("g"),
+            lambda: admin.group_rate("g"),
+            lambda: admin.topic_status("T"),
+        ]
+        for ask in asks:
+            threads.clear()
+            await ask()
+            assert (threads == {threading.get_ident()}) == (not apart)
+
+    flow(test)

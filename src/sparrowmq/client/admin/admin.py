@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -19,7 +19,7 @@ from sparrowmq.client.admin.policies import PolicyAdmin
 from sparrowmq.client.admin.producers import ProducerAdmin
 from sparrowmq.client.admin.replicas import ReplicaAdmin
 from sparrowmq.client.admin.replication import ReplicationAdmin
-from sparrowmq.client.admin.tables import TableAdmin, apart
+from sparrowmq.client.admin.tables import OFFSETS_INLINE_BYTES, TableAdmin, all_apart, apart
 from sparrowmq.client.admin.trace import TraceAdmin
 from sparrowmq.client.admin.types import (
     BrokerStatus,
@@ -174,12 +174,7 @@ class Admin(
         answers = await asyncio.gather(
             *(self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header) for address in _masters(route))
         )
-        found = [
-            QueueStatus(queue, entry.min_offset, entry.max_offset, entry.last_update_timestamp)
-            for answer in answers
-            for queue, entry in bodies.TopicStatsTable.decode(answer).offset_table.items()
-        ]
-        return sorted(found, key=lambda status: status.queue)
+        return await all_apart(_queue_statuses, answers, OFFSETS_INLINE_BYTES)
 
     async def create_topic(
         self,
@@ -367,14 +362,7 @@ class Admin(
         answers = await asyncio.gather(
             *(self._ask(address, RequestCode.GET_CONSUME_STATS, header) for address in masters)
         )
-        found = [
-            QueueProgress(
-                queue, entry.broker_offset, entry.consumer_offset, entry.last_timestamp, entry.pull_offset
-            )
-            for answer in answers
-            for queue, entry in bodies.ConsumeStats.decode(answer).offset_table.items()
-        ]
-        return sorted(found, key=lambda progress: progress.queue)
+        return await all_apart(_progress, answers, OFFSETS_INLINE_BYTES)
 
     async def group_connections(self, group: str) -> GroupConnections | None:
         """Members and subscriptions of the group; None when no member is online."""
@@ -503,21 +491,34 @@ class Admin(
         return need_address(address, queue, "master")
 
 
+def _queue_statuses(answers: Iterable[bytes]) -> list[QueueStatus]:
+    """The queues in bodies of code 202, sorted."""
+    found = [
+        QueueStatus(queue, entry.min_offset, entry.max_offset, entry.last_update_timestamp)
+        for answer in answers
+        for queue, entry in bodies.TopicStatsTable.decode(answer).offset_table.items()
+    ]
+    return sorted(found, key=lambda status: status.queue)
+
+
+def _progress(answers: Iterable[bytes]) -> list[QueueProgress]:
+    """The offsets in bodies of code 208, sorted."""
+    return _sorted_progress(map(bodies.ConsumeStats.decode, answers))
+
+
 def _progress_by_group(body: bytes) -> dict[str, list[QueueProgress]]:
     """The offsets in a body of code 317, by group."""
-    return {
-        group: sorted(
-            (
-                QueueProgress(
-                    queue, one.broker_offset, one.consumer_offset, one.last_timestamp, one.pull_offset
-                )
-                for table in tables
-                for queue, one in table.offset_table.items()
-            ),
-            key=lambda progress: progress.queue,
-        )
-        for group, tables in bodies.BrokerConsumeStats.decode(body).groups.items()
-    }
+    groups = bodies.BrokerConsumeStats.decode(body).groups
+    return {group: _sorted_progress(tables) for group, tables in groups.items()}
+
+
+def _sorted_progress(tables: Iterable[bodies.ConsumeStats]) -> list[QueueProgress]:
+    found = [
+        QueueProgress(queue, one.broker_offset, one.consumer_offset, one.last_timestamp, one.pull_offset)
+        for table in tables
+        for queue, one in table.offset_table.items()
+    ]
+    return sorted(found, key=lambda progress: progress.queue)
 
 
 def _escaped(value: str) -> str:

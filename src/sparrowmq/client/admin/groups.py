@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
 from sparrowmq.client.admin.calls import AdminCalls, masters_of
-from sparrowmq.client.admin.tables import apart
+from sparrowmq.client.admin.tables import OFFSETS_INLINE_BYTES, all_apart, apart
 from sparrowmq.client.admin.types import GroupMemberInfo, MemberStatus
 from sparrowmq.client.base.settings import ConsumeFrom, check_range
 from sparrowmq.core.errors import BrokerError, ClientError, SettingsError, SparrowError
@@ -39,6 +39,11 @@ INFO_INLINE_BYTES: Final = 4 * 1024
 
 def _running_info(body: bytes) -> bodies.ConsumerRunningInfo:
     return bodies.ConsumerRunningInfo.decode(body)
+
+
+def _group_rate(answers: Iterable[bytes]) -> float:
+    """The rates in bodies of code 208, together."""
+    return sum(bodies.ConsumeStats.decode(answer).consume_tps for answer in answers)
 
 
 class GroupAdmin(AdminCalls):
@@ -153,7 +158,7 @@ class GroupAdmin(AdminCalls):
         code = RequestCode.GET_CONSUME_STATS
         masters = await self._group_masters(group)
         answers = await asyncio.gather(*(self._ask(address, code, header) for address in masters))
-        return sum(bodies.ConsumeStats.decode(answer).consume_tps for answer in answers)
+        return await all_apart(_group_rate, answers, OFFSETS_INLINE_BYTES)
 
     async def producer_connections(self, group: str, topic: str) -> list[GroupMemberInfo]:
         """Producers of `group` at a broker of `topic`. Raises `BrokerError` when there are none."""
@@ -205,7 +210,8 @@ class GroupAdmin(AdminCalls):
         answers = await asyncio.gather(*(ask(at, code, header, timeout=_CALL_SECONDS) for at in masters))
         found: dict[str, dict[MessageQueue, int]] = {}
         for answer in answers:
-            for name, offsets in bodies.ConsumerStatusBody.decode(answer.body).clients.items():
+            status = await apart(bodies.ConsumerStatusBody.decode, answer.body, OFFSETS_INLINE_BYTES)
+            for name, offsets in status.clients.items():
                 found.setdefault(name, {}).update(offsets)
         return found
 
@@ -264,7 +270,8 @@ class GroupAdmin(AdminCalls):
         moved: dict[MessageQueue, int] = {}
         for address in await self._group_masters(source):
             body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
-            for queue in bodies.ConsumeStats.decode(body).offset_table:
+            found = await apart(bodies.ConsumeStats.decode, body, OFFSETS_INLINE_BYTES)
+            for queue in found.offset_table:
                 if queue.topic == retry_topic(source):
                     continue
                 offset = await self._running().brokers.query_offset(address, source, queue)
@@ -367,7 +374,9 @@ class GroupAdmin(AdminCalls):
             if error.code not in _OLD_WAY:
                 raise
             return await self._one_by_one(address, group, topic, timestamp, force, self._store_one)
-        return bodies.ResetOffsetBody.decode(answer.body).offset_table if answer.body else {}
+        if not answer.body:
+            return {}
+        return (await apart(bodies.ResetOffsetBody.decode, answer.body, OFFSETS_INLINE_BYTES)).offset_table
 
     async def _reset_one(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         header = call_headers.ResetOffsetRequest(
@@ -391,7 +400,8 @@ class GroupAdmin(AdminCalls):
         header = headers.GetConsumeStatsRequest(consumer_group=group, topic=topic)
         body = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
         moved = {}
-        for queue, place in bodies.ConsumeStats.decode(body).offset_table.items():
+        found = await apart(bodies.ConsumeStats.decode, body, OFFSETS_INLINE_BYTES)
+        for queue, place in found.offset_table.items():
             if timestamp < 0:
                 offset = await brokers.max_offset(address, queue)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 INLINE_BYTES_MAX: Final = 64 * 1024
 """Larger tables are decoded in a thread: thousands of rows would block the loop for 50 ms or more."""
 OFFSETS_INLINE_BYTES: Final = 4 * 1024
-"""The same for tables of offsets, whose rows take few bytes: 8,000 of them are less than 64 KB."""
+"""The same for tables of offsets: their rows take few bytes, or have keys that only the slow parser reads."""
 ENTRIES_MAX: Final = 1000
 TABLE_SECONDS: Final = 15.0
 """Timeout for requests whose response has all of a broker's entries, in seconds."""
@@ -201,8 +201,16 @@ async def apart(decode: Callable[[bytes], T], body: bytes, inline_bytes: int | N
 
     `inline_bytes` is the limit for bodies that take longer to decode than tables.
     """
+    return await all_apart(lambda found: decode(found[0]), [body], inline_bytes)
+
+
+async def all_apart(
+    decode: Callable[[Sequence[bytes]], T], answers: Sequence[bytes], inline_bytes: int | None = None
+) -> T:
+    """The same for the answers of several brokers."""
     limit = INLINE_BYTES_MAX if inline_bytes is None else inline_bytes
-    return await asyncio.to_thread(decode, body) if len(body) > limit else decode(body)
+    is_large = sum(map(len, answers)) > limit
+    return await asyncio.to_thread(decode, answers) if is_large else decode(answers)
 
 
 def _offsets_by_group(broker: str, body: bytes) -> dict[str, dict[MessageQueue, int]]:
