@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tests.hostile.wire import Ask
 from tests.hostile.world import World
 
+from sparrowmq.protocol.codes import RequestCode
+
 Make = Callable[[World], list[Ask]]
 
 
@@ -24,6 +26,18 @@ class Entry:
     bombs: bool = False
     repeats: bool = True
     """Whether the whole chunk of many of its first request is sent as well."""
+    named: str = ""
+    """What it is called that has no request code: a method, a path."""
+
+    @property
+    def name(self) -> str:
+        """The name of the code, or its own."""
+        return self.named or RequestCode(self.code).name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others."""
+        return self.kind, self.name
 
     def asks(self, world: World) -> Iterator[list[Ask]]:
         """Chunks, one after the other."""

@@ -6,8 +6,9 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sparrowmq.core.stalls import Stall, told_stalls
 from sparrowmq.protocol.bodies import KVTable
@@ -95,6 +96,19 @@ class Wire:
         assert answers is not None, f"the server closed the connection at {code}"
         return answers[0]
 
+    def exchange(self, code: int, asks: Sequence[Ask]) -> bool:
+        """Send requests at once and read the answers; False when the server closed the connection."""
+        data, count = self.frames(code, asks)
+        return self.send(data) and self.answers(count) is not None
+
+    def ping(self) -> None:
+        """Ask what costs a server as little as any request can."""
+        self.ask(NO_CODE)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
     def stalls(self) -> tuple[int, list[Stall]]:
         """How many the server counted, and the last of them."""
         table = KVTable.decode(self.ask(Code.GET_BROKER_RUNTIME_INFO).body).table
@@ -102,14 +116,16 @@ class Wire:
 
 
 class Pings:
-    """A second client, which asks again and again; `longest` is the longest answer took, in seconds."""
+    """A second client, which asks again and again. `held` has, for each answer, the seconds that the server's
+    loop computed between the question and the answer: what others were served first.
+    """
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, ping: Callable[[], None], pid: int) -> None:
+        self._ping = ping
+        self._pid = pid
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pings")
-        self.longest = 0.0
-        self.count = 0
+        self.held: list[float] = []
 
     def __enter__(self) -> Pings:
         self._thread.start()
@@ -123,10 +139,24 @@ class Pings:
 
     def _run(self) -> None:
         while not self._stop.wait(PING_SECONDS):
-            began = time.monotonic()
-            self._wire.ask(NO_CODE)
-            self.longest = max(self.longest, time.monotonic() - began)
-            self.count += 1
+            began = computed(self._pid)
+            self._ping()
+            self.held.append(computed(self._pid) - began)
+
+    @property
+    def p99(self) -> float:
+        """Seconds that one answer in a hundred took longer than."""
+        return sorted(self.held)[-1 - len(self.held) // 100]
+
+
+def computed(pid: int) -> float:
+    """Processor time in seconds of a process' first thread, which runs the loop; 0 where Linux does not tell
+    it.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except FileNotFoundError:
+        return 0.0
 
 
 def dumps(value: object) -> bytes:

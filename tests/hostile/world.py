@@ -8,9 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.hostile.lines import Line
 from tests.hostile.size import Size
 from tests.hostile.wire import Ask, Wire, dumps
 
+from sparrowmq.core.stalls import Stall
 from sparrowmq.protocol.batch import encode_batch
 from sparrowmq.protocol.codes import RequestCode as Code
 from sparrowmq.runtime.child import ChildServers
@@ -32,10 +34,20 @@ class World:
     size: Size
     credentials: Credentials | None = None
     data: Path | None = None
+    pid: int = 0
 
     def wire(self) -> Wire:
         """A new connection to it."""
         return Wire(self.address, self.credentials)
+
+    def line(self) -> Line:
+        """A new connection of a client, which speaks what the server does."""
+        return self.wire()
+
+    def stalls(self) -> tuple[int, list[Stall]]:
+        """How many the server counted, and the last of them, the latest first."""
+        with self.wire() as wire:
+            return wire.stalls()
 
     def topic(self, number: int) -> str:
         """One of the many topics."""
@@ -110,13 +122,13 @@ def servers(size: Size, root: Path) -> Iterator[dict[str, World]]:
             child = ChildServers(settings)
             stack.enter_context(child)
             credentials = None if kind == PLAIN else ADMIN
-            worlds[kind] = World(kind, child.broker_address, size, credentials, root / str(number))
+            worlds[kind] = World(kind, child.broker_address, size, credentials, root / str(number), child.pid)
         # A name server comes with a broker, which registers elsewhere: nothing else runs on its loop.
         names = ChildServers(
             {"listenPort": "0", "storePathRootDir": str(root / "n")}, nameserver={"listenPort": "0"}
         )
         stack.enter_context(names)
-        worlds[NAMES] = World(NAMES, names.nameserver_address, size)
+        worlds[NAMES] = World(NAMES, names.nameserver_address, size, pid=names.pid)
         fill_broker(worlds[PLAIN])
         fill_names(worlds[NAMES])
         yield worlds
