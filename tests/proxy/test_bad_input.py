@@ -13,10 +13,10 @@ from tests.proxy.rig import ApiClient, connected, message, publishing, running, 
 from tests.support import run, until
 
 from sparrowmq import aio
-from sparrowmq.proxy.base.limits import BODY_BYTES_MAX
+from sparrowmq.proxy.base.limits import BODY_BYTES_MAX, FILTER_CHARS_MAX
 from sparrowmq.proxy.calls import abandoned
 from sparrowmq.proxy.definition.fields import FIELDS_MAX
-from sparrowmq.proxy.definition.messages import SERVICE, ClientType, Code, MessageType, v2
+from sparrowmq.proxy.definition.messages import SERVICE, ClientType, Code, FilterType, MessageType, v2
 from sparrowmq.proxy.http2 import frames
 from sparrowmq.proxy.http2.grpc import prefixed
 from sparrowmq.testing import LocalCluster
@@ -89,6 +89,18 @@ def test_unknown_group_is_refused(cluster: LocalCluster) -> None:
         async with running(cluster.namesrv) as proxy, connected(proxy.address) as client:
             code, got = await client.receive("nobody", "normal")
             assert (code, got) == (Code.CONSUMER_GROUP_NOT_FOUND, [])
+
+    run(main())
+
+
+def test_a_filter_that_is_too_long_is_refused(cluster: LocalCluster) -> None:
+    """Brokers would read thousands of tokens at most, and each receive would carry the whole text to them."""
+
+    async def main() -> None:
+        async with running(cluster.namesrv) as proxy, connected(proxy.address) as client:
+            text = v2.FilterExpression(type=FilterType.SQL, expression="x" * (FILTER_CHARS_MAX + 1))
+            code, got = await client.receive("mine", "normal", filter_expression=text)
+            assert (code, got) == (Code.ILLEGAL_FILTER_EXPRESSION, [])
 
     run(main())
 

@@ -10,10 +10,7 @@ from sparrowmq.core.errors import InvalidExpressionError, InvalidNameError, Prox
 from sparrowmq.core.names import check_group, check_topic, is_system_group, is_system_topic
 from sparrowmq.core.subscription import SQL92, SubscriptionData
 from sparrowmq.protocol.filter import parse_tags
-from sparrowmq.proxy.base.limits import (
-    INVISIBLE_MS_MAX,
-    MESSAGE_GROUP_BYTES_MAX,
-)
+from sparrowmq.proxy.base.limits import FILTER_CHARS_MAX, INVISIBLE_MS_MAX, MESSAGE_GROUP_BYTES_MAX
 from sparrowmq.proxy.definition.messages import Code, FilterType
 
 NAMES_KEPT: Final = 1024
@@ -104,10 +101,15 @@ def invisible_ms(duration: Any, low: int = 0) -> int:
 
 
 def subscription(topic: str, expression: Any) -> SubscriptionData:
-    """The subscription of a filter expression. Refuses a tag expression without a tag; brokers
-    check SQL92.
+    """The subscription of a filter expression. Refuses a text that is too long, and a tag expression without
+    a tag; brokers check SQL92.
     """
     text: str = expression.expression
+    if len(text) > FILTER_CHARS_MAX:
+        raise ProxyRefusal(
+            Code.ILLEGAL_FILTER_EXPRESSION,
+            f"the filter has {len(text)} characters, the limit is {FILTER_CHARS_MAX}",
+        )
     if expression.type == FilterType.SQL:
         if not text.strip():
             raise ProxyRefusal(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL92 filter is empty")

@@ -14,6 +14,11 @@ RECOVERY_SECONDS_MAX: Final = 3600
 MESSAGES_OF_SEND_MAX: Final = 1024
 """Messages or acknowledgements in one request; Apache's proxy has no such limit."""
 
+FILTER_CHARS_MAX: Final = 64 * 1024
+"""The longest filter expression: brokers read 2,000 tokens, and each receive carries the whole text."""
+ACK_BYTES: Final = 4 * 1024
+"""Memory of one acknowledgement while its broker is asked, in addition to the request's bytes."""
+
 INVISIBLE_MS_MIN: Final = 10_000
 """Of a receive; a change may set any time from zero."""
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
