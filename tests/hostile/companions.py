@@ -43,7 +43,7 @@ class Companion(World):
 
     told: Path = Path()
     cluster: str = ""
-    """Address of the broker behind it."""
+    """Address of the broker behind a coordinator, of the name server behind a proxy."""
 
     def stalls(self) -> tuple[int, list[Stall]]:
         found = StallsFile(self.told).added()
@@ -81,9 +81,12 @@ def companions(size: Size, root: Path) -> Iterator[dict[str, World]]:
     with ExitStack() as stack:
         cluster = stack.enter_context(ChildServers(settings, nameserver={"listenPort": "0"}))
         fill_broker(World("cluster", cluster.broker_address, size))
-        common = {"listenPort": "0", "namesrvAddr": cluster.nameserver_address}
         told = root / "coordinator-stalls"
-        texts = {**common, "databaseUrl": f"sqlite:///{root / 'coordinator.db'}"}
+        texts = {
+            "listenPort": "0",
+            "namesrvAddr": cluster.nameserver_address,
+            "databaseUrl": f"sqlite:///{root / 'coordinator.db'}",
+        }
         answer, pid = stack.enter_context(process("sparrowmq.runtime.coordinator", texts, told))
         address = answer["url"].removeprefix("http://")
         found = (None, None, pid, told, cluster.broker_address)
@@ -94,10 +97,17 @@ def companions(size: Size, root: Path) -> Iterator[dict[str, World]]:
             MEMBERS: Companion(MEMBERS, members, small, *found),
             API: ApiWorld(API, address, size, *found, token),
         }
-        told = root / "proxy-stalls"
-        answer, pid = stack.enter_context(process("sparrowmq.runtime.proxy", common, told))
-        worlds[PROXY] = ProxyWorld(PROXY, answer["address"], size, None, None, pid, told)
+        worlds[PROXY] = stack.enter_context(new_proxy(size, cluster.nameserver_address, root))
         yield worlds
+
+
+@contextmanager
+def new_proxy(size: Size, namesrv: str, root: Path) -> Iterator[ProxyWorld]:
+    """A proxy before the cluster of a name server."""
+    told = root / "proxy-stalls"
+    texts = {"listenPort": "0", "namesrvAddr": namesrv}
+    with process("sparrowmq.runtime.proxy", texts, told) as (answer, pid):
+        yield ProxyWorld(PROXY, answer["address"], size, None, None, pid, told, namesrv)
 
 
 @contextmanager

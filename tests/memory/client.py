@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -107,12 +107,12 @@ def clients(address: str, count: int, *, deaf: bool = False) -> Iterator[list[Cl
             client.close()
 
 
-def settle(client: Client, code: int, seconds: float) -> None:
+def settle(ping: Callable[[], object], seconds: float) -> None:
     """Give the server time to do what it was asked: the time given, and until it answers at once again."""
     end = time.monotonic() + seconds
     quick = 0
     while time.monotonic() < end or quick < 3:
         began = time.monotonic()
-        client.ask(code)
+        ping()
         quick = quick + 1 if time.monotonic() - began < 0.05 else 0
         time.sleep(0.02)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from sparrowmq.core.errors import ProxyRefusal
+from sparrowmq.proxy.definition.messages import Code
+
 CLIENT_ID: Final = "x-mq-client-id"
 LANGUAGE: Final = "x-mq-language"
 CLIENT_VERSION: Final = "x-mq-client-version"
@@ -49,3 +52,11 @@ class GrpcCaller:
     def host(self) -> str:
         """The client's host, without port and brackets."""
         return self.address.rpartition(":")[0].strip("[]")
+
+    def need_memory(self) -> None:
+        """Raise `ProxyRefusal` when memory is full and this client uses some of it."""
+        if self.memory.is_short:
+            raise ProxyRefusal(
+                Code.TOO_MANY_REQUESTS,
+                "what clients have asked for and not read fills the proxy's memory; try again",
+            )

@@ -46,7 +46,7 @@ class ReceiptHandle:
 
 def parse_handle(text: str, now_ms: int | None = None) -> ReceiptHandle:
     """The handle in `text`. Refuses texts that are not handles and, with `now_ms`, expired handles."""
-    parts = text.split(" ")
+    parts = text[: HANDLE_CHARS_MAX + 1].split(" ")
     try:
         if len(text) > HANDLE_CHARS_MAX or not _PARTS <= len(parts) <= _PARTS + 1:
             raise HeaderError("")

@@ -22,6 +22,8 @@ from sparrowmq.proxy.cluster.brokers import Brokers
 from sparrowmq.proxy.definition.messages import Code, OffsetPolicy, v2
 
 PULL_BYTES_MAX: Final = 4 * 1024 * 1024
+COPIES: Final = 2
+"""While a client reads a pulled message, it is in memory as it was stored and in the form of the API."""
 
 
 class QueueOffsets:
@@ -34,10 +36,7 @@ class QueueOffsets:
     async def pull_message(self, caller: GrpcCaller, request: Any) -> AsyncGenerator[Any, None]:
         """The messages from an offset on: a status, the messages, and the next offset."""
         try:
-            if caller.memory.is_short:
-                raise ProxyRefusal(
-                    Code.TOO_MANY_REQUESTS, "answers that clients have not read fill the proxy's memory"
-                )
+            caller.need_memory()
             self._abandoned.check(caller.host)
             async with aclosing(self._pull(caller, request)) as answers:
                 async for answer in answers:
@@ -73,10 +72,13 @@ class QueueOffsets:
                 Code.ILLEGAL_OFFSET,
                 f"the offset {request.offset} of {queue} is not stored; continue from {found.next_offset}",
             )
+        caller.need_memory()  # many may have been asked for at once
+        caller.memory.hold(COPIES * len(found.body))
         records = decode_records(found.body) if found.status is PullStatus.FOUND else []
         messages = [to_received(each, queue.broker_name, decompress=False) for each in records]
-        caller.memory.hold(len(found.body))
         matching = [each for each in messages if wanted.matches(each.tags)]
+        next_offset = found.next_offset
+        del found, records, messages  # the broker's answer is free while the client reads
         if matching:
             yield v2.PullMessageResponse(status=ok())
         else:
@@ -85,7 +87,7 @@ class QueueOffsets:
         shown = resource(queue.topic)
         for each in matching:
             yield v2.PullMessageResponse(message=to_message(each, shown))
-        yield v2.PullMessageResponse(next_offset=found.next_offset)
+        yield v2.PullMessageResponse(next_offset=next_offset)
 
     async def get_offset(self, caller: GrpcCaller, request: Any) -> Any:
         """The next offset that a group reads of a queue."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from sparrowmq.proxy.base.checks import group_name, invisible_ms, subscription, 
 from sparrowmq.proxy.base.converting import resource, to_message
 from sparrowmq.proxy.base.handles import ReceiptHandle, parse_handle
 from sparrowmq.proxy.base.limits import (
+    ACK_BYTES,
     INVISIBLE_MS_MIN,
     MESSAGES_OF_SEND_MAX,
     NACK_INVISIBLE_MS,
@@ -85,15 +86,14 @@ class MessageReceives:
                     caller.memory.hold(-len(message.body))
             finally:
                 if left:
-                    self._tasks.start(self._give_back(left, topic, group), "give back")
+                    self._tasks.start(self._give_back(handles_of(left), topic, group), "give back")
         finished = v2.ReceiveMessageResponse()
         finished.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         yield finished
 
     async def _receive(self, caller: GrpcCaller, request: Any) -> list[Received]:
         """The messages for a receive, at least one. Refuses it when there are none, too."""
-        if caller.memory.is_short:
-            raise _too_much_unread()
+        caller.need_memory()
         self._abandoned.check(caller.host)
         poll_ms = _poll_ms(caller, request)
         topic, group = topic_name(request.message_queue.topic), group_name(request.group)
@@ -122,9 +122,12 @@ class MessageReceives:
             self._abandoned.add(caller.host, asking)
             self._tasks.start(self._give_back_later(asking, topic, group), "give back")
             raise
-        if found and caller.memory.is_short:
-            self._tasks.start(self._give_back(found, topic, group), "give back")
-            raise _too_much_unread()
+        if found:
+            try:
+                caller.need_memory()
+            except ProxyRefusal:
+                self._tasks.start(self._give_back(handles_of(found), topic, group), "give back")
+                raise
         if found is None:
             raise ProxyRefusal(Code.TOO_MANY_REQUESTS, f"the broker {broker_name!r} holds too many receives")
         limit = (RETRY_TIMES if config is None else config.retry_max_times) + 1
@@ -175,14 +178,16 @@ class MessageReceives:
             found = await asking
         except SparrowError:
             return
-        await self._give_back(found or (), topic, group)
+        handles = handles_of(found or ())
+        del asking, found  # the messages are free while brokers are asked
+        await self._give_back(handles, topic, group)
 
-    async def _give_back(self, found: Sequence[Received], topic: str, group: str) -> None:
+    async def _give_back(self, handles: Sequence[ReceiptHandle], topic: str, group: str) -> None:
         """Make messages that the client did not get visible again soon."""
-        for one in found:
-            address = self._brokers.master(one.handle.receipt.broker_name)
+        for handle in handles:
+            address = self._brokers.master(handle.receipt.broker_name)
             await self._quietly(
-                self._brokers.change_invisible(address, topic, group, one.handle, NACK_INVISIBLE_MS)
+                self._brokers.change_invisible(address, topic, group, handle, NACK_INVISIBLE_MS)
             )
 
     # Requests about received messages
@@ -194,6 +199,8 @@ class MessageReceives:
             raise ProxyRefusal(
                 Code.BAD_REQUEST, f"{len(request.entries)} entries, the limit is {MESSAGES_OF_SEND_MAX}"
             )
+        caller.need_memory()
+        caller.memory.hold(2 * request.ByteSize() + len(request.entries) * ACK_BYTES)
         statuses = await asyncio.gather(
             *(self._ack_entry(caller, topic, group, entry) for entry in request.entries)
         )
@@ -287,6 +294,11 @@ class MessageReceives:
         await self._quietly(self._brokers.ack(address, topic, group, handle))
 
 
+def handles_of(found: Iterable[Received]) -> list[ReceiptHandle]:
+    """Where the messages are. Pure."""
+    return [one.handle for one in found]
+
+
 def _tell(told: asyncio.Future[None], error: Exception | None) -> None:
     if told.done():  # the client has left
         return
@@ -294,12 +306,6 @@ def _tell(told: asyncio.Future[None], error: Exception | None) -> None:
         told.set_result(None)
     else:
         told.set_exception(error)
-
-
-def _too_much_unread() -> ProxyRefusal:
-    return ProxyRefusal(
-        Code.TOO_MANY_REQUESTS, "answers that clients have not read fill the proxy's memory; try again"
-    )
 
 
 def _poll_ms(caller: GrpcCaller, request: Any) -> int:
