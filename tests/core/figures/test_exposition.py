@@ -105,7 +105,8 @@ def test_openmetrics_text_has_the_same_samples() -> None:
         return exposition
 
     text = b"".join(made().rendering(openmetrics=True)).decode()
-    families = {family.name: family for family in openmetrics.text_string_to_metric_families(text)}
+    parsed = openmetrics.text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in parsed}
     assert {name: family.type for name, family in families.items()} == {
         "a": "gauge",
         "b": "counter",
