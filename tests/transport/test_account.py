@@ -294,9 +294,19 @@ class Socket:
     def __init__(self, owed_to: account.MemoryAccount) -> None:
         self.debt = account.Debt(owed_to)
         self.unsent = 0
+        self.reads = True
 
     def unsent_socket_bytes(self) -> int:
         return self.unsent
+
+    def stop_for_room(self) -> None:
+        self.reads = False
+
+    def go_on_with_room(self) -> None:
+        self.reads = True
+
+    def close_for_debt(self, why: str) -> None:
+        raise AssertionError(why)
 
     def wrote(self, size: int) -> None:
         self.unsent += size
@@ -334,6 +344,33 @@ def test_who_takes_answers_as_they_come_owes_nothing_old() -> None:
     assert owed_to.total <= 2 * account.MARK_BYTES
     assert socket.takes(0) == 1000
     assert socket.takes(1000) == 0
+
+
+def test_the_next_large_request_waits_until_complete_ones_are_handled() -> None:
+    """Were it read before, the hard limit would be exceeded, and the largest debtor closed."""
+    owed_to = account.MemoryAccount(8 * MIB, MIB, 4 * MIB)
+    sockets = [Socket(owed_to) for _ in range(11)]
+    for socket in sockets:
+        bring(owed_to, socket, MIB)
+    assert [socket.reads for socket in sockets] == [True] * 9 + [False] * 2
+    (first,) = (socket for socket in sockets if socket is owed_to.reader)
+    for _ in range(2):
+        first.debt.set_partial(first, 4 * MIB)
+        first.debt.set_partial(first, 0)
+        first.debt.change(first, 4 * MIB)  # it is complete, and waits for its handler
+        owed_to.completed(first)
+        assert owed_to.reader is None
+        first.debt.change(first, -4 * MIB)
+        assert owed_to.reader is not None and owed_to.reader is not first
+        assert owed_to.total <= owed_to.hard_limit
+        (first,) = (socket for socket in sockets if socket is owed_to.reader)
+
+
+def bring(owed_to: account.MemoryAccount, socket: Socket, size: int) -> None:
+    """A part of a large request comes."""
+    socket.debt.set_partial(socket, size)
+    if owed_to.total > owed_to.limit:
+        owed_to.brought(socket)
 
 
 def test_no_more_is_released_than_was_charged() -> None:

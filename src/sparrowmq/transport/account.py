@@ -105,6 +105,8 @@ class Debt:
         account.total += delta
         if delta > 0:
             account.debtors.add(debtor)
+        elif account.waiting:
+            account.plan_next()
 
     def set_partial(self, debtor: Debtor, size: int) -> None:
         """Set how many bytes of an incomplete request are kept."""
@@ -113,6 +115,7 @@ class Debt:
             self._account.begun += 1
             self._since = self._account.begun
         self.partial = size
+        self._account.partials += delta
         self.change(debtor, delta)
         if not self.trusted:
             self._account.strangers += delta
@@ -186,6 +189,7 @@ class Debt:
         account = self._account
         if not self.trusted:
             account.strangers -= self.partial
+        account.partials -= self.partial
         account.total -= self.total
         self.partial = self.total = self._unmarked = 0
         self._marks.clear()
@@ -204,12 +208,15 @@ class MemoryAccount:
         self.stranger_limit = max(stranger_limit, frame_bytes_max)
         self.total = 0
         self.charged = 0
+        self.partials = 0
         self.strangers = 0
         self.begun = 0
         self.debtors: set[Debtor] = set()
         self._measured = 0.0
         self.reader: Debtor | None = None
-        self._waiting: dict[Debtor, None] = {}
+        self.waiting: dict[Debtor, None] = {}
+        """Connections that stopped in a large request, in order."""
+        self._planned = False
         self._seen: dict[Debtor, tuple[tuple[int, int], float]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -245,6 +252,8 @@ class MemoryAccount:
             raise InvariantError(f"{-size} bytes are released, but handlers keep {self.charged}")
         self.charged += size
         self.total += size
+        if size < 0 and self.waiting:
+            self.plan_next()
         return True
 
     @property
@@ -271,11 +280,17 @@ class MemoryAccount:
         if debtor.debt.partial < SMALL_DEBT:
             return
         reader = self.reader
-        if reader is None or reader is debtor or not reader.debt.partial:
+        if reader is debtor:
+            return
+        is_free = reader is None or not reader.debt.partial
+        if is_free and not self.waiting and self._has_room:
             self.reader = debtor
-        else:
-            self._waiting[debtor] = None
-            debtor.stop_for_room()
+            return
+        self.waiting[debtor] = None
+        debtor.stop_for_room()
+        if is_free:
+            self.reader = None
+            self.plan_next()
 
     def relieve(self) -> None:
         """Above the hard limit, close the largest debtors until the account is not full."""
@@ -290,14 +305,22 @@ class MemoryAccount:
         """A large request is complete: the next one may continue."""
         if self.reader is debtor:
             self.reader = None
-        if self._waiting:
+        if self.waiting:
+            self.plan_next()
+
+    def plan_next(self) -> None:
+        """Memory was released: let the next large request continue, at the end of this turn of the loop."""
+        if self._loop is None:
             self._let_next()
+        elif not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._let_next)
 
     def forget(self, debtor: Debtor) -> None:
         """The connection was closed."""
         self.debtors.discard(debtor)
         self._seen.pop(debtor, None)
-        self._waiting.pop(debtor, None)
+        self.waiting.pop(debtor, None)
         self.completed(debtor)
 
     # Inside
@@ -315,12 +338,25 @@ class MemoryAccount:
             if not debtor.debt.total:
                 self.debtors.discard(debtor)
 
-    def _let_next(self) -> None:
-        """Let one of the waiting connections continue to read; all of them while there is room."""
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more large request stays below the hard limit. Requests that are complete and wait for
+        their handlers count, so that reading is not faster than handling.
+        """
+        spare = self.limit // 4
+        return self.total <= self.limit + spare or self.total - self.partials <= spare
+
+    def _let_next(self, *, late: bool = False) -> None:
+        """Let one of the waiting connections continue to read; all of them while there is room. When it is
+        `late`, one continues even without.
+        """
+        self._planned = False
         reader = self.reader
-        while self._waiting and (reader is None or self.total <= self.limit):
-            reader = next(iter(self._waiting))
-            del self._waiting[reader]
+        if reader is None and not late and not self._has_room:
+            return
+        while self.waiting and (reader is None or self.total <= self.limit):
+            reader = next(iter(self.waiting))
+            del self.waiting[reader]
             self.reader = reader
             reader.go_on_with_room()
 
@@ -367,9 +403,9 @@ class MemoryAccount:
         for one in self.debtors:
             progress = one.debt.progress
             seen = self._seen.get(one)
-            if seen is None or seen[0] != progress or one in self._waiting:
+            if seen is None or seen[0] != progress or one in self.waiting:
                 self._seen[one] = progress, now
             elif now - seen[1] >= STALL_SECONDS:
                 still.append(one)
         self._close_until(still, now)
-        self._let_next()
+        self._let_next(late=True)
