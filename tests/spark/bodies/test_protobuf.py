@@ -133,6 +133,17 @@ def test_a_message_is_a_struct() -> None:
     assert found.values[3].as_py()["state"] == "9"
 
 
+def test_an_absent_field_has_the_default_that_its_descriptor_gives() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="old.proto", package="shop", syntax="proto2")
+    old = file.message_type.add(name="Old")
+    _field(old, "size", Field.TYPE_INT32).default_value = "7"
+    _field(old, "plain", Field.TYPE_INT32)
+    kind = pa.struct([("size", pa.int32()), ("plain", pa.int32())])
+    descriptors = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    found = protobuf_codec(descriptors, "shop.Old", kind).decode(pa.array([b"", b"\x08\x00"]))
+    assert found.values.to_pylist() == [{"size": 7, "plain": None}, {"size": 0, "plain": None}]
+
+
 def test_a_schema_may_choose_fields() -> None:
     kind = pa.struct([("state", pa.string())])
     found = protobuf_codec(DESCRIPTORS, "shop.Order", kind).decode(pa.array([order(state=1)]))

@@ -148,7 +148,7 @@ def _field(field: Any) -> Getter:
     of_one = _value(field)
     if _repeated(field):
         return lambda message: [of_one(value) for value in getattr(message, name)]
-    if field.has_presence:
+    if field.has_presence and not field.has_default_value:  # a default of its own is the value, as in Spark
         return lambda message: of_one(getattr(message, name)) if message.HasField(name) else None
     return lambda message: of_one(getattr(message, name))
 
