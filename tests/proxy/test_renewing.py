@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.broker.doubles import FakeClock
+from tests.proxy.test_clients import Memory
 from tests.support import run, until
 
 from sparrowmq.client.base.tasks import TaskGroup
@@ -16,6 +17,7 @@ from sparrowmq.core.errors import BrokerError, RequestTimeoutError, TransportErr
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import Command
 from sparrowmq.protocol.pop.receipts import Receipt
+from sparrowmq.proxy.base.caller import GrpcCaller
 from sparrowmq.proxy.base.handles import ReceiptHandle
 from sparrowmq.proxy.calls.abandoned import Abandoned
 from sparrowmq.proxy.calls.receiving import MessageReceives
@@ -23,7 +25,7 @@ from sparrowmq.proxy.calls.renewing import AT_ONCE, TRIES_MAX, Renewing
 from sparrowmq.proxy.cluster.ack_batches import AckBatches
 from sparrowmq.proxy.definition.messages import Code, v2
 
-CALLER = cast("Any", SimpleNamespace(client_id="c"))
+CALLER = GrpcCaller("c", "10.0.0.1:5000", None, {}, Memory())
 
 
 class FakeBrokers:
