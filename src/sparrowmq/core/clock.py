@@ -1,6 +1,6 @@
 """Time as an argument: code that reads the clock takes a `Clock`, code that waits takes a `Sleep`.
 
-Inside, a time is epoch milliseconds; users may give and get aware datetimes.
+Inside, a time is epoch milliseconds; users may also give aware datetimes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,6 @@ def epoch_ms(name: str, at: datetime | int) -> int:
     if not 0 <= found <= _MS_MAX:
         raise SettingsError(f"{name}={at} is out of range; give a time since 1970")
     return found
-
-
-def from_epoch_ms(milliseconds: int) -> datetime:
-    """Epoch milliseconds as a datetime in UTC. Raises `OverflowError` beyond the year 9999."""
-    return _EPOCH + milliseconds * _MILLISECOND
 
 
 class Clock(Protocol):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final, Self
 
 import msgspec
 
-from sparrowmq.core.clock import from_epoch_ms
 from sparrowmq.core.errors import InvalidMessageError
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_TAGS: Final = "TAGS"
@@ -215,12 +216,12 @@ class ReceivedMessage:
     @property
     def stored_at(self) -> datetime:
         """When the broker stored it, by the broker's clock; in UTC."""
-        return from_epoch_ms(self.store_timestamp)
+        return _EPOCH + timedelta(milliseconds=self.store_timestamp)
 
     @property
     def born_at(self) -> datetime:
         """When the producer made it, by the producer's clock; in UTC."""
-        return from_epoch_ms(self.born_timestamp)
+        return _EPOCH + timedelta(milliseconds=self.born_timestamp)
 
     @property
     def text(self) -> str:
