@@ -36,7 +36,7 @@ from sparrowmq.spark import (
     mirror,
     replay,
 )
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 TOPIC: Final = "BenchPipes"
 GROUP: Final = "bench_pipes"

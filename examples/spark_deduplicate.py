@@ -16,7 +16,7 @@ import pyarrow as pa
 import sparrowmq as mq
 from sparrowmq.columnar.encode import MessageColumns, encode_batches
 from sparrowmq.columnar.ids import UniqueIdColumns
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 TOPIC = "ExampleTwice"
 READINGS = 50

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparrowmq as mq
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 ORDERS, PAYMENTS = "ExampleJoinOrders", "ExampleJoinPayments"
 PAID = {"order-1": 30, "order-3": 8}

@@ -14,7 +14,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from shop import TOPIC, send
 
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 KEY = ("topic", "broker", "queue_id", "queue_offset")

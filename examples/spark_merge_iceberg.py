@@ -15,7 +15,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from shop import TOPIC, send
 
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 PACKAGE = "org.apache.iceberg.spark"

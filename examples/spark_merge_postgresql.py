@@ -16,7 +16,7 @@ import psycopg
 from pyspark.sql import DataFrame, SparkSession
 from shop import TOPIC, send
 
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 DRIVER = "org.postgresql:postgresql:42.7.14"
 KEY = "topic, broker, queue_id, queue_offset"

@@ -18,7 +18,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import sparrowmq as mq
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 TOPIC = "ExampleMachines"
 REPORTS = {"press": [1, 2, 3, 5], "lathe": [1, 2], "drill": [1, 4]}

@@ -15,7 +15,7 @@ import time
 from pyspark.sql import functions as F
 
 import sparrowmq as mq
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 TOPIC = "ExampleWindows"
 ORDERS = 60

@@ -59,7 +59,7 @@ class Program:
 
     @property
     def needs_spark(self) -> bool:
-        return "pyspark" in self.text
+        return "pyspark" in self.text or "sparrowmq.spark" in self.text
 
 
 @dataclass

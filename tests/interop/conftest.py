@@ -41,7 +41,7 @@ def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
     from tests.spark.spark_home import quick_environment
 
-    from sparrowmq.spark.session import builder
+    from sparrowmq.spark.sessions import builder
 
     running = SparkSession.getActiveSession()
     if running is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 
 class Some(DataSource):

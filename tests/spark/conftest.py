@@ -53,7 +53,7 @@ def quick_children(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def spark(quick_children: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """`local[2,3]`: two cores, three tries for each task; workers that start fast; a Connect server."""
-    from sparrowmq.spark.session import builder
+    from sparrowmq.spark.sessions import builder
 
     made = (
         builder("sparrowmq-tests", "local[2,3]")

@@ -49,7 +49,7 @@ def close_in_the_middle(gate: Gate, run: Run, batch_id: int) -> None:
 
 
 def main(plan: dict[str, Any]) -> None:
-    from sparrowmq.spark.session import builder
+    from sparrowmq.spark.sessions import builder
 
     made = builder("counted", plan["master"]).config("spark.driver.memory", "512m")
     for name, value in {**plan["conf"], "spark.sql.execution.arrow.maxRecordsPerBatch": ARROW_ROWS}.items():

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.spark.counted import Ledger, Run
 from tests.spark.queries.test_counted import CHECKPOINT_ROWS
 
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 from sparrowmq.testing import LocalCluster
 
 

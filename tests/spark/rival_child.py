@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from tests.spark.support import Collected, stream
 from tests.support import until_sync
 
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 READY_SECONDS = 120
 EVERY = "2 seconds"

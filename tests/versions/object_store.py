@@ -29,7 +29,7 @@ from sparrowmq.spark.offsets.offsets import Span
 from sparrowmq.spark.pipelines.archive.location import Draft
 from sparrowmq.spark.pipelines.archive.remote import RemoteStore
 from sparrowmq.spark.pipelines.common.files import HadoopFiles
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 HADOOP = "3.5.0"
 SDK = "2.35.4"

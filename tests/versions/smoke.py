@@ -14,7 +14,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 QUERY_SECONDS = 120
 

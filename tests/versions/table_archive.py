@@ -23,7 +23,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark import ArchiveSettings, HistorySettings, archive, history, read_archive
 from sparrowmq.spark.pipelines.archive import delta, iceberg
 from sparrowmq.spark.pipelines.archive.table import TableStore
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 TOPIC = "Orders"
 CONF = {

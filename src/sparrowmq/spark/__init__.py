@@ -1,13 +1,12 @@
 """The Spark data source `rocketmq`, batches and streams in Arrow batches; and the pipelines on it.
 
-    register(spark)
+    spark = session()
     options = {"nameServer": "127.0.0.1:9876", "subscribe": "orders"}
     orders = spark.readStream.format("rocketmq").options(**options).load()
 
-Spark finds it by itself where its own `python3` has the package (module `pyspark_rocketmq`); `register` makes
-it known to a session on the Python of the program, and under its second name `sparrowmq` as well. Needs
-pyspark, pyarrow and numpy: `pip install 'sparrowmq[spark]'`. The names of `__all__` are imported when
-they are used.
+`register` makes it known to a session of your own, as `rocketmq` and `sparrowmq`, on the program's Python.
+Spark finds it by itself where its own `python3` has the package (module `pyspark_rocketmq`). Needs pyspark,
+pyarrow and numpy: `pip install 'sparrowmq[spark]'`. The names of `__all__` are imported when they are used.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.report.report import dry_run_report, plan_report, report
     from sparrowmq.spark.pipelines.report.settings import ReportSettings
     from sparrowmq.spark.pipelines.report.snapshots import take_snapshot
+    from sparrowmq.spark.sessions import session
     from sparrowmq.spark.source import register
 
 __all__ = [
@@ -109,6 +109,7 @@ __all__ = [
     "register",
     "replay",
     "report",
+    "session",
     "source_metrics",
     "sql",
     "store",
@@ -150,6 +151,7 @@ _MODULES: Final = {
     "pipelines.report.report": ("dry_run_report", "plan_report", "report"),
     "pipelines.report.settings": ("ReportSettings",),
     "pipelines.report.snapshots": ("take_snapshot",),
+    "sessions": ("session",),
     "source": ("register",),
 }
 """Maps each module to the names it exports; no package may have one of these names."""

@@ -24,12 +24,16 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from sparrowmq.core.errors import SettingsError
-from sparrowmq.spark.session import is_local
 
 SPARK_DEFAULT: Final = "python3"
 """Spark's default; `bin/pyspark` itself writes it into `PYSPARK_PYTHON`."""
 _PROBE: Final = "import importlib.util as u, sys; sys.exit(u.find_spec('sparrowmq') is None)"
 _PROBE_SECONDS: Final = 30.0
+
+
+def is_local(master: str) -> bool:
+    """Whether `master` means only this machine: `local`, `local[2]`, …; not `local-cluster`."""
+    return master == "local" or master.startswith("local[")
 
 
 def settle(spark: SparkSession) -> None:

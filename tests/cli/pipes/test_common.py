@@ -119,7 +119,7 @@ class Builder:
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Builder:
     made = Builder()
-    monkeypatch.setattr("sparrowmq.spark.session.builder", lambda app, master: made)
+    monkeypatch.setattr("sparrowmq.spark.sessions.builder", lambda app, master: made)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return made
 

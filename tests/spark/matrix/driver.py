@@ -28,7 +28,7 @@ from sparrowmq.spark import (
     register,
     replay,
 )
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 FORMAT: Final = "rocketmq"
 

@@ -12,7 +12,7 @@ from tests.spark.counted import jvm_of
 from tests.spark.spark_home import ARCHIVE, compiled_spark_home
 
 from sparrowmq.spark import home
-from sparrowmq.spark.session import builder
+from sparrowmq.spark.sessions import builder
 
 _COMPILES = """
 import sys

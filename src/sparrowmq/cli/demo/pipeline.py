@@ -63,7 +63,8 @@ def configuration(job: DemoJob) -> SparkConf:
     """
     from pyspark import SparkConf
 
-    from sparrowmq.spark.session import is_local, settings
+    from sparrowmq.spark.interpreter import is_local
+    from sparrowmq.spark.sessions import settings
 
     found = settings(job.master)
     found["spark.sql.warehouse.dir"] = str(job.scratch / "warehouse")
@@ -80,7 +81,8 @@ def launch(job: DemoJob, conf: SparkConf) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     from sparrowmq.spark.home import use_quick_home
-    from sparrowmq.spark.session import is_local, standard_error_to
+    from sparrowmq.spark.interpreter import is_local
+    from sparrowmq.spark.sessions import standard_error_to
     from sparrowmq.spark.shipping import package_zip
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -219,8 +219,9 @@ def session(name: str, master: str, conf: Sequence[str]) -> Iterator[SparkSessio
     """
     from pyspark.logger import PySparkLogger
 
+    from sparrowmq.spark.interpreter import is_local
     from sparrowmq.spark.pipelines.common.queries import plain_errors
-    from sparrowmq.spark.session import builder, is_local, standard_error_to
+    from sparrowmq.spark.sessions import builder, standard_error_to
     from sparrowmq.spark.shipping import package_zip
 
     handle, path = tempfile.mkstemp(prefix="sparrow-pipe-", suffix=".log")
