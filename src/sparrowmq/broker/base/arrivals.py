@@ -40,8 +40,8 @@ class ConfirmedArrivals:
 
     def stored(self, queues: set[ConsumeQueue]) -> None:
         """Messages were stored in `queues`, which this object keeps."""
-        confirmed, end = self._log.confirmed, self._log.end
-        if confirmed is None or confirmed >= end:
+        confirmed = self._log.confirmed
+        if confirmed is None or confirmed >= (end := self._log.end):
             self._wake(queues)
             return
         waiting = self._waiting

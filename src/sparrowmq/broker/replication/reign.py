@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.broker.replication.authority import FOREVER, Authority, OrdersRefusedError, RoleRecord
+from sparrowmq.broker.replication.authority import FOREVER, NEVER, Authority, OrdersRefusedError, RoleRecord
 from sparrowmq.core.clock import uptime
 from sparrowmq.core.errors import StoreCorruptError, StoreFencedError
 from sparrowmq.protocol.bodies.replicas import MASTER, SLAVE
@@ -131,22 +131,23 @@ class Reign:
     @property
     def is_fenced(self) -> bool:
         """Whether this is a master without a lease."""
-        lease_end = self.authority.lease_end
-        return lease_end != FOREVER and not self.is_slave and self._clock() * 1000 >= lease_end
+        return not self.is_slave and self._clock() * 1000 >= self.authority.lease_end
 
     @property
     def is_paused(self) -> bool:
         """Whether no messages are accepted for a while, because the log is being handed over."""
-        until = self.authority.paused_until
-        return until > 0 and self._clock() * 1000 < until
+        return self._clock() * 1000 < self.authority.paused_until
 
     def check(self) -> None:
-        """Raise `StoreFencedError` when nothing may be written now."""
+        """Raise `StoreFencedError` when nothing may be written now. It is called before each write: without a
+        lease and a pause it reads no clock.
+        """
+        authority = self.authority
         if self.is_changing:
             raise StoreFencedError("this broker's role is changing; send to the group's master")
-        if self.is_paused:
+        if authority.paused_until != NEVER and self.is_paused:
             raise StoreFencedError("this broker hands its log over to the group's next master; send again")
-        if self.is_fenced:
+        if authority.lease_end != FOREVER and self.is_fenced:
             raise StoreFencedError(
                 f"this broker may no longer be the master of its group: its lease of epoch "
                 f"{self.record.epoch} is over"
