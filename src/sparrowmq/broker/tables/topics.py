@@ -390,6 +390,8 @@ class TopicTable:
         other unknown topic.
         """
         topic = self.get(name)
+        if topic is not None and queue_id < topic.config.read_queue_nums:
+            return topic.queues[queue_id]
         if topic is None or queue_id >= topic.queue_count:
             if is_system_topic(name) or (topic is None and name.startswith(MADE_PREFIXES)):
                 self.ensure_soon(name, queue_id + 1, always=True)

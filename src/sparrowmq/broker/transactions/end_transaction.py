@@ -101,6 +101,10 @@ class EndPath:
 
         `settle` must follow, after all other additions to the same write.
         """
+        try:
+            self._inner.check()
+        except StoreError:
+            return frames
         others = []
         now = self._clock.now_ms()
         self._chunk_bytes = self._new_files = 0
@@ -147,7 +151,6 @@ class EndPath:
         if end.flag & FLAG_RESPONSE or end.fields.commit_or_rollback not in (rules.COMMIT, rules.ROLLBACK):
             return False
         try:
-            self._inner.check()
             self._append(end.fields, now_ms)
         except (Refused, RecordError, StoreError):
             return False
