@@ -34,14 +34,16 @@ class ConfirmedArrivals:
         self._wake = wake
         self._answer_all = answer_all
         self._waiting: deque[tuple[int, set[ConsumeQueue]]] = deque()
+        self._limit = raw_log.confirmed
+        """Consumers read up to this position, see `RawLog.confirmed`."""
         self._old_end = raw_log.end
         """The end of the log when this object was made; 0 once that is confirmed."""
         raw_log.when_confirmed(self._confirmed)
 
     def stored(self, queues: set[ConsumeQueue]) -> None:
         """Messages were stored in `queues`, which this object keeps."""
-        confirmed = self._log.confirmed
-        if confirmed is None or confirmed >= (end := self._log.end):
+        limit = self._limit
+        if limit is None or limit >= (end := self._log.end):
             self._wake(queues)
             return
         waiting = self._waiting
@@ -53,7 +55,8 @@ class ConfirmedArrivals:
 
     def _confirmed(self) -> None:
         """Consumers may read further."""
-        confirmed, waiting = self._log.confirmed, self._waiting
+        confirmed = self._limit = self._log.confirmed
+        waiting = self._waiting
         if confirmed == NOT_TOLD:
             return
         if self._old_end:
