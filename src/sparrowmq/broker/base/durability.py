@@ -38,21 +38,16 @@ class Durability:
     """What the sends of one broker wait for. `waits` says whether they wait for anything."""
 
     def __init__(self, flusher: Flusher, copies: Copies | None = None) -> None:
-        self._flusher = flusher
+        self.flusher = flusher
         self._copies = copies
         self.waits = flusher.sync or copies is not None
-
-    @property
-    def failed(self) -> Exception | None:
-        """The error that made the disk unusable."""
-        return self._flusher.failed
 
     @property
     def busy(self) -> bool:
         """Whether the limit of waiting chunks is reached."""
         if self._copies is not None and self._copies.busy:
             return True
-        return self._flusher.sync and self._flusher.busy
+        return self.flusher.sync and self.flusher.busy
 
     def refusal(self) -> str | None:
         """Why no message may be stored now, because of too few slaves; or None."""
@@ -64,15 +59,15 @@ class Durability:
 
         Call `visible` when consumers may see it: once it is on disk, which may be after `answered`.
         """
-        outcome = _Outcome(answered, self._flusher.sync + (self._copies is not None))
-        if self._flusher.sync:
+        outcome = _Outcome(answered, self.flusher.sync + (self._copies is not None))
+        if self.flusher.sync:
 
             def flushed(on_disk: bool) -> None:
                 outcome.flushed(on_disk=on_disk)
                 if on_disk:
                     visible()
 
-            self._flusher.after(position, flushed, size)
+            self.flusher.after(position, flushed, size)
         else:
             visible()
         if self._copies is not None:

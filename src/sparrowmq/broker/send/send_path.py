@@ -301,8 +301,9 @@ class SendPath:
         durability = self._durability
         if self._is_slave:
             return Refused(ResponseCode.SYSTEM_BUSY, SLAVE_TEXT)
-        if durability.failed is not None:
-            return _store_refusal(StoreError(f"the disk failed: {durability.failed}"))
+        failed = durability.flusher.failed
+        if failed is not None:
+            return _store_refusal(StoreError(f"the disk failed: {failed}"))
         if durability.waits:
             if durability.busy:
                 return Refused(
