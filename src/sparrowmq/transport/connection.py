@@ -421,9 +421,9 @@ class Connection(asyncio.Protocol):
             turns.spent += took
             if turns.spent >= NOTED_SECONDS:
                 turns.note(self, took)
-            if took >= PART_SECONDS:
-                watch.ended(self, frames, began)
-                self._owner.requests.chunk(self, frames, took, 0.0)
+                if took >= PART_SECONDS:
+                    watch.ended(self, frames, began)
+                    self._owner.requests.chunk(self, frames, took, 0.0)
 
     def _note_partial(self, held: int) -> None:
         account, shorter = self._account, held < self.debt.partial

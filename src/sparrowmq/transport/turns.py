@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 TURN_SECONDS: Final = 0.01
 """Seconds that the requests of all connections may take in one turn of the loop."""
 NOTED_SECONDS: Final = 0.001
-"""Smaller totals are not checked at the end of a turn."""
+"""Smaller totals are not checked at the end of a turn; at most `PART_SECONDS`."""
 PART_SECONDS: Final = 0.001
 """Chunks that take at least this long are recorded as parts of their turn; many short parts can make a long
 turn.
