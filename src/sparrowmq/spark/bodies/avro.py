@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
 from io import BytesIO
 from typing import Any, Final
@@ -34,6 +35,9 @@ _LOGICAL: Final = {
 type.
 """
 _DECIMAL: Final = (("bytes", "decimal"), ("fixed", "decimal"))
+_OWN: Final = "sparrowmq-"
+"""Before the names of dates and times in parsed schemas: the library's readers end at Python's calendar."""
+_DAYS_BEFORE_1970: Final = date(1970, 1, 1).toordinal()
 
 Schema = Any
 """A parsed Avro schema: a name, a list (union) or an object."""
@@ -51,15 +55,44 @@ def avro_codec(text: str, kind: pa.DataType) -> RowCodec:
 
 
 def avro_library() -> Any:
-    """Import fastavro. Raises `SettingsError` where it is not installed."""
+    """Import fastavro, with our readers of times. Raises `SettingsError` where it is not installed."""
     try:
-        return import_module("fastavro")
+        library = import_module("fastavro")
     except ImportError:
         raise SettingsError("bodyFormat=avro needs fastavro: pip install 'sparrowmq[avro]'") from None
+    readers = {f"{kind}-{_OWN}{name}": _time_reader(name) for kind, name in _LOGICAL}
+    library.read.LOGICAL_READERS.update(readers)
+    return library
+
+
+def _time_reader(name: str) -> Callable[..., Any]:
+    """Reads a date or time; days or microseconds since 1970, as Arrow has them, where Python has none."""
+    if name == "date":
+        return _date
+    epoch = datetime(1970, 1, 1, tzinfo=None if name.startswith("local-") else UTC)
+    unit = 1000 if name.endswith("-millis") else 1
+
+    def read(number: int, *_: object) -> datetime | int:
+        try:
+            return epoch + timedelta(microseconds=number * unit)
+        except OverflowError:
+            return number * unit
+
+    return read
+
+
+def _date(days: int, *_: object) -> date | int:
+    try:
+        return date.fromordinal(_DAYS_BEFORE_1970 + days)
+    except (OverflowError, ValueError):
+        return days
 
 
 def avro_schema(text: str) -> Schema:
-    """A schema as fastavro takes it, without logical types that Spark lacks. Raises `SettingsError`."""
+    """A schema as fastavro takes it, with logical types that Spark has only, times under our own names.
+
+    Raises `SettingsError`.
+    """
     library = avro_library()
     try:
         return library.parse_schema(_known_logical(_parsed(text)))
@@ -110,15 +143,17 @@ def _wrong(why: str) -> SettingsError:
 
 
 def _known_logical(schema: Schema) -> Schema:
-    """The schema without logical types that Spark does not have."""
+    """The schema without logical types that Spark does not have, and with our names of times."""
     if isinstance(schema, list):
         return [_known_logical(one) for one in schema]
     if isinstance(schema, str):
         return schema
     if not isinstance(schema, dict):
         raise _wrong(f"{str(schema)[:100]} is not a type")
-    known = _logical(schema) in (*_LOGICAL, *_DECIMAL)
-    kept = {key: value for key, value in schema.items() if known or key != "logicalType"}
+    logical = _logical(schema)
+    kept = {key: value for key, value in schema.items() if logical in _DECIMAL or key != "logicalType"}
+    if logical in _LOGICAL:
+        kept["logicalType"] = f"{_OWN}{logical[1]}"
     for key in ("type", "items", "values"):
         if key in kept:
             kept[key] = _known_logical(kept[key])
@@ -128,7 +163,7 @@ def _known_logical(schema: Schema) -> Schema:
 
 
 def _logical(schema: Mapping[str, Any]) -> tuple[str, str]:
-    return str(schema.get("type")), str(schema.get("logicalType"))
+    return str(schema.get("type")), str(schema.get("logicalType")).removeprefix(_OWN)
 
 
 def _ddl(schema: Schema, names: dict[str, Mapping[str, Any]], within: tuple[str, ...]) -> str:
