@@ -15,6 +15,8 @@ from sparrowmq.protocol.frame import Command, FrameReader, decode, encode
 LIMIT = 300_000_000
 """Bytes of anonymous memory that a server may have, whatever its clients do."""
 ANSWER_SECONDS = 60.0
+PUSH_SECONDS = 0.02
+SETTLE_SECONDS = 0.2
 
 
 def anonymous(pid: int) -> int:
@@ -116,3 +118,12 @@ def settle(ping: Callable[[], object], seconds: float) -> None:
         ping()
         quick = quick + 1 if time.monotonic() - began < 0.05 else 0
         time.sleep(0.02)
+
+
+def most(address: str, pid: int, ping: Callable[[], object], asked: bytes, count: int) -> int:
+    """The most memory that a server has while so many clients ask, each the same, and do not read."""
+    with Watch(pid) as watch, clients(address, count, deaf=True) as deaf:
+        for client in deaf:
+            client.push(asked, PUSH_SECONDS)
+        settle(ping, SETTLE_SECONDS)
+    return watch.most

@@ -16,7 +16,7 @@ from tests.hostile.proxy_entries import REQUESTS
 from tests.hostile.size import Size
 from tests.hostile.wire import Ask
 from tests.hostile.world import World
-from tests.memory.client import LIMIT, Watch, clients, settle
+from tests.memory.client import LIMIT, most
 from tests.proxy.http2.rig import H2Peer
 
 from sparrowmq.coordinator.api.shared import HASHES_AT_ONCE
@@ -36,8 +36,6 @@ pytestmark = [
 CLIENTS, REQUESTS_OF_ONE = 60, 50
 API_CLIENTS = 20
 """Fewer, because there are many operations: one after the other, each connection has its answer made."""
-PUSH_SECONDS = 0.02
-SETTLE_SECONDS = 0.2
 HASHES = HASHES_AT_ONCE * 65_536 * 1024
 """What a coordinator needs for hashes of passwords, beside everything else."""
 SIZE = Size("memory", 1 << 20, 1000, 1000, 10_000, 4, 4096, 300, 50)
@@ -54,17 +52,10 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, World
         yield found
 
 
-def most(world: World, asked: bytes, count: int = CLIENTS) -> int:
+def reached(world: World, asked: bytes, count: int = CLIENTS) -> int:
     """The most memory while many clients ask and do not read."""
-    with (
-        closing(world.line()) as other,
-        Watch(world.pid) as watch,
-        clients(world.address, count, deaf=True) as deaf,
-    ):
-        for client in deaf:
-            client.push(asked, PUSH_SECONDS)
-        settle(other.ping, SETTLE_SECONDS)
-    return watch.most
+    with closing(world.line()) as other:
+        return most(world.address, world.pid, other.ping, asked, count)
 
 
 @pytest.mark.parametrize("code", MEMBER_REQUESTS, ids=request_name)
@@ -74,7 +65,7 @@ def test_no_request_of_members_fills_a_coordinators_memory(worlds: dict[str, Wor
     asked = b"".join(
         encode(Command(code, number, ext=dict(ask.ext), body=ask.body)) for number, ask in enumerate(some)
     )
-    assert most(world, asked) < LIMIT
+    assert reached(world, asked) < LIMIT
 
 
 def test_no_request_of_the_api_fills_a_coordinators_memory(worlds: dict[str, World]) -> None:
@@ -85,7 +76,7 @@ def test_no_request_of_the_api_fills_a_coordinators_memory(worlds: dict[str, Wor
         for operation in operations:
             if name.strip("/") not in LAST:
                 asked = http(next(requests(world, operation))) * REQUESTS_OF_ONE
-                found[str(operation)] = most(world, asked, API_CLIENTS)
+                found[str(operation)] = reached(world, asked, API_CLIENTS)
     assert {name: size for name, size in found.items() if size >= LIMIT + HASHES} == {}
 
 
@@ -108,7 +99,7 @@ def test_no_request_of_a_proxy_fills_its_memory(
     assert isinstance(shared, Companion)
     with new_proxy(shared.size, shared.cluster, tmp_path) as world:
         made = [request.SerializeToString() for request in REQUESTS[method][1](world)]
-        assert most(world, calls(method, islice(cycle(made), REQUESTS_OF_ONE))) < LIMIT
+        assert reached(world, calls(method, islice(cycle(made), REQUESTS_OF_ONE))) < LIMIT
 
 
 def calls(method: str, bodies: Iterator[bytes]) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.memory.client import LIMIT, Client, Watch, anonymous, clients, settle
+from tests.memory.client import LIMIT, SETTLE_SECONDS, Client, Watch, anonymous, clients, most, settle
 
 from sparrowmq.broker.access.rights import RIGHTS
 from sparrowmq.core.clock import SystemClock
@@ -40,8 +40,6 @@ pytestmark = [
 CLIENTS, REQUESTS = 60, 50
 BIG_BODY = 4 * 1024 * 1024 - 1024
 MESSAGES, TOPICS = 4, 1000
-PUSH_SECONDS = 0.02
-SETTLE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ BODIES: dict[int, bytes] = {
 }
 
 
-def most(world: World, code: int) -> int:
+def reached(world: World, code: int) -> int:
     """The most memory while many clients ask and do not read."""
     fields = {**world.fields, "topic": "Gone", "groupName": "gone"} if code in DESTRUCTIVE else world.fields
     if code not in (Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE):
@@ -212,25 +210,18 @@ def most(world: World, code: int) -> int:
         encode(Command(code, opaque, ext=dict(fields), body=body))
         for opaque in range(FEW.get(code, REQUESTS))
     )
-    with (
-        Client(world.address) as other,
-        Watch(world.pid) as watch,
-        clients(world.address, CLIENTS, deaf=True) as deaf,
-    ):
-        for client in deaf:
-            client.push(asked, PUSH_SECONDS)
-        settle(lambda: other.ask(world.quick), SETTLE_SECONDS)
-    return watch.most
+    with Client(world.address) as other:
+        return most(world.address, world.pid, lambda: other.ask(world.quick), asked, CLIENTS)
 
 
 @pytest.mark.parametrize("code", sorted(RIGHTS), ids=request_name)
 def test_no_request_of_a_broker_fills_its_memory(broker: World, code: int) -> None:
-    assert most(broker, code) < LIMIT
+    assert reached(broker, code) < LIMIT
 
 
 @pytest.mark.parametrize("code", names_codes(), ids=request_name)
 def test_no_request_of_a_name_server_fills_its_memory(names: World, code: int) -> None:
-    assert most(names, code) < LIMIT
+    assert reached(names, code) < LIMIT
 
 
 def test_requests_short_of_their_end_do_not_fill_the_memory(broker: World) -> None:
