@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.replication import master as master_module
 from sparrowmq.broker.replication import slave as slave_module
 from sparrowmq.broker.replication.frames import FROM_FIRST_FILE, PacketReader, report
+from sparrowmq.broker.replication.master import SlaveLink
 from sparrowmq.broker.replication.replication import allowed_addresses
 from sparrowmq.broker.server import Broker
 from sparrowmq.broker.transactions.half_messages import committed, half_properties, read_half
@@ -623,6 +625,27 @@ def test_excess_connections_and_other_addresses_are_closed(
             closed = await g.master("other", broker_name="b", ha_allowed_addresses="10.0.0.*;10.1.0.1")
             async with FakeSlave(closed) as slave:
                 assert await slave.is_closed()
+
+    run(scenario())
+
+
+def test_a_slave_that_was_accepted_when_its_master_closes_is_disconnected(tmp_path: Path) -> None:
+    """The loop accepts a connection some turns before it tells the protocol, and `close` may come between."""
+
+    async def scenario() -> None:
+        async with group(tmp_path) as g:
+            master = await g.master()
+            slaves = master.parts.slaves
+            assert slaves is not None
+            await master.close()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                theirs.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.connect_accepted_socket(lambda: SlaveLink(slaves), ours)
+                async with asyncio.timeout(5.0):
+                    assert await loop.sock_recv(theirs, 1) == b""
+            assert slaves.links == ()
 
     run(scenario())
 

@@ -98,6 +98,7 @@ class Master:
         self._sleep = sleep
         self._links: list[SlaveLink] = []
         self._planned = False
+        self.is_closed = False
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -119,6 +120,7 @@ class Master:
 
     async def close(self) -> None:
         """Disconnect the slaves and answer the sends that wait for them."""
+        self.is_closed = True
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -301,7 +303,9 @@ class SlaveLink(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         self.replica = Replica(f"{peer[0]}:{peer[1]}")
         transport.set_write_buffer_limits(UNSENT_BYTES_MAX)
-        if not self._master.may_connect(str(peer[0])):
+        if self._master.is_closed:
+            self.close("this broker stops", kind="stops", level=logging.INFO)
+        elif not self._master.may_connect(str(peer[0])):
             self.close(
                 "its address may not copy the log; haAllowedAddresses lists those that may", kind="address"
             )
