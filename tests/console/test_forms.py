@@ -162,7 +162,12 @@ def test_offset_reset_is_previewed_and_executed(console: Site, admin: Reader) ->
     assert f"{count} messages are read again, 0 are skipped" in seen.words
     assert admin.change(path, back, typed="billing").status == 303
     until_sync(lambda: admin.page("/groups/billing").part("resets").count("done") == 2)
-    for wrong in ({"to": "time", "time": "noon"}, {"to": "offset", "offset": "-1"}, {"queue": "x/y/z"}):
+    times = ("noon", "2026-11-23T09:00:00", "9999-12-31T23:59:59-12:00")
+    for wrong in (
+        *({"to": "time", "time": one} for one in times),
+        {"to": "offset", "offset": "-1"},
+        {"queue": "x/y/z"},
+    ):
         answer = admin.change(path, fields | wrong)
         assert answer.status == 422 and 'role="alert"' in answer.text, wrong
 

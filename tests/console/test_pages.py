@@ -247,6 +247,7 @@ def test_message_is_found_by_its_id(admin: Reader) -> None:
         ("by=key", "Enter a key"),
         ("by=id", "Enter a message id"),
         ("by=time&begin=yesterday&end=2099-01-01", "is not a time"),
+        ("by=time&begin=2026-01-01T00:00&end=2099-01-01", "has no time zone"),
         ("by=offset&broker=broker-a&queue=x", "whole number"),
         ("by=offset&broker=nobody&queue=0", ""),
     ],

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,8 +132,8 @@ def test_members_that_subscribe_differently_are_shown() -> None:
     [
         ("first", "first"),
         ("last", "last"),
-        ("0", datetime.fromtimestamp(0)),
-        ("2024-05-01T12:30", datetime(2024, 5, 1, 12, 30)),
+        ("0", datetime.fromtimestamp(0, UTC)),
+        ("2024-05-01T12:30", datetime(2024, 5, 1, 12, 30).astimezone()),
     ],
 )
 def test_places_to_go_to(text: str, place: object) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def test_every_broker_is_queried_and_other_keys_are_omitted() -> None:
         elsewhere = record(b"3", unique="C", keys="k", topic="U")
         one.on[QUERY] = lambda conn, c: answer(body=good + collision + elsewhere)
         two.on[QUERY] = lambda conn, c: answer(body=record(b"4", unique="D", keys="k"))
-        found = await admin.query_messages("T", "k", count=7, begin_ms=1, end_ms=2)
+        found = await admin.query_messages("T", "k", count=7, begin=1, end=datetime.fromtimestamp(0.002, UTC))
         assert [message.body for message in found] == [b"4", b"1"]
         assert [message.queue.broker_name for message in found] == ["broker-b", "broker-a"]
         (asked,) = one.requests(RequestCode.QUERY_MESSAGE)

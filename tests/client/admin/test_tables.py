@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from datetime import datetime
 
 import pytest
 from tests.client.fake import NOW_MS, answer, fake_cluster
@@ -126,6 +127,8 @@ def test_static_topics_and_offsets_of_missing_topics_are_reported() -> None:
             queues = {MessageQueue("gone", broker.name, 0): 5, MessageQueue("gone", broker.name, 1): 7}
             assert await admin.stored_offsets(broker.name) == {"g": queues}
             assert await admin.offset_at(MessageQueue("T", broker.name, 0), NOW_MS) == 0
+            with pytest.raises(SettingsError, match="at=2024-05-01 00:00:00 has no time zone"):
+                await admin.offset_at(MessageQueue("T", broker.name, 0), datetime(2024, 5, 1))
 
     run(main())
 

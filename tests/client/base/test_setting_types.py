@@ -28,7 +28,7 @@ from sparrowmq.core.errors import SettingsError
         (ClientSettings, {"unit_mode": "yes"}, r"unit_mode='yes' is of type str; must be True or False"),
         (ClientSettings, {"tls": "yes"}, r"tls='yes' .* must be True or False or SSLContext"),
         (ClientSettings, {"tls": True, "tls_ca": 5}, r"tls_ca=5 .* must be a string or Path or None"),
-        (ConsumerSettings, {"consume_from": 3}, r"must be one of 'last', 'first' or datetime"),
+        (ConsumerSettings, {"consume_from": 3.5}, r"'first' or datetime or a whole number"),
         (ConsumerSettings, {"threads": "20"}, r"threads='20' is of type str"),
     ],
 )  # fmt: skip

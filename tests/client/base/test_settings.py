@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from sparrowmq.client.base.settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
+    PullSettings,
 )
 from sparrowmq.client.push.push_consumer import PushConsumer
 from sparrowmq.core.errors import SettingsError
@@ -59,8 +60,12 @@ def test_value_out_of_range_is_refused_by_name(kind: Any, values: dict[str, Any]
 
 
 def test_point_in_time_is_a_start() -> None:
-    moment = datetime(2024, 1, 1)
+    moment = datetime(2024, 1, 1, tzinfo=UTC)
     assert ConsumerSettings(consume_from=moment).consume_from == moment
+    assert PullSettings(consume_from=1_704_067_200_000).consume_from == 1_704_067_200_000
+    for kind in (ConsumerSettings, PullSettings):
+        with pytest.raises(SettingsError, match="consume_from=2024-01-01 00:00:00 has no time zone; give an"):
+            kind(consume_from=datetime(2024, 1, 1))
 
 
 @pytest.mark.proves("client:D-69", "client:D.12", "MUST-68")

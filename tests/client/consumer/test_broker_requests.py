@@ -16,6 +16,7 @@ from tests.support import until
 from sparrowmq.client.base.settings import ConsumerSettings
 from sparrowmq.client.consumer.broker_requests import properties_of
 from sparrowmq.client.consumer.outcomes import ConsumeResult, Retry
+from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue, ReceivedMessage
 from sparrowmq.protocol import bodies
 from sparrowmq.protocol.codes import RequestCode
@@ -85,6 +86,8 @@ def test_member_resets_itself_by_time() -> None:
         async with consumer_of(cluster) as consumer:
             consumer.subscribe("T", handler=got.append)
             await until(lambda: len(got) == 8)
+            with pytest.raises(SettingsError, match="to=2024-01-01 00:00:00 has no time zone"):
+                await consumer.reset(datetime(2024, 1, 1))
             await consumer.reset(datetime(2024, 1, 1, tzinfo=UTC))  # the fake finds the middle
             await until(lambda: len(got) == 12)
         assert numbers(got[8:]) == [4, 5, 6, 7]

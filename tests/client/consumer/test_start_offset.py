@@ -37,6 +37,7 @@ async def start(cluster: Any, topic: str, consume_from: Any) -> int:
         ("T", "last", 10),
         ("T", "first", 0),
         ("T", MOMENT, 5),
+        ("T", 1_704_067_200_000, 5),
         ("%RETRY%g", "last", 0),
         ("%RETRY%g", "first", 0),
         ("%RETRY%g", MOMENT, 10),

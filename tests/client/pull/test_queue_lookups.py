@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from tests.client.fake import NOW_MS, FakeCluster, answer
 from tests.client.pull.test_pull_consumer import QUEUE, flow
 
 from sparrowmq.client.pull.pull_consumer import PullConsumer
-from sparrowmq.core.errors import NoRouteError
+from sparrowmq.core.errors import NoRouteError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.protocol.codes import RequestCode
 
@@ -30,6 +32,11 @@ def test_end_offsets_and_offset_of_a_time_are_returned() -> None:
         assert await consumer.min_offset(QUEUE) == 0
         assert await consumer.max_offset(QUEUE) == 50
         assert await consumer.search_offset(QUEUE, 123) == 25
+        assert await consumer.search_offset(QUEUE, datetime(2024, 5, 1, tzinfo=UTC)) == 25
+        (_, asked) = cluster.broker.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+        assert asked.ext["timestamp"] == "1714521600000"
+        with pytest.raises(SettingsError, match="timestamp=2024-05-01 00:00:00 has no time zone; give an"):
+            await consumer.search_offset(QUEUE, datetime(2024, 5, 1))
         assert await consumer.earliest_time(QUEUE) == NOW_MS
         earliest = int(RequestCode.GET_EARLIEST_MSG_STORETIME)
         cluster.broker.on[earliest] = lambda conn, c: answer(ext={"timestamp": "-1"})

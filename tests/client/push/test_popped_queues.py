@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -348,4 +348,4 @@ def test_failed_message_is_hidden_for_the_retry_delay() -> None:
 )
 def test_incompatible_settings_are_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(mq.SettingsError, match=said):
-        mq.ConsumerSettings(server_assignment=True, consume_from=datetime(2026, 1, 1), **values)
+        mq.ConsumerSettings(server_assignment=True, consume_from=datetime(2026, 1, 1, tzinfo=UTC), **values)

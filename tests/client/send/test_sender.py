@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from sparrowmq.core.errors import (
     InvalidNameError,
     NoRouteError,
     RequestTimeoutError,
+    SettingsError,
     TooManyRequestsError,
 )
 from sparrowmq.core.message import Message, MessageQueue
@@ -297,6 +299,9 @@ def test_producer_returns_queue_offsets_and_looks_up_an_unknown_broker_once(
         asked = routes()
         assert [await producer.max_offset(queue), await producer.min_offset(queue)] == [4, 0]
         assert await producer.search_offset(queue, 1) == 2
+        assert await producer.search_offset(queue, datetime(2024, 5, 1, tzinfo=UTC)) == 2
+        with pytest.raises(SettingsError, match="has no time zone"):
+            await producer.search_offset(queue, datetime(2024, 5, 1))
         assert await producer.earliest_store_time(queue) == NOW_MS
         assert routes() == asked
         with pytest.raises(ClientError, match="broker-z"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -77,8 +77,8 @@ def moment(text: str) -> datetime | Literal["first", "last"]:
         return "last"
     try:
         if text.isdecimal():
-            return datetime.fromtimestamp(int(text) / 1000)
-        return datetime.fromisoformat(text)
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"{text!r} is not a valid target; give first, last, a time like 2024-05-01T12:30 or epoch "

@@ -93,9 +93,7 @@ def _start(text: str) -> Any:
     if text in ("first", "last"):
         return text
     try:
-        found = datetime.fromisoformat(text)
-        found.timestamp()  # which the clock's years do not have
-        return found
+        return datetime.fromisoformat(text).astimezone()  # without a zone it is local time
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"--from {text}: give last, first, or a time such as 2024-05-01T12:00") from None
 
@@ -188,7 +186,7 @@ async def _read(
     elif begin == "last":
         offset = await consumer.max_offset(queue)
     else:
-        offset = await consumer.search_offset(queue, round(begin.timestamp() * 1000))
+        offset = await consumer.search_offset(queue, begin)
     while True:  # until cancelled
         result = await consumer.pull(
             queue, offset, max_messages=PULL_MESSAGES, expression=wanted, wait=WAIT_SECONDS

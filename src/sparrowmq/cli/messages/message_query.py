@@ -71,10 +71,8 @@ def query(
     async def work() -> list[ReceivedMessage]:
         from sparrowmq import aio
 
-        limits = {"begin_ms": begin, "end_ms": end}
-        times: dict[str, Any] = {
-            name: int(time.timestamp() * 1000) for name, time in limits.items() if time is not None
-        }
+        limits = {"begin": begin, "end": end}  # without a zone they are local times
+        times: dict[str, Any] = {name: time.astimezone() for name, time in limits.items() if time is not None}
         async with aio.Admin(namesrv=namesrv_or_default(namesrv)) as admin:
             return await admin.query_messages(topic, key, count=count, **times)
 

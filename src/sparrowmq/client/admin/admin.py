@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
@@ -36,6 +37,7 @@ from sparrowmq.client.cluster.broker_api import check, command, need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
 from sparrowmq.core.backoff import Backoff
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
@@ -433,13 +435,13 @@ class Admin(
             await self._master_of(queue), group, queue, offset, oneway=False, generation=generation
         )
 
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after a time in epoch milliseconds; if there is none,
-        the next offset.
+    async def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+        """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
+        milliseconds; if there is none, the next offset. Raises `SettingsError` for other times.
         """
-        check_range("timestamp_ms", timestamp_ms, 0, 2**63 - 1)
+        at = epoch_ms("timestamp", timestamp)
         address = await self._master_of(queue)
-        return await self._running().brokers.search_offset(address, queue, timestamp_ms)
+        return await self._running().brokers.search_offset(address, queue, at)
 
     # Inside
 

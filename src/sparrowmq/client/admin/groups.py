@@ -13,6 +13,7 @@ from sparrowmq.client.admin.calls import AdminCalls, masters_of
 from sparrowmq.client.admin.tables import OFFSETS_INLINE_BYTES, all_apart, apart
 from sparrowmq.client.admin.types import GroupMemberInfo, MemberStatus
 from sparrowmq.client.base.settings import ConsumeFrom, check_range
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import BrokerError, ClientError, SettingsError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group, check_topic, dlq_topic, is_system_group, retry_topic
@@ -220,7 +221,8 @@ class GroupAdmin(AdminCalls):
     async def reset_offsets(
         self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Move the group's offsets in `topic` to "first", to "last", or to a datetime.
+        """Move the group's offsets in `topic` to "first", to "last", or to a time: an aware datetime or
+        epoch milliseconds.
 
         The broker notifies online members; if there are none, the stored offsets are set. Without `force`
         offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
@@ -413,14 +415,14 @@ class GroupAdmin(AdminCalls):
 
 
 def _timestamp(to: ConsumeFrom) -> int:
-    """The position as requests encode it: epoch milliseconds, -1 for the end. Raises `ClientError`."""
+    """The position as requests encode it: epoch milliseconds, -1 for the end.
+
+    Raises `ClientError` for another word, `SettingsError` for a time out of range or without a time zone.
+    """
     if to == "last":
         return -1
     if to == "first":
         return 0
     if isinstance(to, str):
         raise ClientError(f"to={to!r} is unknown; give 'first', 'last' or a datetime")
-    try:
-        return max(0, int(to.timestamp() * 1000))  # a negative one would mean the end
-    except (ValueError, OverflowError) as error:
-        raise ClientError(f"to={to} is out of range ({error}); give a time since 1970") from error
+    return epoch_ms("to", to)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from sparrowmq.client.admin import queries
 from sparrowmq.client.admin.calls import AdminCalls
 from sparrowmq.client.base.settings import check_range
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import ClientError, TransportError
 from sparrowmq.core.message import ReceivedMessage
 from sparrowmq.core.route import BrokerData
@@ -21,8 +23,8 @@ class MessageAdmin(AdminCalls):
         key: str,
         *,
         count: int = 32,
-        begin_ms: int = 0,
-        end_ms: int = queries.TIME_MAX,
+        begin: datetime | int = 0,
+        end: datetime | int = queries.TIME_MAX,
         unique: bool = False,
         decompress: bool = True,
     ) -> list[ReceivedMessage]:
@@ -30,9 +32,9 @@ class MessageAdmin(AdminCalls):
 
         With `unique`, `key` is a unique id: the result has the original message and its copies, such as
         retries. Each broker returns at most the newest `count` messages, and no more than its
-        `maxMsgsNumBatch` (64). The search covers store times from `begin_ms` to `end_ms` (epoch
-        milliseconds). Without `decompress`, bodies are as they are stored. Raises `NoRouteError`, and
-        `ClientError` for a blank key.
+        `maxMsgsNumBatch` (64). The search covers store times from `begin` to `end`: aware
+        datetimes or epoch milliseconds. Without `decompress`, bodies are as they are stored. Raises
+        `NoRouteError`, and `ClientError` for a blank key.
         """
         check_range("count", count, 1, queries.COUNT_MAX)
         if not key.strip():
@@ -42,7 +44,7 @@ class MessageAdmin(AdminCalls):
             topic,
             key,
             count=count,
-            span_ms=(begin_ms, end_ms),
+            span_ms=(epoch_ms("begin", begin), epoch_ms("end", end)),
             unique=unique,
             decompress=decompress,
         )
@@ -52,8 +54,8 @@ class MessageAdmin(AdminCalls):
         topic: str,
         message_id: str,
         *,
-        begin_ms: int = 0,
-        end_ms: int = queries.TIME_MAX,
+        begin: datetime | int = 0,
+        end: datetime | int = queries.TIME_MAX,
         decompress: bool = True,
     ) -> ReceivedMessage | None:
         """The message of `topic` with that id, or None if it does not exist or was deleted.
@@ -67,7 +69,7 @@ class MessageAdmin(AdminCalls):
             topic,
             message_id,
             count=32,
-            span_ms=(begin_ms, end_ms),
+            span_ms=(epoch_ms("begin", begin), epoch_ms("end", end)),
             unique=True,
             decompress=decompress,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from sparrowmq.client.admin.calls import AdminCalls
 from sparrowmq.client.admin.types import BrokerTopics, ListedEntry
 from sparrowmq.client.base.settings import check_range
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import BrokerError, ClientError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group, check_topic, is_system_topic
@@ -71,8 +73,11 @@ class TableAdmin(AdminCalls):
                 raise answer
         return found
 
-    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
-        """The offset of a queue's first message stored at or after that time (code 29)."""
+    async def offset_at(self, queue: MessageQueue, at: datetime | int) -> int:
+        """The offset of a queue's first message stored at or after `at`, an aware datetime or epoch
+        milliseconds (code 29).
+        """
+        time_ms = epoch_ms("at", at)
         return await self._running().brokers.search_offset(await self._master_of(queue), queue, time_ms)
 
     async def put_topic_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:

@@ -18,13 +18,16 @@ from sparrowmq.client.base.hooks import Hook
 from sparrowmq.client.base.offset_store_protocol import OffsetStore
 from sparrowmq.client.base.setting_types import check_types
 from sparrowmq.core.allocation import AllocateStrategy, Averagely
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import BODY_BYTES_MAX, POP_MAX, MessageQueue
 from sparrowmq.core.names import TRACE_TOPIC, check_namespace, check_topic
 from sparrowmq.transport.signing import Credentials
 
-ConsumeFrom = Literal["last", "first"] | datetime
-"""Where a group without stored offsets starts: the end, the beginning, or a point in time (client:C.10)."""
+ConsumeFrom = Literal["last", "first"] | datetime | int
+"""Where a group without stored offsets starts: the end, the beginning, or a time: an aware datetime or epoch
+milliseconds (client:C.10).
+"""
 
 Compression = Literal["zlib", "lz4", "zstd"]
 Model = Literal["clustering", "broadcasting"]
@@ -374,10 +377,7 @@ class ConsumerSettings(ClientSettings):
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
         self._check_model()
-        if isinstance(self.consume_from, str) and self.consume_from not in ("last", "first"):
-            raise SettingsError(
-                f"consume_from={self.consume_from!r} is unknown; give 'last', 'first' or a datetime"
-            )
+        _check_consume_from(self.consume_from)
         check_range("threads", self.threads, 1, 1000)
         check_range("batch", self.batch, 1, 1024)
         check_range("pull_batch", self.pull_batch, 1, 1024)
@@ -432,6 +432,13 @@ class ConsumerSettings(ClientSettings):
             raise SettingsError("server_assignment=True cannot be combined with ordered=True; leave it out")
         if not self.auto_commit and not self.ordered:
             raise SettingsError("auto_commit=False needs ordered consumption; set ordered=True as well")
+
+
+def _check_consume_from(start: ConsumeFrom) -> None:
+    if isinstance(start, str) and start not in ("last", "first"):
+        raise SettingsError(f"consume_from={start!r} is unknown; give 'last', 'first' or a datetime")
+    if not isinstance(start, str):
+        epoch_ms("consume_from", start)
 
 
 def _check_managed(*settings: tuple[str, bool]) -> None:
@@ -514,10 +521,7 @@ class PullSettings(ClientSettings):
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
-        if isinstance(self.consume_from, str) and self.consume_from not in ("last", "first"):
-            raise SettingsError(
-                f"consume_from={self.consume_from!r} is unknown; give 'last', 'first' or a datetime"
-            )
+        _check_consume_from(self.consume_from)
         if self.model not in ("clustering", "broadcasting"):
             raise SettingsError(f"model={self.model!r} is unknown; give 'clustering' or 'broadcasting'")
         check_range("auto_commit_interval", self.auto_commit_interval, 1, 86400, "seconds")

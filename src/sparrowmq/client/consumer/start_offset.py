@@ -7,6 +7,7 @@ from sparrowmq.client.cluster.broker_api import need_address
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.consumer.offset_store import BrokerOffsetStore, OffsetStore
 from sparrowmq.client.consumer.queue_reader import DEFAULT_GROUP
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import BrokerError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import RETRY_PREFIX
@@ -32,7 +33,7 @@ async def start_offset(
         if is_local and await _is_young(instance, address, queue):
             return 0
         return await instance.brokers.max_offset(address, queue)
-    return await instance.brokers.search_offset(address, queue, int(consume_from.timestamp() * 1000))
+    return await instance.brokers.search_offset(address, queue, epoch_ms("consume_from", consume_from))
 
 
 async def _is_young(instance: ClientInstance, address: str, queue: MessageQueue) -> bool:

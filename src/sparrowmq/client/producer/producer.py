@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,7 @@ from sparrowmq.client.send.queue_selection import QueueSelector
 from sparrowmq.client.send.sender import Sender
 from sparrowmq.client.send.sequences import as_numbered
 from sparrowmq.client.tracing.on_demand import tracing_of
+from sparrowmq.core.clock import epoch_ms
 from sparrowmq.core.errors import ClientError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
@@ -440,10 +442,13 @@ class Producer:
         """The smallest stored offset of `queue`."""
         return await self._running().instance.brokers.min_offset(await self._master(queue), queue)
 
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message of `queue` stored at or after `timestamp_ms`."""
+    async def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+        """The offset of the first message of `queue` stored at or after `timestamp`, an aware datetime or
+        epoch milliseconds.
+        """
+        at = epoch_ms("timestamp", timestamp)
         brokers = self._running().instance.brokers
-        return await brokers.search_offset(await self._master(queue), queue, timestamp_ms)
+        return await brokers.search_offset(await self._master(queue), queue, at)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
         """Epoch milliseconds of the oldest stored message of `queue`, -1 when there is none."""

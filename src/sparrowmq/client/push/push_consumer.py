@@ -17,7 +17,7 @@ from sparrowmq.client.push.member import GroupMember
 from sparrowmq.client.push.message_stream import DeliveredMessage, MessageStream, StreamedMessage, iterate
 from sparrowmq.client.push.subscriptions import Subscriptions
 from sparrowmq.client.push.workers import Handler
-from sparrowmq.core.clock import SystemClock
+from sparrowmq.core.clock import SystemClock, epoch_ms
 from sparrowmq.core.errors import ClientError, GroupTakenError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
@@ -209,14 +209,15 @@ class PushConsumer:
         """Whether pulling is paused, by `pause` or by an offset reset in progress."""
         return self._member is not None and self._member.is_paused
 
-    async def reset(self, to: datetime) -> None:
-        """Move to the messages stored at or after a time, in the queues of this member.
+    async def reset(self, to: datetime | int) -> None:
+        """Move to the messages stored at or after `to`, an aware datetime or epoch milliseconds, in the
+        queues of this member.
 
         Unfinished messages are dropped; running handlers get up to 10 s to end (client:D-82). Every member
         must do this for its queues. Raises `SparrowError` when a broker cannot be asked.
         """
         member = self._running()
-        await member.reset_offsets(await member.find_offsets(round(to.timestamp() * 1000)))
+        await member.reset_offsets(await member.find_offsets(epoch_ms("to", to)))
 
     def set_threads(self, threads: int) -> None:
         """Set the maximum number of concurrent handlers (1 to 1000, client:D-93)."""

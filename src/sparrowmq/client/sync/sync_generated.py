@@ -318,9 +318,11 @@ class Producer(ProducerFacade):
         """The smallest stored offset of `queue`."""
         return self._run(self._inner.min_offset, queue)
 
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message of `queue` stored at or after `timestamp_ms`."""
-        return self._run(self._inner.search_offset, queue, timestamp_ms)
+    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+        """The offset of the first message of `queue` stored at or after `timestamp`, an aware datetime or
+        epoch milliseconds.
+        """
+        return self._run(self._inner.search_offset, queue, timestamp)
 
     def earliest_store_time(self, queue: MessageQueue) -> int:
         """Epoch milliseconds of the oldest stored message of `queue`, -1 when there is none."""
@@ -461,8 +463,9 @@ class PushConsumer(PushConsumerFacade):
         """Whether pulling is paused, by `pause` or by an offset reset in progress."""
         return self._call(lambda: self._inner.paused)
 
-    def reset(self, to: datetime) -> None:
-        """Move to the messages stored at or after a time, in the queues of this member.
+    def reset(self, to: datetime | int) -> None:
+        """Move to the messages stored at or after `to`, an aware datetime or epoch milliseconds, in the
+        queues of this member.
 
         Unfinished messages are dropped; running handlers get up to 10 s to end (client:D-82). Every member
         must do this for its queues. Raises `SparrowError` when a broker cannot be asked.
@@ -778,9 +781,11 @@ class PullConsumer(Facade[_PullConsumer]):
         """The offset of the next message."""
         return self._run(self._inner.max_offset, queue)
 
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after `timestamp_ms` (epoch milliseconds)."""
-        return self._run(self._inner.search_offset, queue, timestamp_ms)
+    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+        """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
+        milliseconds.
+        """
+        return self._run(self._inner.search_offset, queue, timestamp)
 
     def earliest_time(self, queue: MessageQueue) -> int | None:
         """Epoch milliseconds of the oldest stored message; None when there is none."""
@@ -1124,11 +1129,11 @@ class Admin(Facade[_Admin]):
         """
         self._run(self._inner.commit, group, queue, offset, generation=generation)
 
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after a time in epoch milliseconds; if there is none,
-        the next offset.
+    def search_offset(self, queue: MessageQueue, timestamp: datetime | int) -> int:
+        """The offset of the first message stored at or after `timestamp`, an aware datetime or epoch
+        milliseconds; if there is none, the next offset. Raises `SettingsError` for other times.
         """
-        return self._run(self._inner.search_offset, queue, timestamp_ms)
+        return self._run(self._inner.search_offset, queue, timestamp)
 
     def create_user(
         self, name: str, password: str, *, super_user: bool = False, cluster: str | None = None
@@ -1339,7 +1344,8 @@ class Admin(Facade[_Admin]):
     def reset_offsets(
         self, group: str, topic: str, to: ConsumeFrom, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Move the group's offsets in `topic` to "first", to "last", or to a datetime.
+        """Move the group's offsets in `topic` to "first", to "last", or to a time: an aware datetime or
+        epoch milliseconds.
 
         The broker notifies online members; if there are none, the stored offsets are set. Without `force`
         offsets only move back. Returns the new offset of every queue that was moved. Broadcasting consumers
@@ -1552,9 +1558,11 @@ class Admin(Facade[_Admin]):
         """
         return self._run(self._inner.listed_topics)
 
-    def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
-        """The offset of a queue's first message stored at or after that time (code 29)."""
-        return self._run(self._inner.offset_at, queue, time_ms)
+    def offset_at(self, queue: MessageQueue, at: datetime | int) -> int:
+        """The offset of a queue's first message stored at or after `at`, an aware datetime or epoch
+        milliseconds (code 29).
+        """
+        return self._run(self._inner.offset_at, queue, at)
 
     def put_topic_config(self, broker: str, config: bodies.TopicConfig, *, force: bool = False) -> None:
         """Create or change a topic on one broker (code 17). Other attributes of the topic on the broker stay.
@@ -1597,8 +1605,8 @@ class Admin(Facade[_Admin]):
         key: str,
         *,
         count: int = 32,
-        begin_ms: int = 0,
-        end_ms: int = queries.TIME_MAX,
+        begin: datetime | int = 0,
+        end: datetime | int = queries.TIME_MAX,
         unique: bool = False,
         decompress: bool = True,
     ) -> list[ReceivedMessage]:
@@ -1606,17 +1614,17 @@ class Admin(Facade[_Admin]):
 
         With `unique`, `key` is a unique id: the result has the original message and its copies, such as
         retries. Each broker returns at most the newest `count` messages, and no more than its
-        `maxMsgsNumBatch` (64). The search covers store times from `begin_ms` to `end_ms` (epoch
-        milliseconds). Without `decompress`, bodies are as they are stored. Raises `NoRouteError`, and
-        `ClientError` for a blank key.
+        `maxMsgsNumBatch` (64). The search covers store times from `begin` to `end`: aware
+        datetimes or epoch milliseconds. Without `decompress`, bodies are as they are stored. Raises
+        `NoRouteError`, and `ClientError` for a blank key.
         """
         return self._run(
             self._inner.query_messages,
             topic,
             key,
             count=count,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
+            begin=begin,
+            end=end,
             unique=unique,
             decompress=decompress,
         )
@@ -1626,8 +1634,8 @@ class Admin(Facade[_Admin]):
         topic: str,
         message_id: str,
         *,
-        begin_ms: int = 0,
-        end_ms: int = queries.TIME_MAX,
+        begin: datetime | int = 0,
+        end: datetime | int = queries.TIME_MAX,
         decompress: bool = True,
     ) -> ReceivedMessage | None:
         """The message of `topic` with that id, or None if it does not exist or was deleted.
@@ -1636,12 +1644,7 @@ class Admin(Facade[_Admin]):
         `query_messages`.
         """
         return self._run(
-            self._inner.message_by_id,
-            topic,
-            message_id,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            decompress=decompress,
+            self._inner.message_by_id, topic, message_id, begin=begin, end=end, decompress=decompress
         )
 
     def message_by_offset_id(

@@ -20,7 +20,8 @@ from sparrowmq.coordinator.api import groups as managed
 from sparrowmq.coordinator.api.dynamic_settings import Move
 from sparrowmq.coordinator.groups.resets import TIME_MS_MAX
 from sparrowmq.coordinator.users.roles import RoleRight
-from sparrowmq.core.errors import RefusedError
+from sparrowmq.core.clock import epoch_ms
+from sparrowmq.core.errors import RefusedError, SettingsError
 from sparrowmq.core.names import RETRY_PREFIX
 
 GROUPS: Final = (
@@ -327,19 +328,18 @@ def _aim(given: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
 
 
 def moment_of(text: str) -> int:
-    """Epoch milliseconds of an ISO 8601 time; without a zone it is the coordinator's own.
-
-    Raises `RefusedError` (422).
-    """
+    """Epoch milliseconds of an ISO 8601 time with a time zone. Raises `RefusedError` (422)."""
+    example = "write for example 2026-11-23T09:00:00+08:00"
     try:
         found = datetime.fromisoformat(text.strip())
-        ms = int(found.timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        ms = -1
-    if not 0 <= ms <= TIME_MS_MAX:
-        raise RefusedError(
-            f"{text[:40]!r} is not a time; write for example 2026-11-23T09:00:00+08:00", status=422
-        )
+    except ValueError:
+        raise RefusedError(f"{text[:40]!r} is not a time; {example}", status=422) from None
+    try:
+        ms = epoch_ms("time", found)
+    except SettingsError as error:
+        raise RefusedError(f"{error}; {example}", status=422) from None
+    if ms > TIME_MS_MAX:
+        raise RefusedError(f"{text[:40]!r} is out of range; {example}", status=422)
     return ms
 
 

@@ -63,9 +63,7 @@ async def messages_by_key(
     who.need(RoleRight.READ)
     admin = await explorer(who).admin()
     async with look(who, is_short=heads):
-        query = admin.query_messages(
-            topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms, decompress=False
-        )
+        query = admin.query_messages(topic, key, count=count, begin=begin_ms, end=end_ms, decompress=False)
         return await views(await asked(query, SECONDS), heads=heads)
 
 

@@ -50,7 +50,7 @@ class Offsets(Protocol):
     ) -> None:
         """Set a group's offset."""
 
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int, /) -> int:
         """The offset of a time."""
 
     async def reset_offsets(

@@ -66,7 +66,7 @@ class Consumer(RawConsumer, Protocol):
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset the next message will get."""
 
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int, /) -> int:
         """The offset of the first message stored at or after a time."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
