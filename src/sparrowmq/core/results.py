@@ -28,7 +28,8 @@ class SendStatus(IntEnum):
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message was stored. For a batch the ids are comma-joined and the offset is the first one's.
+    """Where a message was stored. For a batch, `message_ids` are the messages' ids (`message_id` and
+    `offset_message_id` join them with commas) and the offset is the first one's.
 
     `recall_handle` belongs to a message with a delivery time; `Producer.recall` cancels it. `region` and
     `trace_on` are the broker's (client:B-44). `idempotent`: the broker checked the send of an idempotent
@@ -45,6 +46,11 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     region: str = "DefaultRegion"
     trace_on: bool = True
     idempotent: bool = False
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The id of each message."""
+        return self.message_id.split(",")
 
 
 ReadFrom = Literal["master", "slave"]

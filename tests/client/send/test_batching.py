@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.client.fake import FakeCluster, answer
-from tests.client.producing import flow, sends
+from tests.client.fake import FakeCluster, answer, never
+from tests.client.producing import SEND, flow, sends
 from tests.support import until
 
 from sparrowmq.client.producer.producer import Producer
 from sparrowmq.client.send.batching import part_of
-from sparrowmq.core.errors import BrokerError, InvalidMessageError, TooManyRequestsError
+from sparrowmq.core.errors import BrokerError, InvalidMessageError, RequestTimeoutError, TooManyRequestsError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
 from sparrowmq.protocol.batch import decode_batch
@@ -72,6 +72,24 @@ def test_topic_queue_tag_and_waiting_separate_messages() -> None:
         assert sorted(batches(cluster)) == [[b"1", b"5"], [b"2"], [b"3"], [b"4"], [b"6"]]
 
     flow(test, linger=0.05)
+
+
+def test_flush_sends_what_waits_and_waits_for_it() -> None:
+    async def test(cluster: FakeCluster, producer: Producer) -> None:
+        held = [asyncio.create_task(producer.send(Message("T", b"%d" % n), queue=QUEUE)) for n in range(3)]
+        await asyncio.sleep(0)
+        await producer.flush(20)  # less than they would linger
+        assert producer.in_flight == 0
+        assert [(await one).queue for one in held] == [QUEUE] * 3
+        assert batches(cluster) == [[b"0", b"1", b"2"]]
+        cluster.broker.on[SEND] = never
+        lost = asyncio.create_task(producer.send(Message("T", b"lost"), timeout=20))
+        await until(lambda: producer.in_flight)
+        with pytest.raises(RequestTimeoutError, match=r"still has 1 sends in flight after 0\.01 s"):
+            await producer.flush(0.01)
+        lost.cancel()
+
+    flow(test, linger=30.0)
 
 
 @pytest.mark.proves("client:B-77", "client:B-78")

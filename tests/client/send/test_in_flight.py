@@ -137,10 +137,10 @@ def test_draining_waits_until_nothing_is_in_flight() -> None:
         assert gate.try_enter(1)
         assert gate.try_enter(1)
         assert not await gate.drain(0.01)
-        draining = asyncio.create_task(gate.drain(20))
-        await asyncio.sleep(0)
+        draining = [asyncio.create_task(gate.drain(20)) for _ in range(2)]
+        assert not await gate.drain(0), "one that gives up leaves the others waiting"
         gate.leave(1)
         gate.leave(1)
-        assert await draining
+        assert await asyncio.gather(*draining) == [True, True]
 
     run(main())

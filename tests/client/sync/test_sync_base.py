@@ -95,6 +95,8 @@ def test_many_threads_share_a_producer(cluster: FakeCluster) -> None:
 def test_sends_return_futures(cluster: FakeCluster) -> None:
     with mq.Producer("p", namesrv=cluster.namesrv) as producer:
         futures = [producer.send_async(mq.Message("T", b"%d" % n)) for n in range(100)]
+        producer.flush(20)
+        assert producer.in_flight == 0 and all(f.done() for f in futures)
         assert len({f.result(20).message_id for f in futures}) == 100
         assert not futures[0].cancel()
         with pytest.raises(mq.InvalidMessageError):

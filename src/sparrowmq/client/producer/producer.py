@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sparrowmq.client.base.hooks import SendMode
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ProducerSettings
+from sparrowmq.client.base.settings import ProducerSettings, check_range
 from sparrowmq.client.base.tasks import TaskGroup, run_every
 from sparrowmq.client.cluster.broker_api import need_address
 from sparrowmq.client.cluster.instance import ClientInstance
@@ -27,7 +27,7 @@ from sparrowmq.client.send.sender import Sender
 from sparrowmq.client.send.sequences import as_numbered
 from sparrowmq.client.tracing.on_demand import tracing_of
 from sparrowmq.core.clock import epoch_ms
-from sparrowmq.core.errors import ClientError, SparrowError
+from sparrowmq.core.errors import ClientError, RequestTimeoutError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.names import check_group
 from sparrowmq.core.results import SendResult
@@ -282,8 +282,8 @@ class Producer:
     ) -> SendResult:
         """Send messages of one topic as one request; they get consecutive offsets in one queue.
 
-        The encoded batch must stay within `message_bytes_max`; it is not compressed. The result's ids are
-        joined with commas. Otherwise as `send`.
+        The encoded batch must stay within `message_bytes_max`; it is not compressed. The result's
+        `message_ids` are those of the messages. Otherwise as `send`.
         """
         sender = self._running()
         return await sender.send_outgoing(sender.make_batch(list(messages)), timeout, queue=queue)
@@ -316,6 +316,22 @@ class Producer:
         if numbered:
             outgoing = as_numbered(outgoing)
         return await sender.send_outgoing(outgoing, timeout, queue=queue)
+
+    async def flush(self, timeout: float) -> None:
+        """Send what waits for a batch (`linger`) now, and wait until no send is in flight.
+
+        Results and errors are those of the sends. Sends that begin meanwhile are waited for, too. Raises
+        `RequestTimeoutError` after `timeout` seconds; the sends go on.
+        """
+        check_range("timeout", timeout, 0, 86400, "seconds")
+        sender = self._running()
+        if sender.linger is not None:
+            sender.linger.flush()
+        if not await sender.gate.drain(timeout):
+            raise RequestTimeoutError(
+                f"producer {self.group!r} still has {sender.gate.count} sends in flight after {timeout:g} s; "
+                f"they go on: wait longer, or for their results"
+            )
 
     async def send_oneway(
         self,

@@ -245,6 +245,10 @@ class Linger:
     def close(self) -> None:
         """Send everything now, and let nothing wait from now on, but for its turn."""
         self._closing = True
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits now."""
         for line, bucket in list(self._buckets.items()):
             self._flush(line, bucket)
 

@@ -97,23 +97,21 @@ class Gate:
 
     async def drain(self, timeout: float) -> bool:
         """Wait until nothing is in flight or announced, up to `timeout` seconds. Returns whether that was
-        reached.
+        reached. Several callers may wait.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        while self.count or self._coming:
-            self._drained = asyncio.Event()
-            try:
-                await asyncio.wait_for(self._drained.wait(), deadline - loop.time())
-            except TimeoutError:
-                return False
-            finally:
-                self._drained = None
+        try:
+            async with asyncio.timeout(timeout):
+                while self.count or self._coming:
+                    self._drained = self._drained or asyncio.Event()
+                    await self._drained.wait()
+        except TimeoutError:
+            return False
         return True
 
     def _note_drained(self) -> None:
         if self._drained is not None and not self.count and not self._coming:
             self._drained.set()
+            self._drained = None
 
     def _has_room(self, size: int) -> bool:
         return self.count < self._count_max and (self.bytes + size <= self._bytes_max or not self.count)

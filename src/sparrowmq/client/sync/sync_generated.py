@@ -189,8 +189,8 @@ class Producer(ProducerFacade):
     ) -> SendResult:
         """Send messages of one topic as one request; they get consecutive offsets in one queue.
 
-        The encoded batch must stay within `message_bytes_max`; it is not compressed. The result's ids are
-        joined with commas. Otherwise as `send`.
+        The encoded batch must stay within `message_bytes_max`; it is not compressed. The result's
+        `message_ids` are those of the messages. Otherwise as `send`.
         """
         return self._run(self._inner.send_batch, messages, queue=queue, timeout=timeout)
 
@@ -219,6 +219,14 @@ class Producer(ProducerFacade):
             timeout=timeout,
             numbered=numbered,
         )
+
+    def flush(self, timeout: float) -> None:
+        """Send what waits for a batch (`linger`) now, and wait until no send is in flight.
+
+        Results and errors are those of the sends. Sends that begin meanwhile are waited for, too. Raises
+        `RequestTimeoutError` after `timeout` seconds; the sends go on.
+        """
+        self._run(self._inner.flush, timeout)
 
     def send_oneway(
         self,
