@@ -18,6 +18,7 @@ from sparrowmq.coordinator import server
 from sparrowmq.coordinator.api.shared import Context
 from sparrowmq.coordinator.database.connect import Database, sqlite_url
 from sparrowmq.coordinator.database.tables import VERSION_TABLE
+from sparrowmq.coordinator.database_watch import CHECK_SECONDS
 from sparrowmq.coordinator.server import Coordinator
 from sparrowmq.core.errors import (
     DatabaseFullError,
@@ -134,7 +135,7 @@ def test_coordinator_stops_when_another_release_migrates_its_database(
     checks = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
-        assert seconds == server.VERSION_SECONDS
+        assert seconds == CHECK_SECONDS
         await checks.wait()
 
     async def main() -> None:

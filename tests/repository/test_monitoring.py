@@ -22,7 +22,7 @@ SOURCES = [
     path
     for package in ("broker", "nameserver", "proxy", "transport", "httpd", "core")
     for path in (ROOT / "src" / "sparrowmq" / package).rglob("*.py")
-]
+] + [ROOT / "src" / "sparrowmq" / "coordinator" / "operated.py"]
 METRIC = re.compile(r"\b(?:rocketmq|sparrow)_[a-z_]+[a-z]\b")
 NODE_LABELS = {"cluster", "node_type", "node_id", "instance", "job"}
 FUNCTIONS = {

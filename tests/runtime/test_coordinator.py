@@ -7,15 +7,18 @@ import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
-from tests.support import run, until
+from tests.support import free_port, run, until
 
 from sparrowmq.coordinator.database.connect import sqlite_url
 from sparrowmq.core.errors import CoordinatorError
+from sparrowmq.core.settings.servers import CoordinatorSettings
 from sparrowmq.runtime import company, coordinator
 from sparrowmq.runtime.company import Companion
-from sparrowmq.runtime.coordinator import keep_child, missing, need_packages
+from sparrowmq.runtime.coordinator import keep_child, missing, need_packages, serve_coordinator
 
 
 def texts(tmp_path: Path, port: int = 0) -> dict[str, str]:
@@ -70,6 +73,33 @@ def test_a_child_that_is_killed_is_started_again_and_stops_with_its_keeper(
 
     run(main())
     assert len(pauses.seconds) == 1 and 0.8 <= pauses.seconds[0] <= 1.2, "1 s, spread by a fifth"
+
+
+def test_the_operators_port_is_open_while_it_runs(tmp_path: Path) -> None:
+    port = free_port()
+
+    def ask(path: str) -> str:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+            return str(answer.read().decode())
+
+    async def main() -> None:
+        settings = CoordinatorSettings(
+            database_url=sqlite_url(tmp_path / "c.db"),
+            listen_port=0,
+            metrics_exporter_type="PROM",
+            metrics_prom_exporter_port=port,
+        )
+        stop, started = asyncio.Event(), asyncio.Event()
+        serving = asyncio.create_task(serve_coordinator(settings, stop, lambda where: started.set()))
+        await started.wait()
+        assert '"ready": true' in await asyncio.to_thread(ask, "/ready")
+        assert "\nsparrow_coordinator_database_answers{" in await asyncio.to_thread(ask, "/metrics")
+        stop.set()
+        await serving
+        with pytest.raises(URLError):
+            await asyncio.to_thread(ask, "/health")
+
+    run(main())
 
 
 def test_one_that_served_is_tried_again_when_it_cannot_start(

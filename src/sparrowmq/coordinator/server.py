@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import socket
@@ -30,8 +29,10 @@ from sparrowmq.coordinator.cluster.survey import Survey, SurveyView
 from sparrowmq.coordinator.cluster.view import ClusterView, ObservedCluster
 from sparrowmq.coordinator.database import migrate
 from sparrowmq.coordinator.database.connect import Database
+from sparrowmq.coordinator.database_watch import DatabaseWatch
 from sparrowmq.coordinator.groups.members import Port
 from sparrowmq.coordinator.leases.rules import LeaseTimes, Owner
+from sparrowmq.coordinator.operated import OperatedCoordinator
 from sparrowmq.coordinator.records.audit import Actor
 from sparrowmq.coordinator.replicas.group_watch import GroupBrokers
 from sparrowmq.coordinator.replicas.remote_brokers import RemoteBrokers
@@ -45,21 +46,19 @@ from sparrowmq.coordinator.users import passwords, people
 from sparrowmq.coordinator.users.people import PersonUpdate
 from sparrowmq.core.clock import Clock, Sleep, SystemClock
 from sparrowmq.core.errors import DatabaseVersionError, ListenError, RefusedError
+from sparrowmq.core.figures.exposition import Operated, Starting
 from sparrowmq.core.settings.servers import CoordinatorSettings, split_addresses
 from sparrowmq.core.stalls import StallBook
 from sparrowmq.httpd.serving import HttpServer, first_request
-from sparrowmq.transport.address import parse_address
+from sparrowmq.transport.address import format_address, parse_address
 from sparrowmq.transport.stall_watch import LoopWatch, watch_of
 from sparrowmq.transport.tls import server_tls
 
 STOP_SECONDS: Final = 5.0
 THREADS: Final = 10
 """Requests processed concurrently: each may hold the interpreter for 5 ms before the loop runs."""
-VERSION_SECONDS: Final = 5.0
-"""How often to check whether another release has migrated the database in the meantime."""
 Front = Callable[[FastAPI], ASGIApp]
 """Wraps the API's application; the wrapper may pass requests on to it."""
-_log = logging.getLogger("sparrowmq.coordinator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +115,26 @@ class Coordinator:
         self._serving: asyncio.Task[None] | None = None
         self._listening: socket.socket | None = None
         self._watch: LoopWatch | None = None
+        self._rebalance = rebalance.Rebalance(self._cluster, self._port, self._clock)
+        self._database_watch: DatabaseWatch | None = None
+        self._operated: OperatedCoordinator | None = None
         self.failed: asyncio.Future[None] | None = None
         """Set when the coordinator has failed, with the error; created by `start`."""
 
     def __repr__(self) -> str:
         return f"<Coordinator {self.owner.label}>"
+
+    @property
+    def operated(self) -> Operated:
+        """Its state for operators."""
+        return self._operated or Starting(f"coordinator {self._address}")
+
+    @property
+    def _address(self) -> str:
+        """Where the API listens; before the start with the port of the settings."""
+        listening, settings = self._listening, self.settings
+        port = settings.listen_port if listening is None else listening.getsockname()[1]
+        return format_address(settings.bind_address, port)
 
     async def start(self) -> Started:
         """Migrate the database, take part in the elections, and serve the API.
@@ -143,7 +157,7 @@ class Coordinator:
             served = app if self._front is None else await asyncio.to_thread(self._front, app)
             self._watch = watch
             self._watch.hold()
-            self._serve(served, listening)
+            self._operated = self._operate(self._serve(served, listening), watch.book)
         except BaseException:
             await self.close()
             raise
@@ -152,6 +166,7 @@ class Coordinator:
 
     async def close(self) -> None:
         """Stop the API, release the leases, close everything. Idempotent."""
+        self._operated = None
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.release()
@@ -187,7 +202,7 @@ class Coordinator:
     def _services(self) -> Sequence[Service]:
         self._notices = Notices(senders(self._smtp))
         services: tuple[Service, ...] = (
-            rebalance.Rebalance(self._cluster, self._port, self._clock),
+            self._rebalance,
             lag.LagAlarm(self._cluster, self._channels, self._clock),
             unassigned.QueueAlarm(self._cluster, self._channels),
             handlers.HandlerAlarm(self._cluster, self._channels),
@@ -212,21 +227,28 @@ class Coordinator:
             runner = ServiceRunner(database, service, self.owner, self.times, self._clock)
             self._runners.append(runner)
             self._tasks.append(asyncio.create_task(runner.run(), name=f"sparrow-{service.kind.name}"))
-        self._tasks.append(asyncio.create_task(self._watch_version(database), name="sparrow-version"))
+        self._database_watch = watch = DatabaseWatch(database, self._sleep)
+        self._tasks.append(asyncio.create_task(self._watch_database(watch), name="sparrow-database"))
 
-    async def _watch_version(self, database: Database) -> None:
-        """Stop when another release has migrated the database: this release must not write other tables."""
-        while True:
-            await self._sleep(VERSION_SECONDS)
-            try:
-                await database.run(lambda: migrate.check(database))
-            except DatabaseVersionError as error:
-                _log.error("%s", error)
-                if self.failed is not None and not self.failed.done():
-                    self.failed.set_exception(error)
-                return
-            except Exception as error:
-                _log.warning("%s", error)
+    async def _watch_database(self, watch: DatabaseWatch) -> None:
+        """Stop when another release has migrated the database."""
+        try:
+            await watch.run()
+        except DatabaseVersionError as error:
+            if self.failed is not None and not self.failed.done():
+                self.failed.set_exception(error)
+
+    def _operate(self, server: HttpServer, stalls: StallBook) -> OperatedCoordinator:
+        assert self._database_watch is not None
+        return OperatedCoordinator(
+            self._address,
+            self.settings.metrics_label,
+            runners=self._runners,
+            groups=lambda: self._rebalance.groups,
+            database=self._database_watch,
+            server=server,
+            stalls=stalls,
+        )
 
     def _make_app(self, database: Database, stalls: StallBook) -> FastAPI:
         """The API of this coordinator; `stalls` are recorded for its loop."""
@@ -250,7 +272,7 @@ class Coordinator:
         )
         return make_app(context)
 
-    def _serve(self, app: ASGIApp, listening: socket.socket) -> None:
+    def _serve(self, app: ASGIApp, listening: socket.socket) -> HttpServer:
         """Serve on a listening socket: requests that arrive before the server is ready wait in its queue."""
         current_default_thread_limiter().total_tokens = THREADS
         self._server = HttpServer(
@@ -260,6 +282,7 @@ class Coordinator:
             connections_per_address_max=self.settings.connections_per_address_max,
         )
         self._serving = asyncio.create_task(self._server.serve([listening]), name="sparrow-api")
+        return self._server
 
 
 def _first_person(database: Database) -> str | None:

@@ -74,8 +74,7 @@ def _layers(settings_class: type, sources: Sources, prefix: str) -> list[Layer]:
 def _settings(settings_class: type[_GuardedT], sources: Sources, prefix: str) -> tuple[_GuardedT, list[str]]:
     settings, warnings = load(settings_class, _layers(settings_class, sources, prefix))
     warnings += _told_to_others(settings_class, sources, prefix)
-    if not isinstance(settings, CoordinatorSettings):
-        warnings += _open_metrics(settings)
+    warnings += _open_metrics(settings)
     if is_loopback(settings.bind_address):
         return settings, warnings
     opening = _opening(settings)
@@ -94,7 +93,9 @@ def _settings(settings_class: type[_GuardedT], sources: Sources, prefix: str) ->
     return settings, warnings
 
 
-def _open_metrics(settings: BrokerSettings | NameServerSettings | ProxySettings) -> list[str]:
+def _open_metrics(
+    settings: BrokerSettings | NameServerSettings | CoordinatorSettings | ProxySettings,
+) -> list[str]:
     """A warning if others may read the metrics, for which there are no accounts."""
     host = settings.metrics_prom_exporter_host
     if settings.metrics_exporter_type != "PROM" or not host or is_loopback(host):

@@ -17,6 +17,7 @@ from sparrowmq.runtime.allocator import Allocator
 from sparrowmq.runtime.company import Companion
 from sparrowmq.runtime.extras import install_line
 from sparrowmq.runtime.interpreter import Interpreter
+from sparrowmq.runtime.operators import operators_port
 
 if TYPE_CHECKING:
     from sparrowmq.coordinator.server import Front, Started
@@ -89,13 +90,14 @@ async def serve_coordinator(
     interpreter = Interpreter()
     thawing = asyncio.create_task(interpreter.run())
     try:
-        ready(await coordinator.start())
-        interpreter.begin()
-        assert coordinator.failed is not None
-        ends: list[asyncio.Future[Any]] = [stopped, coordinator.failed]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if coordinator.failed.done():
-            coordinator.failed.result()
+        async with operators_port(settings, lambda: coordinator.operated):
+            ready(await coordinator.start())
+            interpreter.begin()
+            assert coordinator.failed is not None
+            ends: list[asyncio.Future[Any]] = [stopped, coordinator.failed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if coordinator.failed.done():
+                coordinator.failed.result()
     finally:
         stopped.cancel()
         thawing.cancel()

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.servers import Layer, ProxySettings, load
@@ -14,11 +14,8 @@ from sparrowmq.runtime import company
 from sparrowmq.runtime.company import Companion
 from sparrowmq.runtime.extras import install_line
 from sparrowmq.runtime.interpreter import Interpreter
+from sparrowmq.runtime.operators import operators_port
 from sparrowmq.runtime.process import on_stop_signals, raise_open_files_limit
-
-if TYPE_CHECKING:
-    from sparrowmq.httpd.operators import OperatorPort
-    from sparrowmq.proxy.server import Proxy
 
 PACKAGES: Final = {"hpack": "hpack", "google.protobuf": "protobuf", "cryptography": "cryptography"}
 INSTALL: Final = install_line("proxy")
@@ -53,36 +50,16 @@ async def serve_proxy(settings: ProxySettings, stop: asyncio.Event, ready: Calla
     proxy = Proxy(settings)
     interpreter = Interpreter()
     thawing = asyncio.create_task(interpreter.run())
-    port: OperatorPort | None = None
     try:
         await proxy.start()
-        port = await _operators_port(settings, proxy)
-        ready(proxy.address)
-        interpreter.begin()
-        await stop.wait()
+        async with operators_port(settings, lambda: proxy.operated):
+            ready(proxy.address)
+            interpreter.begin()
+            await stop.wait()
     finally:
         thawing.cancel()
-        if port is not None:
-            await port.close()
         await proxy.close()
         interpreter.end()
-
-
-async def _operators_port(settings: ProxySettings, proxy: Proxy) -> OperatorPort | None:
-    """The port for `/metrics`, `/health` and `/ready`, if it is switched on. Raises `ListenError`."""
-    if settings.metrics_exporter_type == "DISABLE":
-        return None
-    from sparrowmq.httpd.operators import OperatorPort
-
-    operated = [proxy.operated]
-    port = OperatorPort(
-        lambda: operated,
-        host=settings.metrics_prom_exporter_host,
-        port=settings.metrics_prom_exporter_port,
-        series_max=settings.metrics_series_max,
-    )
-    await port.start()
-    return port
 
 
 def run_proxy(settings: ProxySettings, ready: Callable[[str], None], complain: Callable[[str], None]) -> None:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparrowmq.cli.base.common import complain, say
-from sparrowmq.cli.servers.servers import DATA, Assignments, Bind, Config, Data, Port
+from sparrowmq.cli.servers.servers import (
+    DATA,
+    Assignments,
+    Bind,
+    Config,
+    Data,
+    MetricsPort,
+    Port,
+    metrics_options,
+    options_given,
+)
 
 if TYPE_CHECKING:
     from sparrowmq.coordinator.server import Started
@@ -39,6 +49,7 @@ def coordinator(
     bind: Bind = None,
     database: Url = None,
     data: Data = None,
+    metrics_port: MetricsPort = None,
     assignments: Assignments = None,
 ) -> None:
     """Run a coordinator until Ctrl-C. Coordinators with the same database share the work."""
@@ -47,7 +58,16 @@ def coordinator(
     from sparrowmq.runtime.coordinator import introduce, need_packages, run_coordinator
 
     need_packages()
-    settings = _settings(config, assignments, data, namesrv=namesrv, port=port, bind=bind, database=database)
+    settings = _settings(
+        config,
+        assignments,
+        data,
+        namesrvAddr=namesrv,
+        listenPort=port,
+        bindAddress=bind,
+        databaseUrl=database,
+        **metrics_options(metrics_port),
+    )
 
     def ready(where: Started) -> None:
         introduce(where.url, where.first_password, say)
@@ -77,7 +97,7 @@ def migrate(
     from sparrowmq.coordinator.database import migrate as migrations
     from sparrowmq.coordinator.database.connect import Database
 
-    settings = _settings(config, assignments, data, database=database)
+    settings = _settings(config, assignments, data, databaseUrl=database)
     found = Database(settings.database_url)
     try:
         if to == migrations.HEAD or (to != migrations.BASE and to >= migrations.newest()):
@@ -112,7 +132,7 @@ def password(
     from sparrowmq.coordinator.records.audit import Actor
     from sparrowmq.coordinator.users import passwords, people
 
-    settings = _settings(config, assignments, data, database=database)
+    settings = _settings(config, assignments, data, databaseUrl=database)
     made = passwords.new_password()
     change = people.PersonUpdate(password_hash=passwords.hashed(made))
     found = Database(settings.database_url)
@@ -129,11 +149,7 @@ def _settings(
     config: Path | None,
     assignments: list[str] | None,
     data: Path | None,
-    *,
-    namesrv: str | None = None,
-    port: int | None = None,
-    bind: str | None = None,
-    database: str | None = None,
+    **given: object,
 ) -> CoordinatorSettings:
     from sparrowmq.runtime.configure import Sources, coordinator_settings
     from sparrowmq.runtime.places import prepare_data
@@ -141,13 +157,12 @@ def _settings(
     root = data or DATA
     root_url = f"sqlite:///{(root / 'coordinator.db').absolute()}"
     found = os.environ.get("SPARROW_NAMESRV") or os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876"
-    given = {"namesrvAddr": namesrv, "listenPort": port, "bindAddress": bind, "databaseUrl": database}
     sources = Sources(
         defaults={"databaseUrl": root_url, "namesrvAddr": found},
         file=config,
         environment=os.environ,
         assignments=assignments or (),
-        options={name: str(value) for name, value in given.items() if value is not None},
+        options=options_given(**given),
     )
     settings, warnings = coordinator_settings(sources)
     for warning in warnings:

@@ -332,7 +332,7 @@ class GroupLeader:
         self.problem = self._fencing.problem
         if stands_in_the_way is not None:
             raise stands_in_the_way
-        wrong = await self._keeping.note(self._hand, self.plan, self._members, self._numbers())
+        wrong = await self._keeping.note(self._hand, self.plan, self._members, self.numbers)
         self.problem = wrong or self.problem
 
     async def _tick(self) -> None:
@@ -350,7 +350,7 @@ class GroupLeader:
         before = self.plan
         plan = await self._planned(queues, rules, before)
         if plan.generation != before.generation:
-            await self._keeping.plan(plan, rules, members, self._numbers())
+            await self._keeping.plan(plan, rules, members, self.numbers)
             self.plans += 1
             log.info("group %s: generation %d, %d queues move", self.group, plan.generation, len(plan.moved))
         self.plan = plan
@@ -383,7 +383,9 @@ class GroupLeader:
             self._unchanged = wanted, plan
         return plan
 
-    def _numbers(self) -> GroupRow:
+    @property
+    def numbers(self) -> GroupRow:
+        """The group's numbers, counted over all leaders."""
         return self._keeping.numbers(self._hand, self.plan, self.late, self.terms, self._monotonic())
 
     def _policy(self, broker: str, revision: int, grants: list[QueueGrant]) -> GroupPolicy:

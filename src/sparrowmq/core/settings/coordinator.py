@@ -10,6 +10,7 @@ from sparrowmq.core.settings import shared_rows
 from sparrowmq.core.settings.addresses import DEFAULT_ADDRESS, split_addresses
 from sparrowmq.core.settings.rows import check_ranges
 from sparrowmq.core.settings.rows import row as _row
+from sparrowmq.core.settings.text import parse_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,13 @@ class CoordinatorSettings:
     oidc_roles: str = _row(
         "", "value=role, joined with commas; * for everybody; without it nobody may log in"
     )
+    metrics_exporter_type: str = shared_rows.metrics_exporter_type()
+    metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5556)
+    metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
+    metrics_series_max: int = shared_rows.metrics_series_max()
+    metrics_label: str = shared_rows.metrics_label()
 
     def __post_init__(self) -> None:
         check_ranges(self)
         split_addresses(self.namesrv_addr)
+        parse_labels(self.metrics_label)

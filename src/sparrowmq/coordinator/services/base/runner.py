@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
@@ -116,6 +117,10 @@ class ServiceRunner:
         self, database: Database, service: Service, owner: Owner, times: LeaseTimes, clock: Clock
     ) -> None:
         self.service = service
+        self.runs: Counter[str] = Counter()
+        """Runs in this process, by outcome."""
+        self.seconds = 0.0
+        """Time of these runs."""
         self._database = database
         self._clock = clock
         self._holder = LeaseHolder(database, service.kind.name, owner, times, clock, self._lease_changed)
@@ -209,8 +214,11 @@ class ServiceRunner:
 
     async def _run_step(self, epoch: int, seen: ServiceSettings) -> None:
         kind, work = self.service.kind, self._work(epoch, seen)
-        with self._holder.step(self._clock.monotonic() + kind.deadline_seconds + GRACE_SECONDS):
+        began = self._clock.monotonic()
+        with self._holder.step(began + kind.deadline_seconds + GRACE_SECONDS):
             ended = await self._ended(work)
+        self.runs[ended[0].value] += 1
+        self.seconds += self._clock.monotonic() - began
         await work.write(lambda connection: board.add_run(connection, kind, seen, epoch, seen.now, ended))
 
     async def _ended(self, work: Work) -> tuple[RunOutcome, RunReport]:
