@@ -24,6 +24,8 @@ SOURCES = [
     for path in (ROOT / "src" / "sparrowmq" / package).rglob("*.py")
 ] + [ROOT / "src" / "sparrowmq" / "coordinator" / "operated.py"]
 METRIC = re.compile(r"\b(?:rocketmq|sparrow)_[a-z_]+[a-z]\b")
+RECORDED = ROOT / "tests" / "fixtures" / "metrics" / "apache-5.5.0.txt"
+"""What the Prometheus exporter of Apache RocketMQ 5.5.0 gave."""
 NODE_LABELS = {"cluster", "node_type", "node_id", "instance", "job"}
 FUNCTIONS = {
     *("sum", "max", "count", "topk", "rate", "increase", "histogram_quantile", "predict_linear"),
@@ -54,6 +56,12 @@ def labels_of_the_page() -> dict[str, set[str]]:
             last = set(re.findall(r"[a-z_]+", cells[1]))
         found |= dict.fromkeys(names, last)
     return found
+
+
+def list_of_apache() -> dict[str, str]:
+    """The name here of each of RocketMQ's metrics, from the page; empty for those that are not served."""
+    rows = re.findall(r"(?m)^\| `(rocketmq_[a-z_]+)` \| (.*) \|$", PAGE.read_text())
+    return {name: text.strip("`") if text.startswith("`") else "" for name, text in rows if "|" not in text}
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -94,6 +102,16 @@ def tokens(text: str) -> list[tuple[str, str]]:
 
 def test_the_page_has_every_metric_and_no_other() -> None:
     assert set(labels_of_the_page()) == metrics_of_the_source()
+
+
+def test_the_page_says_of_each_metric_of_apache_whether_it_is_served() -> None:
+    listed = list_of_apache()
+    ours = {name for name in metrics_of_the_source() if name.startswith("rocketmq_")}
+    assert {name for name in listed.values() if name} == ours
+    assert not {name for name, here in listed.items() if not here} & ours
+    recorded = re.findall(r"(?m)^# TYPE (rocketmq_\w+) ", RECORDED.read_text())
+    without_unit = {re.sub(r"_milliseconds$|(?<=_size)_bytes$", "", name) for name in recorded}
+    assert without_unit <= set(listed)
 
 
 def test_openmetrics_keeps_the_names_apart() -> None:
