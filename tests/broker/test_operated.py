@@ -199,6 +199,41 @@ def test_unknown_lag_is_not_zero(rig: Rig) -> None:
     assert found["sparrow_consumer_lag_unknown_queues"] == {"": 1}
 
 
+def test_lag_by_queue_is_shown_when_a_setting_asks_for_it(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, metrics_lag_by_queue=True)
+    try:
+        rig.make_topic("TopicTest", 3)
+        for queue, count in ((0, 2), (1, 4), (2, 1)):
+            send(rig, count, queue_id=queue)
+        rig.offsets.commit("TopicTest", "g", 0, 2)
+        rig.offsets.commit("TopicTest", "g", 1, 1)
+        rig.clock.ms += 3_000
+        found = figures(rig)
+        of = {queue: LAG.replace(",topic", f",queue_id={queue},topic") for queue in range(3)}
+        assert found["sparrow_queue_lag_messages"] == {of[0]: 0, of[1]: 3}
+        assert found["sparrow_queue_lag_seconds"] == {of[0]: 0, of[1]: 3}
+        assert found["sparrow_queue_lag_unknown"] == {of[2]: 1}
+        assert figures(rig)["rocketmq_consumer_lag_messages"] == {LAG: 3}
+    finally:
+        rig.close()
+
+
+def test_lag_by_queue_contains_what_pop_has_handed_out(tmp_path: Path) -> None:
+    bench = PopBench(tmp_path, metrics_lag_by_queue=True)
+    try:
+        bench.send(*(b"%d" % number for number in range(5)))
+        bench.ack(bench.pop(maxMsgNums=3)[0])
+        found = figures(bench.rig)
+        lag = {
+            label: value
+            for label, value in found["sparrow_queue_lag_messages"].items()
+            if "is_retry=false" in label
+        }
+        assert lag == {LAG.replace(",topic", ",queue_id=0,topic"): 4}
+    finally:
+        bench.close()
+
+
 def test_traffic_is_counted_by_topic_and_group(rig: Rig) -> None:
     rig.make_topic("TopicTest", 1)
     send(rig, 3, b"x" * 2000)

@@ -38,7 +38,15 @@ class OperatedBroker:
         )
         stats = parts.upkeep.stats
         self._traffic = TrafficFigures(stats, parts.topics)
-        self._lag = LagFigures(parts.store, parts.offsets, stats, parts.pop, parts.clock, parts.upkeep.unread)
+        self._lag = LagFigures(
+            parts.store,
+            parts.offsets,
+            stats,
+            parts.pop,
+            parts.clock,
+            parts.upkeep.unread,
+            by_queue=settings.metrics_lag_by_queue,
+        )
         self._pop = PopFigures(parts.pop, parts.clock)
         self._replication = ReplicationFigures(
             parts.slaves, parts.following, parts.clock, lambda: parts.reign.record.damaged

@@ -127,7 +127,14 @@ OURS = {
     "producerGroupPermissionEnable",
     *("tls.config.file", "authConfigPath", "enablePropertyFilter"),
     *("maxProducerStates", "producerStateExpireHours"),
-    *("metricsPromExporterHost", "metricsSeriesMax", "logLevel", "logFormat", "slowRequestTime"),
+    *(
+        "metricsPromExporterHost",
+        "metricsLagByQueue",
+        "metricsSeriesMax",
+        "logLevel",
+        "logFormat",
+        "slowRequestTime",
+    ),
     *("haListenPort", "haAllowedAddresses", "haCopyFrom", "inSyncReplicas"),
 }
 """Names whose default differs from RocketMQ's on purpose, and names of our own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.broker.metrics.queue_lag import QueueLagFigures
 from sparrowmq.core.figures.exposition import Exposition, labels
 from sparrowmq.core.figures.lag import LagSum, QueueLag, age_ms, queue_lag
 from sparrowmq.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
@@ -28,6 +29,7 @@ class LagFigures:
     POP raises a group's offset when it hands out messages, so those that are invisible count in addition. An
     ordered POP raises it when they are acknowledged. Dead letters do not count, because they wait for an
     operator. An unknown lag has no series; `sparrow_consumer_lag_unknown_queues` counts these queues.
+    With `by_queue`, each queue has series of its own as well.
     """
 
     def __init__(
@@ -38,7 +40,10 @@ class LagFigures:
         pop: PopService,
         clock: Clock,
         unread: UnreadDeletions,
+        *,
+        by_queue: bool,
     ) -> None:
+        self._by_queue = by_queue
         self._unread = unread
         self._store = store
         self._offsets = offsets
@@ -59,6 +64,7 @@ class LagFigures:
         queueing = into.gauge(
             "rocketmq_consumer_queueing_latency_milliseconds", "How long the oldest of these has waited."
         )
+        each = QueueLagFigures(into) if self._by_queue else None
         unknown = 0
         queues_of: tuple[str, list[ConsumeQueue]] = ("", [])
         for topic, group in self._offsets.pairs():
@@ -67,11 +73,13 @@ class LagFigures:
                 continue
             if queues_of[0] != topic:
                 queues_of = topic, self._store.queues(topic)
-            whole, unsent, in_flight = yield from self._sums(queues_of[1], topic, group)
+            label = _of_pair(node, topic, group)
+            if each is not None:
+                each.begin(label, self._popped(topic, group))
+            whole, unsent, in_flight = yield from self._sums(queues_of[1], topic, group, each)
             unknown += whole.unknown
             if not whole.is_known:
                 continue
-            label = _of_pair(node, topic, group)
             popped, ordered = self._invisible(topic, group)
             lag.add(label, whole.messages + (popped or 0))
             if whole.age_ms is not None:
@@ -108,7 +116,7 @@ class LagFigures:
                     family.add(label, time_ms / 1000)
 
     def _sums(
-        self, queues: list[ConsumeQueue], topic: str, group: str
+        self, queues: list[ConsumeQueue], topic: str, group: str, each: QueueLagFigures | None
     ) -> Generator[None, None, tuple[LagSum, LagSum, int]]:
         """The lag of a group in a topic, the part of it that was not sent to any member, and the messages in
         flight.
@@ -121,18 +129,33 @@ class LagFigures:
             offset = committed.get(queue.queue_id)
             if offset is None:
                 whole.add_unknown()
+                if each is not None:
+                    each.add_unknown(queue.queue_id)
             elif offset < queue.confirmed_offset:  # in nearly all queues nothing waits
-                in_flight += self._add(queue, group, offset, whole, unsent)
+                in_flight += self._add(queue, group, offset, whole, unsent, each)
+            elif each is not None:
+                each.add(queue.queue_id, 0, 0)
         return whole, unsent, in_flight
 
-    def _add(self, queue: ConsumeQueue, group: str, offset: int, whole: LagSum, unsent: LagSum) -> int:
+    def _add(
+        self,
+        queue: ConsumeQueue,
+        group: str,
+        offset: int,
+        whole: LagSum,
+        unsent: LagSum,
+        each: QueueLagFigures | None,
+    ) -> int:
         """Add a queue in which messages may wait to both sums; returns its messages in flight.
 
         The next offset to send is unknown if the group has not pulled since the broker started.
         """
         first, end = queue.min_offset, queue.confirmed_offset
         waiting = queue_lag(offset, first, end)
-        whole.add(waiting, self._age(queue, waiting))
+        age = self._age(queue, waiting)
+        whole.add(waiting, age)
+        if each is not None and waiting is not None:
+            each.add(queue.queue_id, waiting.messages, age if waiting.messages else 0)
         if waiting is None or not waiting.messages:
             return 0
         pulled = self._stats.pulled(queue, group)
@@ -148,6 +171,10 @@ class LagFigures:
         ordered = self._pop.order.invisible(topic, group, now)
         popped = self._pop.in_flight.invisible(topic, group, now)
         return (0 if popped is None and ordered else popped), ordered
+
+    def _popped(self, topic: str, group: str) -> dict[int, int]:
+        """Messages that POP has handed out without order, by queue."""
+        return self._pop.in_flight.of_queues(topic, group, self._clock.now_ms()) or {}
 
     def _age(self, queue: ConsumeQueue, lag: QueueLag | None) -> int | None:
         if lag is None or not lag.messages:

@@ -315,6 +315,7 @@ class BrokerSettings:
     metrics_prom_exporter_port: int = shared_rows.metrics_prom_exporter_port(5557)
     metrics_prom_exporter_host: str = shared_rows.metrics_prom_exporter_host()
     metrics_series_max: int = shared_rows.metrics_series_max()
+    metrics_lag_by_queue: bool = _row(False, "metrics of a group's lag in each queue; ours")
     metrics_label: str = shared_rows.metrics_label()
 
     def __post_init__(self) -> None:
