@@ -82,7 +82,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "housekeeping": "base tables",
         "replication": "access base tables",
         "admin": "base housekeeping pop pull tables",
-        "metrics": "admin base delay housekeeping members pop pull replication tables",
+        "metrics": "admin base delay housekeeping members pop pull replication tables transactions",
     },
     "proxy": {
         "definition": "",

@@ -251,6 +251,13 @@ def test_traffic_is_counted_by_topic_and_group(rig: Rig) -> None:
     assert figures(rig)["rocketmq_messages_in_total"] == {topic: 4}, "at once, and nothing twice"
 
 
+def test_ends_of_transactions_are_counted_by_topic(rig: Rig) -> None:
+    rig.parts.exchange.transactions.ends.ended.update({("Orders", True): 3, ("Orders", False): 1})
+    found = figures(rig)
+    assert found["rocketmq_commit_messages_total"] == {"topic=Orders": 3}
+    assert found["rocketmq_rollback_messages_total"] == {"topic=Orders": 1}
+
+
 def test_series_are_bounded_with_thousands_of_topics(rig: Rig) -> None:
     for at in range(300):
         rig.make_topic(f"topic-{at}", 1)

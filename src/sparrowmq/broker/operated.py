@@ -11,6 +11,7 @@ from sparrowmq.broker.metrics.pop import PopFigures
 from sparrowmq.broker.metrics.replication import ReplicationFigures
 from sparrowmq.broker.metrics.storage import StorageFigures
 from sparrowmq.broker.metrics.traffic import TrafficFigures
+from sparrowmq.broker.metrics.transactions import collect_transactions
 from sparrowmq.broker.pull.held_pulls import HELD_PULLS_MAX
 from sparrowmq.broker.tables.clients import MEMBERS_MAX
 from sparrowmq.core.figures.exposition import Exposition, labels
@@ -72,6 +73,7 @@ class OperatedBroker:
         self._pop.collect(into, node)
         yield
         self._replication.collect(into, node)
+        yield from collect_transactions(into, node, self._parts.exchange.transactions)
         self._add_state(into, node)
         yield
         self._add_bounds(into, node)
@@ -90,12 +92,6 @@ class OperatedBroker:
             ("send", parts.flusher.waiting),
         ):
             watermark.add(labels(node, processor=processor), waiting)
-        halves = into.gauge("sparrow_open_transactions", "Half messages whose transaction has not ended.")
-        halves.add(node, parts.exchange.transactions.open_count)
-        about = "Half messages that retention or damage took before a producer could be asked."
-        into.counter("sparrow_unasked_transactions_total", about).add(
-            node, parts.exchange.transactions.unasked
-        )
         fenced = into.counter("sparrow_fenced_total", "Refused requests of members whose grant had ended.")
         fenced.add(node, parts.fence.refused)
         into.gauge("sparrow_managed_groups", "Groups with a policy.").add(node, len(parts.fence.groups))

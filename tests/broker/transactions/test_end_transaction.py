@@ -86,6 +86,37 @@ def test_refused_ends_do_not_affect_the_others_of_their_chunk(broker: Broker) ->
     assert broker.orders == [b"good", b"wrong"]
 
 
+def test_ends_are_counted_by_topic_once_they_are_stored(broker: Broker) -> None:
+    first, second, third = (broker.prepare(b"%d" % number) for number in range(3))
+    assert end_all(broker, [frame(first), frame(second, ROLLBACK), frame(first)]) != [], (
+        "the last is a repeat"
+    )
+    assert broker.parts.ends.ended == {("Orders", True): 1, ("Orders", False): 1}
+    assert broker.end(third).code == ResponseCode.SUCCESS
+    assert broker.end(third).code == ResponseCode.SYSTEM_ERROR
+    assert broker.parts.ends.ended["Orders", True] == 2
+
+
+def test_topics_whose_ends_are_counted_apart_are_bounded(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrowmq.broker.transactions.end_transaction.TOPICS_MAX", 0)
+    assert broker.end(broker.prepare()).code == ResponseCode.SUCCESS
+    assert broker.parts.ends.ended == {("", True): 1}
+
+
+def test_ends_that_cannot_be_stored_are_not_counted(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    placed = broker.prepare()
+
+    def failing() -> None:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(broker.rig.store, "commit_chunk", failing)
+    with pytest.raises(StoreError):
+        broker.end(placed)
+    assert not broker.parts.ends.ended
+
+
 @pytest.mark.proves("broker:9.2")
 def test_committed_message_with_a_delay_waits(broker: Broker) -> None:
     assert end_all(broker, [frame(broker.prepare(b"later", DELAY="3"))]) == []

@@ -3,6 +3,6 @@
 Owns the names of the metrics, and computes them from what the other rooms count. Runs only when `/metrics` is
 requested, in small steps.
 
-May import: admin, base, delay, housekeeping, members, pop, pull, replication, tables.
+May import: admin, base, delay, housekeeping, members, pop, pull, replication, tables, transactions.
 Begin with `traffic`; `broker/operated.py` collects all of them.
 """

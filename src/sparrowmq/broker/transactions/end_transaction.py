@@ -10,6 +10,7 @@ transaction again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES_MAX: Final = 8 * 1024 * 1024
 """Maximum size of the messages that the ends of one read commit in one write, in bytes."""
+TOPICS_MAX: Final = 10_000
+"""Topics whose ends are counted apart; the ends of further ones count together, with an empty name."""
 
 
 class EndPath:
@@ -62,6 +65,9 @@ class EndPath:
         self._frames: list[tuple[RawFrame, EndFrame]] = []
         self._chunk_bytes = self._new_files = 0
         self._taken: dict[int, int] = {}  # origin -> latest half message, of the current chunk
+        self._results: list[tuple[str, bool]] = []  # topic and whether it was committed, of the current chunk
+        self.ended: Counter[tuple[str, bool]] = Counter()
+        """Transactions ended since the start, by topic and whether they were committed."""
         self._touched: set[ConsumeQueue] = set()
         self._ops: list[tuple[ConsumeQueue, int, list[int]]] = []  # op queue, its offset, ended half messages
 
@@ -181,6 +187,7 @@ class EndPath:
             self._chunk_bytes += len(message.body)
             self._touched.add(queue)
         self._taken[origin] = latest
+        self._results.append((half.topic or "", request.commit_or_rollback == rules.COMMIT))
 
     def _committed(self, record: StoredRecord, half: rules.Half, now_ms: int) -> InnerMessage:
         """The message that becomes visible, or waits according to its delay or time (broker:9.2)."""
@@ -217,6 +224,7 @@ class EndPath:
         """
         ops, self._ops = self._ops, []
         touched, self._touched = self._touched, set()
+        results, self._results = self._results, []
         self._taken.clear()
         if ops:
             queue, last, _ = ops[-1]
@@ -224,5 +232,8 @@ class EndPath:
                 return False
         for _, op_offset, origins in ops:
             self._halves.ended(origins, op_offset)
+        for topic, is_commit in results:
+            is_counted = (topic, is_commit) in self.ended or len(self.ended) < 2 * TOPICS_MAX
+            self.ended[topic if is_counted else "", is_commit] += 1
         self._inner.wake_after(touched)
         return True
