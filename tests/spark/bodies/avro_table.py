@@ -147,7 +147,7 @@ def text(value: pa.Scalar) -> str:
 
 def main(jar: str) -> None:
     """Ask Spark."""
-    from sparrowmq.spark.session import builder
+    from sparrowmq.spark.sessions import builder
 
     spark = builder("avro table").getOrCreate()
     spark.sql(f"ADD JAR '{jar}'")
