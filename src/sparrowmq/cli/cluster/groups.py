@@ -258,8 +258,8 @@ def reset(
 ) -> None:
     """Reset a group's offsets in a topic; online members move at once.
 
-    The brokers carry it out without a coordinator, so it is not in the audit log and cannot be undone. `sparrow
-    setting offset` records a reset, and `sparrow setting undo` undoes it.
+    The brokers carry it out without a coordinator, so it is not in the audit log and cannot be undone.
+    `sparrow setting offset` records a reset, and `sparrow setting undo` undoes it.
     """
     place = moment(to)
 
