@@ -14,11 +14,14 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 MIB = 1024 * 1024
 
 
-def rows() -> list[tuple[str, str, list[str]]]:
-    """What is bounded, the bound as the page says it, and the names of settings and constants."""
+def rows() -> list[tuple[str, str, str, list[str]]]:
+    """What is bounded, the bound as the page says it, its reason, and the names of settings and constants."""
     text = PAGE.read_text().split("## Back-pressure and bounds", 1)[1].split("\n## ", 1)[0]
     found = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-    return [(what.strip(), bound, re.findall(r"`([^`]+)`", names)) for what, bound, _, names in found[2:]]
+    return [
+        (what.strip(), bound, why.strip(), re.findall(r"`([^`]+)`", names))
+        for what, bound, why, _, names in found[2:]
+    ]
 
 
 def value(name: str) -> int | float:
@@ -41,8 +44,9 @@ def spellings(number: float) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("what", "bound", "names"), rows(), ids=lambda part: str(part)[:40])
-def test_a_bound_is_what_the_code_says(what: str, bound: str, names: list[str]) -> None:
+@pytest.mark.parametrize(("what", "bound", "why", "names"), rows(), ids=lambda part: str(part)[:40])
+def test_a_bound_is_what_the_code_says(what: str, bound: str, why: str, names: list[str]) -> None:
+    assert why, f"{what}: the page does not say why it is {bound.strip()!r}"
     for name in names:
         number = value(name)
         assert any(
@@ -51,7 +55,7 @@ def test_a_bound_is_what_the_code_says(what: str, bound: str, names: list[str]) 
 
 
 def test_the_table_names_what_it_says() -> None:
-    unnamed = [what for what, bound, names in rows() if not names and re.search(r"\d", bound)]
+    unnamed = [what for what, bound, _, names in rows() if not names and re.search(r"\d", bound)]
     assert unnamed == []
 
 
