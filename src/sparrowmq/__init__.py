@@ -136,6 +136,7 @@ if TYPE_CHECKING:
         InvalidNameError,
         InvalidStateError,
         NoNameServerError,
+        NoRoomError,
         NoRouteError,
         ProducerFencedError,
         ProtocolError,
@@ -215,6 +216,7 @@ __all__ = [
     "MessageType",
     "NameServerStatus",
     "NoNameServerError",
+    "NoRoomError",
     "NoRouteError",
     "OffsetStore",
     "PauseRule",
@@ -309,7 +311,7 @@ _HOMES = {
         "InvalidExpressionError InvalidMessageError InvalidNameError InvalidStateError "
         "NoNameServerError NoRouteError ProducerFencedError ProtocolError ReplyTimeoutError "
         "RequestTimeoutError SequenceTooOldError SettingsError "
-        "SparrowError StoreError TooManyRequestsError TransportError"
+        "SparrowError StoreError NoRoomError TooManyRequestsError TransportError"
     ),
     "sparrowmq.core.allocation": (
         "AllocateStrategy Averagely AveragelyByCircle ByConfig ByMachineRoom ConsistentHash "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_errors_belong_to_the_expected_family() -> None:
         (errors.RequestTimeoutError("x", address="h:1"), True),
         (errors.ConnectError("x"), True),
         (errors.NoRouteError("x"), True),
-        (errors.TooManyRequestsError("x"), True),
+        (errors.NoRoomError("x"), True),
         (errors.StoreFullError("x"), True),
         (errors.InvalidMessageError("x"), False),
         (errors.NoNameServerError("x"), False),
@@ -83,3 +84,27 @@ def test_transport_error_keeps_its_address() -> None:
 def test_reply_timeout_has_javas_code() -> None:
     error = errors.ReplyTimeoutError("no reply")
     assert (error.code, error.retryable, str(error)) == (10006, True, "no reply")
+
+
+BUILT_IN = [
+    (errors.RequestTimeoutError("late", address="h:1"), TimeoutError),
+    (errors.ReplyTimeoutError("late"), TimeoutError),
+    (errors.ConnectError("refused", address="h:1"), ConnectionError),
+    (errors.ConnectionLostError("reset", address="h:1"), ConnectionError),
+    (errors.SettingsError("bad"), ValueError),
+    (errors.InvalidMessageError("bad"), ValueError),
+    (errors.InvalidNameError("bad"), ValueError),
+    (errors.InvalidExpressionError("bad", position=3, token="x"), ValueError),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), BUILT_IN, ids=lambda item: getattr(item, "__name__", None))
+def test_errors_that_people_catch_are_built_in_ones_too(error: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=f"^{error.args[0]}$"):
+        raise error
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_former_name_is_the_same_error() -> None:
+    assert errors.TooManyRequestsError is errors.NoRoomError

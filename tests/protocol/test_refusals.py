@@ -12,10 +12,10 @@ from sparrowmq.core.errors import (
     BrokerError,
     InvalidMessageError,
     InvalidNameError,
+    NoRoomError,
     StoreBusyError,
     StoreError,
     StoreFullError,
-    TooManyRequestsError,
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import FrameReader, decode, encode
@@ -41,7 +41,7 @@ def test_a_refusal_is_its_answer() -> None:
         (InvalidNameError("text"), ResponseCode.INVALID_PARAMETER, "text"),
         (StoreFullError("text"), ResponseCode.SERVICE_NOT_AVAILABLE, "text"),
         (StoreBusyError("text"), ResponseCode.SERVICE_NOT_AVAILABLE, "text"),
-        (TooManyRequestsError("text"), ResponseCode.SYSTEM_BUSY, "text"),
+        (NoRoomError("text"), ResponseCode.SYSTEM_BUSY, "text"),
         (StoreError("text"), ResponseCode.SYSTEM_ERROR, "text"),
         (BrokerError(215, "text", address="b:1"), ResponseCode.FLOW_CONTROL, "text"),
         (ValueError("text"), ResponseCode.SYSTEM_ERROR, "ValueError: text"),

@@ -15,7 +15,7 @@ from sparrowmq import aio
 from sparrowmq.client.base.settings import ClientSettings
 from sparrowmq.client.cluster.broker_api import command
 from sparrowmq.client.cluster.instance import ClientInstance
-from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError
 from sparrowmq.protocol.bodies import ConsumeMessageDirectlyResult
 from sparrowmq.protocol.call_headers import ConsumeMessageDirectlyRequest
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -253,7 +253,7 @@ def test_only_the_client_that_was_asked_can_answer(monkeypatch: pytest.MonkeyPat
             pending.answered("c1", told)
             assert answer.result() is told
             monkeypatch.setattr(module, "QUESTIONS_MAX", 1)
-            with pytest.raises(TooManyRequestsError, match="waits for 1 answers"), pending.waiting("c1", "m"):
+            with pytest.raises(NoRoomError, match="waits for 1 answers"), pending.waiting("c1", "m"):
                 pass
         assert not len(pending)
         pending.answered("c1", told)

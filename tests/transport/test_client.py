@@ -17,8 +17,8 @@ from sparrowmq.core.errors import (
     ConnectError,
     ConnectionLostError,
     InvalidStateError,
+    NoRoomError,
     RequestTimeoutError,
-    TooManyRequestsError,
 )
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode
 from sparrowmq.transport.client import RemotingClient
@@ -277,7 +277,7 @@ class TestWaiting:
                     asyncio.create_task(client.call(server.address, Command(310), SECONDS)) for _ in "ab"
                 ]
                 await until(lambda: client.in_flight == 2)
-                with pytest.raises(TooManyRequestsError, match="2 requests are already in flight"):
+                with pytest.raises(NoRoomError, match="2 requests are already in flight"):
                     await client.call(server.address, Command(310), 0.02)
                 third = asyncio.create_task(client.call(server.address, Command(10), SECONDS))
                 await until(lambda: sum(map(len, handler.chunks)) == 2)

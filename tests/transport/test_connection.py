@@ -11,7 +11,7 @@ from tests.support import until
 from tests.transport.conftest import Run
 from tests.transport.helpers import EchoHandler, Peer, answer_to, peer_of_server, serving
 
-from sparrowmq.core.errors import ConnectionLostError, RequestTimeoutError, TooManyRequestsError
+from sparrowmq.core.errors import ConnectionLostError, NoRoomError, RequestTimeoutError
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command, RawFrame, encode
 from sparrowmq.transport.connection import CALLS_IN_FLIGHT_MAX, SEPARATE_BYTES_MIN, Connection
 
@@ -391,7 +391,7 @@ class TestCallsToTheClient:
                 await until(lambda: handler.made)
                 conn = handler.made[0]
                 calls = [conn.call(Command(307), 20.0) for _ in range(CALLS_IN_FLIGHT_MAX)]
-                with pytest.raises(TooManyRequestsError, match="1024 calls"):
+                with pytest.raises(NoRoomError, match="1024 calls"):
                     conn.call(Command(307), 20.0)
                 conn.close("test")
                 ended = await asyncio.gather(*calls, return_exceptions=True)

@@ -16,10 +16,10 @@ from sparrowmq.core.errors import (
     BrokerError,
     InvalidMessageError,
     InvalidNameError,
+    NoRoomError,
     ProtocolError,
     SparrowError,
     StoreFullError,
-    TooManyRequestsError,
 )
 from sparrowmq.protocol.codes import VERSION, ResponseCode
 from sparrowmq.protocol.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, decode
@@ -109,7 +109,7 @@ def test_unknown_codes_are_refused_as_the_reference_does() -> None:
         (InvalidMessageError("too big"), ResponseCode.MESSAGE_ILLEGAL, "too big"),
         (InvalidNameError("a name"), ResponseCode.INVALID_PARAMETER, "a name"),
         (StoreFullError("full"), ResponseCode.SERVICE_NOT_AVAILABLE, "full"),
-        (TooManyRequestsError("slow down"), ResponseCode.SYSTEM_BUSY, "slow down"),
+        (NoRoomError("slow down"), ResponseCode.SYSTEM_BUSY, "slow down"),
         (BrokerError(17, "no topic"), 17, "no topic"),
         (TimeoutError("disk"), 1, "TimeoutError: disk"),
         (KeyError("x"), 1, "KeyError: 'x'"),

@@ -199,10 +199,10 @@ async def _load(visit: Visit, part: PagePart) -> Loaded:
     try:
         async with asyncio.timeout(part.seconds):
             return Loaded(part, await part.load(visit))
-    except TimeoutError:
-        return Loaded(part, problem=visit.words("part.late", seconds=f"{part.seconds:g}"))
     except SparrowError as error:
         return Loaded(part, problem=str(error))
+    except TimeoutError:
+        return Loaded(part, problem=visit.words("part.late", seconds=f"{part.seconds:g}"))
     except Exception:
         _log.exception("the part %s of %s", part.name, visit.request.url.path)
         return Loaded(part, problem=visit.words("part.broken"))

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -155,10 +155,7 @@ class DynamicSetting:
             return self.check([part.strip() for part in text.split(",") if part.strip()])
         if self.kind is SettingKind.TEXT:
             return self.check(text)
-        try:
-            return self.check(json.loads(text))
-        except ValueError:
-            return self.check(text)
+        return self.check(_loaded(text))
 
 
 def _shown(value: object) -> str:
@@ -338,11 +335,15 @@ def dump(value: Value) -> str:
 
 def load(name: str, text: str) -> Value:
     """The value of JSON. Raises `SettingsError` for a setting or value that this release does not know."""
-    setting = find(name)
+    return find(name).check(_loaded(text))
+
+
+def _loaded(text: str) -> Any:
+    """The value of JSON, or the text itself if it is none."""
     try:
-        return setting.check(json.loads(text))
+        return json.loads(text)
     except ValueError:
-        return setting.check(text)
+        return text
 
 
 def for_members(settings: Iterable[SettingValue]) -> list[SettingValue]:

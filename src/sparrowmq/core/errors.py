@@ -6,7 +6,7 @@ SparrowError
 │   ├── InvalidMessageError, InvalidNameError, InvalidExpressionError, InvalidStateError,
 │   │   GroupTakenError
 │   ├── NoRouteError, NoNameServerError, NoFencesError, AllocationError
-│   └── TooManyRequestsError, ReplyTimeoutError
+│   └── NoRoomError, ReplyTimeoutError
 ├── TransportError        bytes could not be exchanged; `retryable`
 │   ├── ConnectError, ConnectionLostError, RequestTimeoutError, ListenError
 ├── BrokerError           a broker or name server answered with an error code
@@ -23,6 +23,12 @@ SparrowError
 │           DatabaseValueError
 ├── ProxyRefusal          the gRPC proxy refuses a call; `code` is the API's
 └── SettingsError         a setting is unknown, out of range or inconsistent
+
+Some are built-in errors, too: `RequestTimeoutError` and `ReplyTimeoutError` are `TimeoutError`,
+`ConnectError` and `ConnectionLostError` are `ConnectionError`, `SettingsError`, `InvalidMessageError`,
+`InvalidNameError` and `InvalidExpressionError` are `ValueError`. So `except TimeoutError` around requests
+also catches those that a broker did not answer: where only the time limit of a block is meant, catch
+`SparrowError` first.
 """
 
 from __future__ import annotations
@@ -55,18 +61,18 @@ class NoFencesError(ClientError):
     """
 
 
-class InvalidMessageError(ClientError):
+class InvalidMessageError(ClientError, ValueError):
     """A message breaks a limit: empty or oversized body, wrong properties (client:B-04 to B-10)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=13)
 
 
-class InvalidNameError(ClientError):
+class InvalidNameError(ClientError, ValueError):
     """A topic or group name is blank, too long, has illegal characters or is reserved."""
 
 
-class InvalidExpressionError(ClientError):
+class InvalidExpressionError(ClientError, ValueError):
     """A subscription expression cannot be parsed.
 
     `position` is the index of the error, in characters from 0, and `token` the text there (empty at the end);
@@ -107,13 +113,19 @@ class NoRouteError(ClientError):
         super().__init__(message, code=10005)
 
 
-class TooManyRequestsError(ClientError):
-    """The limit of requests in flight or the timeout of a call was reached before it could be sent."""
+class NoRoomError(ClientError):
+    """There is no room in this process: the limit of requests in flight or of waiting bytes was reached, and
+    nothing ended before the timeout of the call. Nothing was sent.
+    """
 
     retryable = True
 
 
-class ReplyTimeoutError(ClientError):
+TooManyRequestsError = NoRoomError
+"""The former name; it goes away after the next release."""
+
+
+class ReplyTimeoutError(ClientError, TimeoutError):
     """A request was sent, but no reply message arrived in time (client code 10006)."""
 
     retryable = True
@@ -133,15 +145,15 @@ class TransportError(SparrowError):
         self.address = address
 
 
-class ConnectError(TransportError):
+class ConnectError(TransportError, ConnectionError):
     """No connection to the address could be made."""
 
 
-class ConnectionLostError(TransportError):
+class ConnectionLostError(TransportError, ConnectionError):
     """The connection closed before the response; the request may or may not have been executed."""
 
 
-class RequestTimeoutError(TransportError):
+class RequestTimeoutError(TransportError, TimeoutError):
     """No response arrived in time; the request may or may not have been executed."""
 
     code = 10002
@@ -273,7 +285,7 @@ class StoreBrokenError(StoreError):
     """
 
 
-class SettingsError(SparrowError):
+class SettingsError(SparrowError, ValueError):
     """A setting is unknown, has the wrong type or is out of range; the message names it and the next step."""
 
 

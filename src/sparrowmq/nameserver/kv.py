@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sparrowmq.core.errors import JavaJsonError, StoreCorruptError, StoreError, TooManyRequestsError
+from sparrowmq.core.errors import JavaJsonError, NoRoomError, StoreCorruptError, StoreError
 from sparrowmq.files import disk
 from sparrowmq.protocol.java_json import dumps, loads
 
@@ -71,7 +71,7 @@ class KeyValues:
         return dict(self._table.get(name, {}))
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises `TooManyRequestsError` when the limit of values or characters is exceeded."""
+        """Set a value. Raises `NoRoomError` when the limit of values or characters is exceeded."""
         async with self._changing:
             table = {**self._table, namespace: {**self._table.get(namespace, {}), key: value}}
             keys = sum(map(len, table.values()))
@@ -80,7 +80,7 @@ class KeyValues:
                 for name, values in table.items()
             )
             if keys > KEYS_MAX or chars > CHARS_MAX:
-                raise TooManyRequestsError(
+                raise NoRoomError(
                     f"the key-value tables would have {keys} keys and {chars} characters, and the limits are "
                     f"{KEYS_MAX} and {CHARS_MAX}: delete some keys first"
                 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sparrowmq.core.errors import InvalidNameError, TooManyRequestsError
+from sparrowmq.core.errors import InvalidNameError, NoRoomError
 from sparrowmq.core.route import MASTER_ID, PERM_READ, PERM_WRITE, BrokerData, QueueData, TopicRoute
 from sparrowmq.protocol.bodies import ClusterInfo, DataVersion, TopicConfig, TopicConfigTable, TopicList
 from sparrowmq.protocol.headers import RegisterBrokerRequest
@@ -186,7 +186,7 @@ class Registry:
         same id has a greater state version. If the member disappears or registers again, its other topics are
         skipped. Topics beyond the limits are left out, so that a broker is not lost because of them.
 
-        Raises `InvalidNameError` for names that are too long, `TooManyRequestsError` when there are too many
+        Raises `InvalidNameError` for names that are too long, `NoRoomError` when there are too many
         brokers.
         """
         self._check(request, zone)
@@ -246,14 +246,14 @@ class Registry:
             ("clusters", cluster, self._clusters),
         ):
             if len(known) >= BROKERS_MAX and key not in known:
-                raise TooManyRequestsError(
+                raise NoRoomError(
                     f"{len(known)} {what} are registered and the limit is {BROKERS_MAX}: a new one is "
                     f"accepted when others leave"
                 )
         broker = self._brokers.get(name)
         members = {} if broker is None else broker.addresses
         if len(members) >= MEMBERS_MAX and request.broker_id not in members:
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{len(members)} processes are registered as broker {name[:80]!r} and the limit is "
                 f"{MEMBERS_MAX}: give this one another brokerName"
             )
@@ -442,14 +442,14 @@ class Registry:
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
         """Register one topic's queues; False, without a change, when a broker is unknown.
 
-        Raises `TooManyRequestsError` when there are too many topics.
+        Raises `NoRoomError` when there are too many topics.
         """
         taken = {data.broker_name: data for data in queues}
         if not taken or not taken.keys() <= self._brokers.keys():
             return False
         for data in taken.values():
             if not self._serve(topic, data):
-                raise TooManyRequestsError(
+                raise NoRoomError(
                     f"the topic was not registered: the name server has {len(self._topics)} topics and "
                     f"{self._routes} pairs of a topic and a broker, the limits are {TOPICS_MAX} and "
                     f"{ROUTES_MAX}, and a name has at most {NAME_CHARS_MAX} characters"

@@ -9,11 +9,11 @@ from sparrowmq.core.errors import (
     BrokerError,
     InvalidMessageError,
     InvalidNameError,
+    NoRoomError,
     NoTopicError,
     SparrowError,
     StoreBusyError,
     StoreFullError,
-    TooManyRequestsError,
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.frame import FLAG_RESPONSE, Command
@@ -23,7 +23,7 @@ _CODES: Final = (
     (InvalidNameError, ResponseCode.INVALID_PARAMETER),
     (StoreFullError, ResponseCode.SERVICE_NOT_AVAILABLE),
     (StoreBusyError, ResponseCode.SERVICE_NOT_AVAILABLE),
-    (TooManyRequestsError, ResponseCode.SYSTEM_BUSY),
+    (NoRoomError, ResponseCode.SYSTEM_BUSY),
     (NoTopicError, ResponseCode.TOPIC_NOT_EXIST),
 )
 

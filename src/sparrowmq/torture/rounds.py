@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from sparrowmq.core.errors import RequestTimeoutError
 from sparrowmq.torture.checker import BrokenPromise, judge
 from sparrowmq.torture.clients import (
     GROUP,
@@ -132,6 +133,8 @@ async def run_round(
             with _client_log(root / "clients.log"):
                 async with asyncio.timeout(ROUND_SECONDS):
                     await _storm(cluster, history, FaultRunner(cluster, note), settings, beside)
+        except* RequestTimeoutError:
+            raise
         except* (NotReadyError, TimeoutError) as errors:
             late = _first_text(errors)
     finally:

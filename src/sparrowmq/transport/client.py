@@ -118,7 +118,7 @@ class RemotingClient:
         """The response to a request, whatever its code. `timeout` in seconds includes connecting.
 
         Sets the command's opaque. Raises `ConnectError`, `ConnectionLostError`, `RequestTimeoutError`, and
-        `TooManyRequestsError` when the in-flight limit was reached for the whole time. After
+        `NoRoomError` when the in-flight limit was reached for the whole time. After
         `ConnectionLostError` and `RequestTimeoutError` the request may have been executed. Cancelling stops
         waiting; the request may still be executed.
         """

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from sparrowmq.core.errors import FrameError, TooManyRequestsError
+from sparrowmq.core.errors import FrameError, NoRoomError
 from sparrowmq.protocol.frame import FLAG_ONEWAY, Command, FrameReader, RawFrame, decode, encode
 from sparrowmq.transport.account import FRAME_OVERHEAD, SMALL_DEBT, Debt, MemoryAccount
 from sparrowmq.transport.address import format_address, pack_host, peer_of
@@ -284,15 +284,15 @@ class Connection(asyncio.Protocol):
         """Send a request to the client; the future returns the response, whatever its code.
 
         It fails with `RequestTimeoutError` after `timeout` seconds and with `ConnectionLostError` when the
-        connection closes. Raises `TooManyRequestsError` when 1024 calls to this client are in flight, or the
+        connection closes. Raises `NoRoomError` when 1024 calls to this client are in flight, or the
         client reads too slowly.
         """
         if not self.closed and (self.is_behind or not self.has_room(len(command.body))):
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{self.unsent_bytes} bytes wait for client {self.address} to read them; try again later"
             )
         if not self._in_flight.try_acquire():
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{CALLS_IN_FLIGHT_MAX} calls to client {self.address} are outstanding; try again later"
             )
         if self._calls is None:

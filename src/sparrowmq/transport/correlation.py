@@ -13,8 +13,8 @@ from typing import Final
 
 from sparrowmq.core.errors import (
     ConnectionLostError,
+    NoRoomError,
     RequestTimeoutError,
-    TooManyRequestsError,
 )
 from sparrowmq.protocol.codes import request_name
 from sparrowmq.protocol.frame import Command
@@ -56,7 +56,7 @@ class InFlight:
         return True
 
     async def acquire(self, deadline: float) -> None:
-        """Acquire a place, waiting until `deadline` (loop time). Raises `TooManyRequestsError` after it."""
+        """Acquire a place, waiting until `deadline` (loop time). Raises `NoRoomError` after it."""
         if self.try_acquire():
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class InFlight:
             if waiter.done() and not waiter.cancelled():
                 self.release()
             if isinstance(error, TimeoutError):
-                raise TooManyRequestsError(
+                raise NoRoomError(
                     f"{self.limit} requests are already in flight and none ended in time; send more slowly"
                 ) from None
             raise

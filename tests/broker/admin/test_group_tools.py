@@ -12,7 +12,7 @@ from tests.support import run
 
 from sparrowmq.broker.base.internal_store import InnerMessage
 from sparrowmq.broker.tables.clients import ConnectedMember, ConsumerGroup
-from sparrowmq.core.errors import InvalidNameError, StoreError, TooManyRequestsError
+from sparrowmq.core.errors import InvalidNameError, NoRoomError, StoreError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.files import disk
 from sparrowmq.protocol.bodies import (
@@ -157,7 +157,7 @@ def test_number_and_names_of_bans_are_limited(desk: Desk, monkeypatch: pytest.Mo
         forbid("g", "T" * 5000)
     forbid("g", "T")
     forbid("h", "T")
-    with pytest.raises(TooManyRequestsError):
+    with pytest.raises(NoRoomError):
         forbid("i", "T")
     forbid("h", "T", readable=True)
     forbid("i", "T")

@@ -11,7 +11,7 @@ from tests.broker.rig import Rig, connection
 from tests.support import run
 
 from sparrowmq.broker.tables import proxied as module
-from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bodies import ConsumerConnection, ConsumerData, HeartbeatData
 from sparrowmq.protocol.codes import RequestCode as Code
@@ -84,14 +84,14 @@ def test_number_of_proxy_members_is_bounded(rig: Rig, monkeypatch: pytest.Monkey
     for proxy, client_id in ((one, "a"), (one, "b"), (two, "c"), (two, "d")):
         register(rig, proxy, client_id)
     register(rig, one, "a")
-    with pytest.raises(TooManyRequestsError, match="this connection has 2 members"):
+    with pytest.raises(NoRoomError, match="this connection has 2 members"):
         register(rig, one, "e")
     register(rig, three, "e")
     register(rig, three, "f")
-    with pytest.raises(TooManyRequestsError, match="have 6 members at proxies"):
+    with pytest.raises(NoRoomError, match="have 6 members at proxies"):
         register(rig, connection(5004), "g")
     monkeypatch.setattr(module, "SUBSCRIBED_MAX", rig.parts.proxied.subscribed)
-    with pytest.raises(TooManyRequestsError, match="subscriptions"):
+    with pytest.raises(NoRoomError, match="subscriptions"):
         register(rig, three, "e", topic="a-longer-topic")
 
 

@@ -13,7 +13,7 @@ from sparrowmq.broker.members.filters import ConsumerFilters
 from sparrowmq.broker.members.subscription_query import SubscriptionQuery
 from sparrowmq.broker.tables.clients import ClientTable, ConnectedMember, ConsumerGroup
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import RequestTimeoutError, TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError, RequestTimeoutError
 from sparrowmq.core.subscription import SubscriptionData
 from sparrowmq.protocol.bloom import BloomFilter
 from sparrowmq.protocol.bodies import ConsumeFromWhere, ConsumerRunningInfo, ConsumeType, MessageModel
@@ -36,7 +36,7 @@ class Asked(FakeConnection):
 
     def call(self, command: Command, timeout: float) -> asyncio.Future[Command]:
         if self.refuses:
-            raise TooManyRequestsError("too many")
+            raise NoRoomError("too many")
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self.calls.append((command, future))
         return future

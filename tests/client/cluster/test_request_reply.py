@@ -17,9 +17,9 @@ from sparrowmq.client.producer.producer import Producer
 from sparrowmq.core.errors import (
     ClientError,
     InvalidMessageError,
+    NoRoomError,
     NoRouteError,
     ReplyTimeoutError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.protocol import properties
@@ -232,9 +232,7 @@ def test_number_of_waiting_requests_is_limited() -> None:
         replies = PendingReplies(waiting_max=2)
         for name in "ab":
             replies.expect(name)
-        with pytest.raises(
-            TooManyRequestsError, match="2 requests of this client are already waiting for replies"
-        ):
+        with pytest.raises(NoRoomError, match="2 requests of this client are already waiting for replies"):
             replies.expect("c")
         replies.forget("a")
         replies.expect("c")

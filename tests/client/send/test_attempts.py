@@ -29,7 +29,7 @@ from sparrowmq.core.errors import (
     ConnectError,
     ConnectionLostError,
     InvalidMessageError,
-    TooManyRequestsError,
+    NoRoomError,
 )
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
@@ -382,7 +382,7 @@ def test_send_without_room_counts_against_no_broker() -> None:
         assert engine is not None and engine.faults is not None
         await producer.queues("T")  # so that the time is not spent on the route
         assert engine.gate.try_enter(1)
-        with pytest.raises(TooManyRequestsError, match=r"1 sends .* are in flight"):
+        with pytest.raises(NoRoomError, match=r"1 sends .* are in flight"):
             await producer.send(Message("T", b"x"), timeout=0.3)
         engine.gate.leave(1)
         assert not engine.faults.items
@@ -594,12 +594,12 @@ def test_timeout_is_checked_before_each_attempt_in_every_mode() -> None:
         message = Message("T", b"x")
         done: list[Any] = []
         producer.submit(message, lambda *outcome: done.append(outcome[1]), timeout=0.01)
-        with pytest.raises(TooManyRequestsError, match="ended before it was written"):
+        with pytest.raises(NoRoomError, match="ended before it was written"):
             await producer.send(message, timeout=0.01)
-        with pytest.raises(TooManyRequestsError, match="ended before it was written"):
+        with pytest.raises(NoRoomError, match="ended before it was written"):
             await producer.send_oneway(message, timeout=0.01)
         await until(lambda: done)
-        assert isinstance(done[0], TooManyRequestsError)
+        assert isinstance(done[0], NoRoomError)
         assert not sends(cluster)
 
     flow(test)

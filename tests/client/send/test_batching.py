@@ -12,7 +12,7 @@ from tests.support import until
 
 from sparrowmq.client.producer.producer import Producer
 from sparrowmq.client.send.batching import part_of
-from sparrowmq.core.errors import BrokerError, InvalidMessageError, RequestTimeoutError, TooManyRequestsError
+from sparrowmq.core.errors import BrokerError, InvalidMessageError, NoRoomError, RequestTimeoutError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
 from sparrowmq.protocol.batch import decode_batch
@@ -227,7 +227,7 @@ def test_messages_beyond_the_total_are_sent_alone_or_refused_if_ordered() -> Non
         await asyncio.sleep(0)
         alone = await producer.send(Message("T", b"alone"))
         assert alone.status is SendStatus.SEND_OK and not held.done()
-        with pytest.raises(TooManyRequestsError, match="bytes wait for their batch, the limit is 100"):
+        with pytest.raises(NoRoomError, match="bytes wait for their batch, the limit is 100"):
             await producer.send(Message("T", b"x"), queue=QUEUE)
         await producer.close()
         assert (await held).queue == QUEUE, "closing lets what waits leave"

@@ -19,7 +19,7 @@ from sparrowmq.client.send.fault_strategy import (
     rest_ms,
 )
 from sparrowmq.client.send.queue_selection import PublishInfo
-from sparrowmq.core.errors import BrokerError, ClientError, ConnectError, SettingsError, TooManyRequestsError
+from sparrowmq.core.errors import BrokerError, ClientError, ConnectError, NoRoomError, SettingsError
 from sparrowmq.core.message import MessageQueue
 
 
@@ -82,7 +82,7 @@ def test_latency_determines_the_isolation_time(version: str, latency: int, rest:
         ("4.9", ClientError("x"), 600_000, True),
         ("4.9", KeyboardInterrupt(), 0, True),
         ("5.x", ConnectError("x"), 10_000, True),
-        ("5.x", TooManyRequestsError("x"), 10_000, True),
+        ("5.x", NoRoomError("x"), 10_000, True),
         ("5.x", BrokerError(2, "x"), 10_000, False),
         ("5.x", ClientError("x"), 0, True),
         ("5.x", KeyboardInterrupt(), 0, True),

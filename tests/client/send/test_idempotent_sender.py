@@ -17,9 +17,9 @@ from sparrowmq.core.errors import (
     BrokerError,
     ClientError,
     InvalidMessageError,
+    NoRoomError,
     RequestTimeoutError,
     SparrowError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
@@ -250,8 +250,7 @@ def test_send_waits_for_room_up_to_its_timeout() -> None:
         errors = await asyncio.gather(*sends, return_exceptions=True)
         assert all(isinstance(error, SparrowError) for error in errors)
         assert any(
-            isinstance(error, TooManyRequestsError) and "used up by earlier sends" in str(error)
-            for error in errors
+            isinstance(error, NoRoomError) and "used up by earlier sends" in str(error) for error in errors
         )
 
     flow(test, idempotent=True)

@@ -6,7 +6,7 @@ import pytest
 from tests.support import run, until
 
 from sparrowmq.client.send.in_flight import Gate
-from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError
 
 
 @pytest.mark.proves("client:B-108")
@@ -56,7 +56,7 @@ def test_caller_that_waits_too_long_gets_an_error_with_the_limits() -> None:
     async def main() -> None:
         gate = Gate(1, 1000)
         assert gate.try_enter(1)
-        with pytest.raises(TooManyRequestsError, match="limits 1 and 1000"):
+        with pytest.raises(NoRoomError, match="limits 1 and 1000"):
             await gate.enter(1, 0.01)
         assert gate.waiting == 0
         gate.leave(1)
@@ -103,7 +103,7 @@ def test_admission_at_the_end_of_the_timeout_loses_no_room() -> None:
         assert gate.try_enter(1)
         waiting = asyncio.create_task(gate.enter(1, 0))
         asyncio.get_running_loop().call_soon(gate.leave, 1)  # before the time-out is noticed
-        with pytest.raises(TooManyRequestsError):
+        with pytest.raises(NoRoomError):
             await waiting
         assert (gate.count, gate.bytes, gate.waiting) == (0, 0, 0)
 

@@ -13,7 +13,7 @@ from tests.support import until
 from sparrowmq.client.producer.producer import Producer
 from sparrowmq.client.send.encoding import outgoing_single, split_batch
 from sparrowmq.client.send.queue_selection import select_by_hash
-from sparrowmq.core.errors import InvalidMessageError, NoRouteError, TooManyRequestsError
+from sparrowmq.core.errors import InvalidMessageError, NoRoomError, NoRouteError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
 from sparrowmq.core.route import QueueData
@@ -168,7 +168,7 @@ def test_messages_that_wait_for_a_route_are_bounded_and_fail_with_it() -> None:
             producer.submit(
                 Message("T", b"x" * 400, key=f"{number}"), lambda result, error: errors.append(error)
             )
-        with pytest.raises(TooManyRequestsError):
+        with pytest.raises(NoRoomError):
             producer.submit(Message("T", b"x", key="4"), lambda result, error: None)
         await until(lambda: len(errors) == 3)
         assert all(isinstance(error, NoRouteError) for error in errors)

@@ -13,11 +13,11 @@ from sparrowmq.core.errors import (
     ConnectionLostError,
     InvalidMessageError,
     InvalidStateError,
+    NoRoomError,
     NoRouteError,
     ProtocolError,
     RequestTimeoutError,
     SparrowError,
-    TooManyRequestsError,
 )
 
 
@@ -34,7 +34,7 @@ from sparrowmq.core.errors import (
         *((BrokerError(code, "x"), False) for code in (3, 13, 26, 29, 207)),
         (InvalidMessageError("x"), False),
         (InvalidStateError("x"), False),
-        (TooManyRequestsError("x"), False),
+        (NoRoomError("x"), False),
         (ProtocolError("x"), False),
     ],
 )
@@ -70,7 +70,7 @@ def test_last_error_keeps_type_and_code_and_lists_the_attempts() -> None:
         (ConnectionLostError("x"), True),
         (RequestTimeoutError("x"), True),
         (BrokerError(2, "x"), False),
-        (TooManyRequestsError("x"), False),
+        (NoRoomError("x"), False),
         (ClientError("x"), False),
     ],
 )

@@ -24,10 +24,10 @@ from sparrowmq.core.errors import (
     ConnectionLostError,
     InvalidMessageError,
     InvalidNameError,
+    NoRoomError,
     NoRouteError,
     RequestTimeoutError,
     SettingsError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
@@ -546,9 +546,9 @@ def test_limit_of_sends_in_flight_makes_callers_wait() -> None:
         waiting = [asyncio.create_task(producer.send(Message("T", b"x"), timeout=20)) for _ in range(5)]
         await until(lambda: len(sends(cluster)) == 1 + 2)
         assert producer.in_flight == 2
-        with pytest.raises(TooManyRequestsError, match="limits 2"):
+        with pytest.raises(NoRoomError, match="limits 2"):
             await producer.send(Message("T", b"x"), timeout=0.01)
-        with pytest.raises(TooManyRequestsError, match="are already waiting"):
+        with pytest.raises(NoRoomError, match="are already waiting"):
             for _ in range(5):
                 producer.submit(Message("T", b"x"), lambda r, e: None)
                 await asyncio.sleep(0)

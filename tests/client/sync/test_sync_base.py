@@ -130,7 +130,7 @@ def test_number_of_futures_is_bounded(cluster: FakeCluster) -> None:
         producer.send(mq.Message("T", b"warm"))
         cluster.broker.on[SEND] = held
         futures = [producer.send_async(mq.Message("T", b"x")) for _ in range(2)]
-        with pytest.raises(mq.TooManyRequestsError, match="2 sends are in flight"):
+        with pytest.raises(mq.NoRoomError, match="2 sends are in flight"):
             producer.send_async(mq.Message("T", b"x"), timeout=0.01)
         cluster.name_server._listener.get_loop().call_soon_threadsafe(go.set)
         assert all(f.result(20).status is mq.SendStatus.SEND_OK for f in futures)

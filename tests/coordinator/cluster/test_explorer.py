@@ -11,7 +11,14 @@ from sparrowmq.client.admin.types import BrokerStatus
 from sparrowmq.coordinator.cluster import explorer as explorers
 from sparrowmq.coordinator.cluster.explorer import Lagging, asked, broker_now, lagging, rate_of
 from sparrowmq.coordinator.cluster.view import GroupPosition
-from sparrowmq.core.errors import BrokerError, ClientError, ConnectError, NoRouteError, RefusedError
+from sparrowmq.core.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    NoRouteError,
+    RefusedError,
+    RequestTimeoutError,
+)
 
 
 def test_lag_of_a_group_and_its_age_are_returned() -> None:
@@ -57,6 +64,7 @@ def test_invalid_rates_are_unknown(text: str) -> None:
         (NoRouteError("none"), 404),
         (BrokerError(1, "no"), 502),
         (ConnectError("down"), 503),
+        (RequestTimeoutError("late"), 503),
         (ClientError("wrong"), 422),
         (RefusedError("no", status=409), 409),
     ],
@@ -67,7 +75,7 @@ def test_server_errors_have_their_status(error: Exception, status: int) -> None:
 
     with pytest.raises(RefusedError) as found:
         run(asked(fail()))
-    assert found.value.status == status
+    assert (found.value.status, str(found.value)) == (status, str(error))
 
 
 def test_silent_brokers_time_out() -> None:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from sparrowmq.core.errors import BrokerError, ConnectError, NoRouteError, SettingsError, TooManyRequestsError
+from sparrowmq.core.errors import BrokerError, ConnectError, NoRoomError, NoRouteError, SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.cluster import faults
 from sparrowmq.spark.cluster.faults import DataLossError, Occasionally, is_passing, messages_lost
@@ -18,7 +18,7 @@ QUEUE = MessageQueue("t", "b", 0)
     [
         (ConnectError("x"), True),
         (NoRouteError("x"), True),
-        (TooManyRequestsError("x"), True),
+        (NoRoomError("x"), True),
         (BrokerError(2, "busy"), True),
         (BrokerError(16, "no permission"), False),
         (SettingsError("x"), False),

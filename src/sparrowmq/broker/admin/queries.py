@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from sparrowmq.broker.base.offsets import answer, refusal
-from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError
 from sparrowmq.protocol.bodies.queues import ConsumeQueueData, QueryConsumeQueueBody
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.headers import (
@@ -49,9 +49,9 @@ QUERIES_MAX: Final = 4
 
 
 def _need_room(connection: Connection) -> None:
-    """Refuse a query if there is no memory for its answer. Raises `TooManyRequestsError`."""
+    """Refuse a query if there is no memory for its answer. Raises `NoRoomError`."""
     if connection.closed or not connection.has_room(QUERY_BYTES_MAX):
-        raise TooManyRequestsError(
+        raise NoRoomError(
             "a query by key was refused: the memory for clients of this broker, or for this client, is used "
             "up (connectionMemoryMax); read the pending responses, or try again later"
         )

@@ -23,9 +23,9 @@ from sparrowmq.broker.delay.rerouting import DELAY, Rerouting
 from sparrowmq.core.errors import (
     InvalidMessageError,
     InvalidNameError,
+    NoRoomError,
     RecordError,
     StoreError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.ids import offset_message_id
 from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX, PROPERTY_ERROR, failure_text
@@ -186,7 +186,7 @@ class SendBackRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist: {error}") from None
         try:
             made = self._topics.ensure_soon(topic, queues, sys_flag=sys_flag)
-        except TooManyRequestsError as error:
+        except NoRoomError as error:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] not exist: {error}") from None
         if made:
             self._topic_made()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.members.unlike_members import UnlikeMembers
 from sparrowmq.broker.tables.clients import LANGUAGE_CHARS_MAX, ConnectedMember, ConsumerGroup
-from sparrowmq.core.errors import InvalidNameError, TooManyRequestsError
+from sparrowmq.core.errors import InvalidNameError, NoRoomError
 from sparrowmq.core.names import check_topic, retry_topic
 from sparrowmq.protocol.bodies import ConsumerList, HeartbeatData, MessageModel
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -73,7 +73,7 @@ class Membership:
             {consumer.group: consumer.subscriptions for consumer in data.consumers},
         )
         if problem:
-            raise TooManyRequestsError(problem)
+            raise NoRoomError(problem)
         language = command.language[:LANGUAGE_CHARS_MAX]
         member = ConnectedMember(data.client_id, language, command.version, self._clock.monotonic())
         return (yield from self._take_in(connection, command, data, member))
@@ -91,7 +91,7 @@ class Membership:
             config = None if connection.closed else self._groups.get(consumer.group)
             if config is None:
                 if self._groups.is_full and not connection.closed:
-                    raise TooManyRequestsError(self._groups.missing(consumer.group))
+                    raise NoRoomError(self._groups.missing(consumer.group))
                 continue
             if self._make_retry_topic(consumer.group, config.retry_queue_nums):
                 self._topic_made()

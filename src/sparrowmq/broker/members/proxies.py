@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sparrowmq.broker.base.offsets import answer, refusal
 from sparrowmq.broker.tables.clients import LANGUAGE_CHARS_MAX, NAME_CHARS_MAX
 from sparrowmq.broker.tables.proxied import ADDRESS_CHARS_MAX, ProxiedMember
-from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError
 from sparrowmq.core.names import retry_topic
 from sparrowmq.protocol.bodies import HeartbeatData
 from sparrowmq.protocol.call_headers import CheckTopicRightRequest, ProxiedClientRequest
@@ -53,7 +53,7 @@ class ProxyRequests:
 
     def register(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """90501: a proxy has a consumer of these groups; the body is a heartbeat. Groups and their retry
-        topics are made as by a heartbeat. Raises `TooManyRequestsError`.
+        topics are made as by a heartbeat. Raises `NoRoomError`.
         """
         return finished(self._register(connection, command))
 
@@ -79,7 +79,7 @@ class ProxyRequests:
             )
             problem = self._proxied.problem(consumer.group, member)
             if problem:
-                raise TooManyRequestsError(problem)
+                raise NoRoomError(problem)
             self._proxied.put(consumer.group, member)
             queues = config.retry_queue_nums
             if queues > 0 and self._topics.ensure_soon(retry_topic(consumer.group), queues):

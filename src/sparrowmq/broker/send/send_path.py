@@ -36,10 +36,10 @@ from sparrowmq.broker.transactions.half_messages import (
 from sparrowmq.core.errors import (
     InvalidMessageError,
     InvalidNameError,
+    NoRoomError,
     ProtocolError,
     RecordError,
     StoreError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.ids import UniqueIds, offset_message_id, unpack_host
 from sparrowmq.core.names import HALF_TOPIC, RETRY_PREFIX, SEND_FORBIDDEN_TOPICS, check_topic, dlq_topic
@@ -335,7 +335,7 @@ class SendPath:
             is_new = made or self._topics.is_unsaved(request.topic)
             target = HeldAnswers(connection) if is_new else connection
             self._store_request(target, command, request)
-        except TooManyRequestsError as error:
+        except NoRoomError as error:
             return Refused.of(error).answer(command.opaque, self._hook)
         except Refused as refused:
             if made:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from sparrowmq.broker.tables.table_file import TableFile
 from sparrowmq.core.clock import Sleep
-from sparrowmq.core.errors import InvalidNameError, StoreCorruptError, StoreError, TooManyRequestsError
+from sparrowmq.core.errors import InvalidNameError, NoRoomError, StoreCorruptError, StoreError
 from sparrowmq.core.names import SYSTEM_GROUPS, check_group, check_topic, is_system_group
 from sparrowmq.protocol.bodies import DataVersion, SubscriptionGroupConfig
 from sparrowmq.protocol.codes import ResponseCode
@@ -143,12 +143,12 @@ class GroupTable:
         """Forbid or allow pulls of a topic, on disk when this returns; callers share a save.
 
         Raises `StoreError` if the change cannot be saved, and resets the topic's ban to its state on disk;
-        `InvalidNameError` for an illegal name; `TooManyRequestsError` when there are too many bans.
+        `InvalidNameError` for an illegal name; `NoRoomError` when there are too many bans.
         """
         check_group(name)
         check_topic(topic)
         if forbidden and sum(map(len, self._forbidden.values())) >= BANS_MAX:
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{BANS_MAX} bans of topics for groups exist, which is the limit; lift some first"
             )
         bits = self._bans(name, topic) & ~FORBIDDEN_TO_READ | (FORBIDDEN_TO_READ if forbidden else 0)
@@ -176,12 +176,12 @@ class GroupTable:
 
         Attributes stay as they are. Raises `Refused` for a change of attributes, of which this broker serves
         none; `StoreError` if the groups cannot be saved, and resets these groups to their state on disk;
-        `TooManyRequestsError`, without any change, when there would be too many.
+        `NoRoomError`, without any change, when there would be too many.
         """
         wanted = {config.group_name: self._with_attributes(config) for config in configs}
         new = len(wanted.keys() - self.configs.keys())
         if new and len(self.configs) + new > self._groups_max:
-            raise TooManyRequestsError(self._too_many())
+            raise NoRoomError(self._too_many())
         self.configs.update(wanted)
         self._changed()
         await self._kept(wanted)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from sparrowmq.broker.tables.table_file import TableFile
 from sparrowmq.broker.tables.topic_attributes import not_served
 from sparrowmq.core.clock import Sleep
-from sparrowmq.core.errors import NoTopicError, StoreCorruptError, StoreError, TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError, NoTopicError, StoreCorruptError, StoreError
 from sparrowmq.core.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -242,7 +242,7 @@ class TopicTable:
         """Create or change a topic; it is on disk after `kept`, or soon.
 
         False when the topic already has this configuration, or while it is being deleted. Raises
-        `TooManyRequestsError` when the limit of topics or queues is exceeded; `always` ignores the limit.
+        `NoRoomError` when the limit of topics or queues is exceeded; `always` ignores the limit.
         """
         name = config.topic_name
         if self.configs.get(name) == config or name in self.deleting:
@@ -256,11 +256,11 @@ class TopicTable:
         return True
 
     def check_room(self, configs: Iterable[TopicConfig]) -> None:
-        """Raise `TooManyRequestsError` if these topics would exceed the limit of topics or queues."""
+        """Raise `NoRoomError` if these topics would exceed the limit of topics or queues."""
         wanted = {config.topic_name: config for config in configs}
         new = sum(name not in self.configs for name in wanted)
         if new and len(self.configs) + new > self._topics_max:
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"this broker has {len(self.configs)} topics and the limit is {self._topics_max}: delete "
                 "some, or raise topicsMax"
             )
@@ -268,7 +268,7 @@ class TopicTable:
             _queue_count(one) - _queue_count(self.configs.get(one.topic_name)) for one in wanted.values()
         )
         if queues > 0 and self._queue_count + queues > self._queues_max:
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"the topics of this broker have {self._queue_count} queues, {queues} more are requested "
                 f"and the limit is {self._queues_max}: delete topics, or raise queuesMax"
             )
@@ -376,7 +376,7 @@ class TopicTable:
         wide = replace(config, read_queue_nums=max(read, queues), write_queue_nums=max(write, queues))
         try:
             return self.put_soon(wide, always=always)
-        except TooManyRequestsError:
+        except NoRoomError:
             if name in self.configs:
                 return False
             raise

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from sparrowmq.cli.base.common import Namesrv, UsageError, namesrv_or_default, print_json, run, say
+from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.subscription import Expression, Sql
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ async def _consume(reading: Reading, count: int | None, timeout: float | None, f
                 try:
                     async with asyncio.timeout(timeout):
                         message = await anext(messages)
+                except SparrowError:
+                    raise
                 except TimeoutError:
                     return
                 if message is not None:

@@ -237,6 +237,8 @@ def export(
     try:
         with replacing(out) as target:
             count = run(work(target))
+    except SparrowError:
+        raise
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror}") from None
     say(f"{count} dead letters of group {group} written to {out}")

@@ -20,6 +20,7 @@ from sparrowmq.cli.base.common import (
 )
 from sparrowmq.cli.base.times import when
 from sparrowmq.cli.messages.message_query import Time, Topic, show
+from sparrowmq.core.errors import SparrowError
 
 if TYPE_CHECKING:
     from sparrowmq.coordinator.cluster.message_search import SearchResult
@@ -85,6 +86,8 @@ def export(
         with part.open("wb") as file:
             found = found.first(write_file(found.messages, FileFormat(kind), file))
         part.replace(out)
+    except SparrowError:
+        raise
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror}") from None
     finally:

@@ -404,6 +404,8 @@ def _until_stopped(warnings: list[str], work: Callable[[], None]) -> None:
         complain(f"warning: {warning}")
     try:
         work()
+    except SparrowError:
+        raise
     except TimeoutError:
         raise SparrowError("graceful shutdown took too long; the next start recovers") from None
     say("stopped cleanly")

@@ -118,6 +118,8 @@ class ReplicaAdmin(AdminCalls):
                 while has < end and plan.candidate.state == FOLLOWING:
                     await self._running().sleep(_LOOK_SECONDS)
                     has = (await self.replica_state(plan.candidate.address)).max_offset
+        except SparrowError:
+            raise
         except TimeoutError:
             raise ClientError(
                 f"{plan.candidate.address} did not get the whole log of {master.address} within "

@@ -17,9 +17,9 @@ from sparrowmq.core.clock import Clock, SystemClock
 from sparrowmq.core.errors import (
     ClientError,
     InvalidMessageError,
+    NoRoomError,
     ReplyTimeoutError,
     SparrowError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.message import (
     MESSAGE_TYPE_REPLY,
@@ -69,10 +69,10 @@ class PendingReplies:
     def expect(self, correlation_id: str) -> asyncio.Future[ReceivedMessage]:
         """A future for the reply to `correlation_id`; call `forget` in any case.
 
-        Raises `TooManyRequestsError` when too many requests are waiting.
+        Raises `NoRoomError` when too many requests are waiting.
         """
         if len(self._waiting) >= self._waiting_max:
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{self._waiting_max} requests of this client are already waiting for replies; send fewer "
                 f"at once, or shorten their timeout"
             )

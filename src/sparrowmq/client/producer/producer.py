@@ -248,7 +248,7 @@ class Producer:
         queue. `timeout` in seconds covers all attempts.
 
         Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`, or
-        `TooManyRequestsError` when the timeout passed before the send could start. Cancelling does not undo
+        `NoRoomError` when the timeout passed before the send could start. Cancelling does not undo
         the send.
         """
         sender = self._running()
@@ -370,7 +370,7 @@ class Producer:
 
         `timeout` in seconds covers both. The consumer answers with `create_reply_message` or `reply`. Raises
         `ReplyTimeoutError` when it was sent but no reply arrived, `ClientError` with the cause when it could
-        not be sent, `TooManyRequestsError` when 65,535 requests are already waiting, and errors in the
+        not be sent, `NoRoomError` when 65,535 requests are already waiting, and errors in the
         message itself. Late replies are dropped.
         """
         from sparrowmq.client.cluster.request_reply import request_message, wait_for_reply

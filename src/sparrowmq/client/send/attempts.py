@@ -16,7 +16,7 @@ from sparrowmq.client.send.hook_properties import with_properties
 from sparrowmq.client.send.in_flight import Gate
 from sparrowmq.client.send.queue_selection import PublishInfo
 from sparrowmq.client.send.sequences import judged_result
-from sparrowmq.core.errors import ClientError, SparrowError, TooManyRequestsError
+from sparrowmq.core.errors import ClientError, NoRoomError, SparrowError
 from sparrowmq.core.message import (
     PROPERTY_DELAY,
     PROPERTY_START_DELIVER_TIME,
@@ -150,10 +150,10 @@ class Attempts:
                 self._hooks.after_send(context)
 
     def left(self, deadline: float) -> float:
-        """Seconds until `deadline`. Raises `TooManyRequestsError` after it (client:B.9-10)."""
+        """Seconds until `deadline`. Raises `NoRoomError` after it (client:B.9-10)."""
         remaining = deadline - self._loop.time()
         if remaining <= 0:
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 "the timeout of a send ended before it was written; use a longer timeout or send less at once"
             )
         return remaining

@@ -26,7 +26,7 @@ from sparrowmq.client.send.encoding import (
 from sparrowmq.client.send.in_flight import Gate
 from sparrowmq.client.send.message_checks import check_is_message
 from sparrowmq.client.send.topic_routes import PublishTable
-from sparrowmq.core.errors import SparrowError, TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError, SparrowError
 from sparrowmq.core.message import COPY_BYTES_MAX, PROPERTIES_BYTES_MAX, Message, MessageQueue
 from sparrowmq.core.results import SendResult
 from sparrowmq.protocol.batch import BATCH_FIXED_BYTES, BatchItem, encode_batch
@@ -138,7 +138,7 @@ class Linger:
 
         That is so if it is no plain message, or if any queue will do and a batch cannot contain it,
         `linger_total_bytes` are held or the producer is closing. Raises `InvalidMessageError` as a send does,
-        and `TooManyRequestsError` for a message that would overtake others of its queue.
+        and `NoRoomError` for a message that would overtake others of its queue.
         """
         check_is_message(message)
         if not may_linger(message):
@@ -214,7 +214,7 @@ class Linger:
                 self._sender.gate.withdraw()
 
     def _add(self, line: SendLine, held: LingeringMessage, *, waited: bool = False) -> None:
-        """Raises `TooManyRequestsError` when the limit is reached, unless nothing of the line waits: then the
+        """Raises `NoRoomError` when the limit is reached, unless nothing of the line waits: then the
         message leaves at once, or it has `waited` already."""
         bytes_max = self._settings.message_bytes_max
         bucket = self._buckets.get(line)
@@ -236,8 +236,8 @@ class Linger:
         elif bucket.timer is None:
             bucket.timer = self._loop.call_later(self._settings.linger, self._due, line, bucket)
 
-    def _full(self) -> TooManyRequestsError:
-        return TooManyRequestsError(
+    def _full(self) -> NoRoomError:
+        return NoRoomError(
             f"{self.bytes} bytes wait for their batch, the limit is {self._settings.linger_total_bytes}; "
             f"wait for results or raise linger_total_bytes"
         )

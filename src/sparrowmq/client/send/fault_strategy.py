@@ -14,7 +14,7 @@ from typing import Final
 
 from sparrowmq.client.send.encoding import SendTarget
 from sparrowmq.client.send.queue_selection import PublishInfo
-from sparrowmq.core.errors import BrokerError, TooManyRequestsError, TransportError
+from sparrowmq.core.errors import BrokerError, NoRoomError, TransportError
 
 LATENCY_MAX: Final = {
     "4.9": (50, 100, 550, 1000, 2000, 3000, 15000),
@@ -96,7 +96,7 @@ class FaultStrategy:
         isolated, reachable = False, True
         if isinstance(error, BrokerError):
             isolated, reachable = True, False
-        elif isinstance(error, TransportError | TooManyRequestsError):
+        elif isinstance(error, TransportError | NoRoomError):
             isolated, reachable = True, not self._detector
         elif isinstance(error, Exception):
             isolated = self._old  # the client's own fault; 5.x does not blame the broker

@@ -31,8 +31,8 @@ from sparrowmq.core.errors import (
     ClientError,
     ConnectError,
     InvalidMessageError,
+    NoRoomError,
     SparrowError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
@@ -172,7 +172,7 @@ class IdempotentSender(Sender):
             async with asyncio.timeout_at(deadline):
                 await line.lock.acquire()
         except TimeoutError:
-            return TooManyRequestsError(
+            return NoRoomError(
                 f"the time for a send to {target.queue} was used up by earlier sends; send messages in "
                 f"batches (send_batch, linger) or use more queues"
             )

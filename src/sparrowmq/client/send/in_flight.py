@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparrowmq.core.errors import InvariantError, TooManyRequestsError
+from sparrowmq.core.errors import InvariantError, NoRoomError
 
 
 class Gate:
@@ -45,7 +45,7 @@ class Gate:
         return True
 
     async def enter(self, size: int, timeout: float) -> None:
-        """Take room, waiting up to `timeout` seconds. Raises `TooManyRequestsError` after that."""
+        """Take room, waiting up to `timeout` seconds. Raises `NoRoomError` after that."""
         if self.try_enter(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -60,7 +60,7 @@ class Gate:
             self._give_up(entry)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{self.count} sends ({self.bytes} bytes) are in flight, limits {self._count_max} and "
                 f"{self._bytes_max} bytes, and none ended within {timeout:.3f} s; send less at once or raise "
                 "in_flight_max"

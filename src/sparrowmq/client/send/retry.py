@@ -11,15 +11,15 @@ from sparrowmq.core.errors import (
     InvalidMessageError,
     InvalidNameError,
     InvalidStateError,
+    NoRoomError,
     SparrowError,
-    TooManyRequestsError,
     TransportError,
 )
 from sparrowmq.protocol.codes import ResponseCode
 
 CLIENT_FAULT: Final = 10003
 """RocketMQ's code for a send whose last attempt failed in the client, not at a broker (client:B-43)."""
-_FINAL: Final = (InvalidMessageError, InvalidNameError, InvalidStateError, TooManyRequestsError)
+_FINAL: Final = (InvalidMessageError, InvalidNameError, InvalidStateError, NoRoomError)
 
 
 def is_retryable(error: Exception, retry_codes: Collection[int]) -> bool:

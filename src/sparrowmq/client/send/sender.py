@@ -33,7 +33,7 @@ from sparrowmq.client.send.queue_selection import PublishInfo, QueueSelector, on
 from sparrowmq.client.send.retry import final_error, is_queue_gone, is_retryable, is_retryable_async
 from sparrowmq.client.send.topic_routes import PublishTable, target_of
 from sparrowmq.core.backoff import Backoff
-from sparrowmq.core.errors import SparrowError, TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult, SendStatus
 from sparrowmq.protocol.compression import compress
@@ -129,12 +129,12 @@ class Sender:
     ) -> None:
         """Send without waiting; `done` gets the result or the error.
 
-        Retries follow the rules of `mode` (client:B.7). Raises `TooManyRequestsError` when as many sends are
+        Retries follow the rules of `mode` (client:B.7). Raises `NoRoomError` when as many sends are
         waiting as may be in flight.
         """
         settings = self._settings
         if self.gate.waiting >= settings.in_flight_max:
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{self.gate.waiting} sends are already waiting; wait for results before you send more"
             )
         lingers = self.linger if timeout is None and mode is SendMode.ASYNC else None
@@ -448,7 +448,7 @@ class Sender:
                 outcome = stored = await self._attempts.try_once(
                     outgoing, target, deadline, mode, last=not left, elsewhere=elsewhere
                 )
-            except TooManyRequestsError as error:
+            except NoRoomError as error:
                 outcome = outcome or error  # this attempt was not sent: the previous outcome counts
                 break
             except SparrowError as error:

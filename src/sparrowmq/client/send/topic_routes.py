@@ -9,7 +9,7 @@ from sparrowmq.client.base.settings import ProducerSettings
 from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.send.encoding import SendTarget
 from sparrowmq.client.send.queue_selection import PublishInfo
-from sparrowmq.core.errors import ClientError, NoRouteError, RequestTimeoutError
+from sparrowmq.core.errors import ClientError, NoRouteError, RequestTimeoutError, SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import TEMPLATE_TOPIC, check_topic_for_send
 from sparrowmq.core.route import TopicRoute
@@ -71,6 +71,8 @@ class PublishTable:
         try:
             async with asyncio.timeout_at(deadline):
                 route = await self._ask(topic)
+        except SparrowError:
+            raise
         except TimeoutError:
             address = self._instance.name_servers.current
             raise RequestTimeoutError(

@@ -26,7 +26,7 @@ from sparrowmq.client.pull.pull_schedule import PullSchedule as AsyncPullSchedul
 from sparrowmq.client.push.message_stream import MessageStream, StreamedMessage
 from sparrowmq.client.push.push_consumer import PushConsumer as AsyncPushConsumer
 from sparrowmq.client.simple.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
-from sparrowmq.core.errors import InvalidStateError, SparrowError, TooManyRequestsError
+from sparrowmq.core.errors import InvalidStateError, NoRoomError, SparrowError
 from sparrowmq.core.message import Message, MessageQueue
 from sparrowmq.core.results import SendResult
 from sparrowmq.loops.event_loop import ENDED, LoopThread, loop_thread, prepare_exit
@@ -152,14 +152,14 @@ class ProducerFacade(Facade[AsyncProducer]):
 
         Unlike `send` it retries (`retries_async` times) only after transport errors.
 
-        Blocks while `in_flight_max` such sends are in flight; raises `TooManyRequestsError` when none ended
+        Blocks while `in_flight_max` such sends are in flight; raises `NoRoomError` when none ended
         within the timeout.
         """
         future: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
         limit = self._inner.settings.send_timeout if timeout is None else timeout
         if not self._room.acquire(timeout=limit):
-            raise TooManyRequestsError(
+            raise NoRoomError(
                 f"{self._inner.settings.in_flight_max} sends are in flight and none ended within {limit:g} "
                 "s; wait for results or raise in_flight_max"
             )

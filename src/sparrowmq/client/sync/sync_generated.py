@@ -169,7 +169,7 @@ class Producer(ProducerFacade):
         queue. `timeout` in seconds covers all attempts.
 
         Raises `InvalidMessageError`, `InvalidNameError`, `NoRouteError`, `BrokerError`, `TransportError`, or
-        `TooManyRequestsError` when the timeout passed before the send could start. Cancelling does not undo
+        `NoRoomError` when the timeout passed before the send could start. Cancelling does not undo
         the send.
         """
         if queue is None and selector is None and hash_key is None:
@@ -271,7 +271,7 @@ class Producer(ProducerFacade):
 
         `timeout` in seconds covers both. The consumer answers with `create_reply_message` or `reply`. Raises
         `ReplyTimeoutError` when it was sent but no reply arrived, `ClientError` with the cause when it could
-        not be sent, `TooManyRequestsError` when 65,535 requests are already waiting, and errors in the
+        not be sent, `NoRoomError` when 65,535 requests are already waiting, and errors in the
         message itself. Late replies are dropped.
         """
         return self._run(

@@ -52,10 +52,10 @@ async def _check(name: str, link: str, found: Awaitable[tuple[str, Mapping[str, 
     try:
         async with asyncio.timeout(2.0):
             state, values = await found
-    except TimeoutError:
-        return {"name": name, "state": "unknown", "values": {}, "why": "", "link": link}
     except SparrowError as error:
         return {"name": name, "state": "unknown", "values": {}, "why": str(error), "link": link}
+    except TimeoutError:
+        return {"name": name, "state": "unknown", "values": {}, "why": "", "link": link}
     return {"name": name, "state": state, "values": values, "why": "", "link": link}
 
 

@@ -307,8 +307,6 @@ async def asked(answer: Awaitable[T], seconds: float = ASK_SECONDS) -> T:
     try:
         async with asyncio.timeout(seconds):
             return await answer
-    except TimeoutError:
-        raise RefusedError(f"nobody answered within {seconds:g} s; try again", status=503) from None
     except RefusedError:
         raise
     except NoRouteError as error:
@@ -317,6 +315,8 @@ async def asked(answer: Awaitable[T], seconds: float = ASK_SECONDS) -> T:
         raise RefusedError(str(error), status=502) from error
     except SparrowError as error:
         raise RefusedError(str(error), status=503 if error.retryable else 422) from error
+    except TimeoutError:
+        raise RefusedError(f"nobody answered within {seconds:g} s; try again", status=503) from None
 
 
 async def _counted(admin: aio.Admin) -> dict[str, int]:

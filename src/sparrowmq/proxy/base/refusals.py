@@ -8,11 +8,11 @@ from sparrowmq.core.errors import (
     BrokerError,
     HeaderError,
     InvalidExpressionError,
+    NoRoomError,
     NoRouteError,
     ProxyRefusal,
     RequestTimeoutError,
     SparrowError,
-    TooManyRequestsError,
 )
 from sparrowmq.core.outside import one_line
 from sparrowmq.protocol.codes import ResponseCode
@@ -52,7 +52,7 @@ def status_of(error: SparrowError) -> Any:
         return status(Code.TOPIC_NOT_FOUND, text)
     if isinstance(error, RequestTimeoutError):
         return status(Code.PROXY_TIMEOUT, text)
-    if isinstance(error, TooManyRequestsError):
+    if isinstance(error, NoRoomError):
         return status(Code.TOO_MANY_REQUESTS, text)
     if isinstance(error, InvalidExpressionError):
         return status(Code.ILLEGAL_FILTER_EXPRESSION, text)

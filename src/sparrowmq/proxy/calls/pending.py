@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sparrowmq.core.errors import TooManyRequestsError
+from sparrowmq.core.errors import NoRoomError
 
 QUESTIONS_MAX: Final = 1_000
 """Questions that wait at one time; above that a tool is told to try again."""
@@ -24,9 +24,9 @@ class PendingAnswers:
 
     @contextmanager
     def waiting(self, client_id: str, nonce: str) -> Iterator[asyncio.Future[Any]]:
-        """The future answer of a client to the question with this nonce. Raises `TooManyRequestsError`."""
+        """The future answer of a client to the question with this nonce. Raises `NoRoomError`."""
         if len(self._waiting) >= QUESTIONS_MAX:
-            raise TooManyRequestsError(f"the proxy waits for {QUESTIONS_MAX} answers of clients, its limit")
+            raise NoRoomError(f"the proxy waits for {QUESTIONS_MAX} answers of clients, its limit")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[nonce] = client_id, answer
         try:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.core.errors import (
     BrokerError,
     InvalidExpressionError,
+    NoRoomError,
     NoRouteError,
     SettingsError,
     SparrowError,
-    TooManyRequestsError,
     TransportError,
 )
 from sparrowmq.core.message import MessageQueue
@@ -56,7 +56,7 @@ def is_passing(error: BaseException) -> bool:
     """Whether the same call may succeed later without intervention."""
     if isinstance(error, BrokerError):
         return error.code in _PASSING_CODES
-    return isinstance(error, TransportError | TooManyRequestsError | NoRouteError)
+    return isinstance(error, TransportError | NoRoomError | NoRouteError)
 
 
 def is_deleted(error: BaseException) -> bool:

@@ -163,6 +163,8 @@ def _from_tree(tree: Any, convert: Callable[[Any], T]) -> dict[MessageQueue, T]:
             for broker, queues in brokers.items()
             for queue_id, value in queues.items()
         }
+    except SettingsError:
+        raise
     except (AttributeError, TypeError, ValueError):
         raise _foreign(tree) from None
 

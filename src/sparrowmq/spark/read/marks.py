@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final, NamedTuple
 
+from sparrowmq.core.errors import SparrowError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.spark.cluster.faults import Occasionally
 from sparrowmq.spark.offsets.offsets import MessageMark, Offsets, StreamOffset
@@ -93,6 +94,8 @@ class Marks:
             return {}
         try:
             return self._ask(lambda lookup: lookup.marks(places), _ASK_SECONDS)
+        except SparrowError:
+            raise
         except FutureTimeoutError:
             self._complaints.warn("cannot read the last messages of %d queues now", len(places))
             return {}

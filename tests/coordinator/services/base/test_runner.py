@@ -17,7 +17,7 @@ from sparrowmq.coordinator.services.base.board import ServiceRun, ServiceSetting
 from sparrowmq.coordinator.services.base.runner import ServiceRunner, Work
 from sparrowmq.coordinator.services.base.schedule import RunReport, ServiceKind, ServiceOption
 from sparrowmq.core.clock import SystemClock
-from sparrowmq.core.errors import CoordinatorError, LeaseLostError
+from sparrowmq.core.errors import CoordinatorError, LeaseLostError, RequestTimeoutError
 
 KIND = ServiceKind("x", "X", 3_600_000, 1, 30.0, (ServiceOption("n", 1, 0, 9, ""),))
 TIMES = LeaseTimes(ttl_ms=60_000, renew_ms=50, margin_ms=10)
@@ -106,6 +106,7 @@ def test_paused_service_runs_only_on_request(database: Database) -> None:
     ("error", "outcome", "message"),
     [
         (CoordinatorError("no broker answers"), "failed", "no broker answers"),
+        (RequestTimeoutError("broker-a did not answer"), "failed", "broker-a did not answer"),
         (ZeroDivisionError("oh"), "failed", "ZeroDivisionError: oh"),
     ],
 )

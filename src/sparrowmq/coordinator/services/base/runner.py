@@ -226,14 +226,14 @@ class ServiceRunner:
         try:
             async with asyncio.timeout(kind.deadline_seconds):
                 return RunOutcome.DONE, await self.service.step(work)
-        except TimeoutError:
-            return RunOutcome.TOO_LONG, RunReport(
-                message=f"not finished within {kind.deadline_seconds:g} s; cancelled"
-            )
         except LeaseLostError:
             raise
         except SparrowError as error:
             return RunOutcome.FAILED, RunReport(message=str(error))
+        except TimeoutError:
+            return RunOutcome.TOO_LONG, RunReport(
+                message=f"not finished within {kind.deadline_seconds:g} s; cancelled"
+            )
         except Exception as error:  # an error of one service must not end the others
             _log.exception("the service %s failed", kind.name)
             return RunOutcome.FAILED, RunReport(message=_short(error))

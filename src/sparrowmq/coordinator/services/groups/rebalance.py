@@ -236,6 +236,8 @@ async def _steer(term: _Term) -> int:
     try:
         async with asyncio.timeout(STEER_SECONDS):
             return len(await term.unfenced.look(term.set.terms))
+    except SparrowError:
+        raise
     except TimeoutError:
         log.warning("brokers took longer than %g s to accept who may consume", STEER_SECONDS)
         return 0

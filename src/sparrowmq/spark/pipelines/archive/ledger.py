@@ -81,6 +81,8 @@ class ArchiveUnit:
                 columns=dict(value["columns"]),
                 done={str(query): int(batch) for query, batch in value["done"].items()},
             )
+        except ArchiveError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError):
             raise ArchiveError(
                 f"{where} cannot be read as a unit of an archive; restore it from a copy"

@@ -95,6 +95,8 @@ def from_commit(commit: Mapping[str, Any], base: ArchiveState, where: object) ->
             unit = ArchiveUnit.from_json(one["unit"], where)
             kept[unit.number] = Kept(unit, str(one["folder"]))
         return ArchiveState(kept, tuple(map(str, commit["dropped"])))
+    except ArchiveError:
+        raise
     except (KeyError, TypeError, ValueError):
         raise ArchiveError(
             f"{where} cannot be read as a commit of an archive; restore it from a copy"

@@ -78,6 +78,8 @@ class Settled:
                     f"use a newer release"
                 )
             return cls._of(str(value["id"]), value["asked"], value)
+        except BackfillError:
+            raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise BackfillError(
                 f"{where} cannot be read as a note of a backfill; restore it from a copy"

@@ -88,6 +88,8 @@ class MirrorState:
                     for topic, broker, queue_id, begin, pieces in value["places"]
                 },
             )
+        except MirrorError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError):
             raise MirrorError(
                 f"{where} cannot be read as a mirror's state; restore it from a copy: without it all "

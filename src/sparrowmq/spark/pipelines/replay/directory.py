@@ -371,6 +371,8 @@ class ReplayDirectory:
                     f"use a newer release"
                 )
             return kind.from_json(value)
+        except ReplayError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError):
             raise ReplayError(
                 f"{where} cannot be read as a note of a replay; restore it from a copy"
