@@ -31,6 +31,12 @@ WITHOUT_SERIES = {
     "Slaves behind",
     "Dead letters",
     "Timed and delayed messages",
+    "Messages lost before they were consumed",
+    "Transactions committed and rolled back",
+    "Coordinators: database answers",
+    "Coordinators: failed runs of services",
+    "Managed groups: queues handed over",
+    "Managed groups: members",
 }
 """Panels that need not have a line in this cluster."""
 

@@ -28,8 +28,8 @@ RECORDED = ROOT / "tests" / "fixtures" / "metrics" / "apache-5.5.0.txt"
 """What the Prometheus exporter of Apache RocketMQ 5.5.0 gave."""
 NODE_LABELS = {"cluster", "node_type", "node_id", "instance", "job"}
 FUNCTIONS = {
-    *("sum", "max", "count", "topk", "rate", "increase", "histogram_quantile", "predict_linear"),
-    *("by", "and", "unless"),
+    *("sum", "max", "min", "count", "topk", "rate", "increase", "histogram_quantile", "predict_linear"),
+    *("by", "and", "or", "unless"),
 }
 TOKEN = re.compile(
     r"\s*(?:(?P<string>\"[^\"]*\")|(?P<range>\[\d+[smhd]\])|(?P<number>\d+(?:\.\d+)?)"
@@ -79,6 +79,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     for panel in panels():
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
+    yield "KEDA", keda()["metadata"]["query"]
     for path in DASHBOARDS:
         for variable in json.loads(path.read_text())["templating"]["list"]:
             query = variable["query"]
@@ -86,6 +87,14 @@ def expressions() -> Iterator[tuple[str, str]]:
                 inner = re.fullmatch(r"label_values\((.*), ([a-z_]+)\)", query["query"])
                 assert inner is not None
                 yield variable["name"], f"max by ({inner[2]}) ({inner[1]})"
+
+
+def keda() -> dict[str, Any]:
+    """The trigger of the page's `ScaledObject`."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (trigger,) = yaml.safe_load(block)["spec"]["triggers"]
+    assert trigger["type"] == "prometheus"
+    return dict(trigger)
 
 
 def tokens(text: str) -> list[tuple[str, str]]:
