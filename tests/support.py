@@ -119,3 +119,14 @@ def traced_bytes(*patterns: str) -> int:
     """
     places = [tracemalloc.Filter(True, pattern) for pattern in patterns]
     return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(places).traces)
+
+
+def about(**facts: object) -> Callable[[BaseException], bool]:
+    """What an error must be about, as the `check` of `pytest.raises`: the values of some attributes."""
+
+    def check(error: BaseException) -> bool:
+        found = {name: getattr(error, name, None) for name in facts}
+        assert found == facts, f"{error!r} is about {found}"
+        return True
+
+    return check

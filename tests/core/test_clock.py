@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.clock import (
     SLACK_MS,
@@ -66,16 +67,8 @@ def test_times_are_taken_as_datetimes_and_as_milliseconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "text"),
-    [
-        (datetime(2024, 5, 1, 12, 30), "since=2024-05-01 12:30:00 has no time zone; give an aware datetime"),
-        (datetime(1969, 1, 1, tzinfo=UTC), "since=1969-01-01 00:00:00.00:00 is out of range"),
-        (-1, "since=-1 is out of range"),
-        (2**63, "is out of range"),
-        (1.5, "since=1.5 is of type float; must be an aware datetime or epoch milliseconds"),
-        (True, "is of type bool"),
-    ],
+    "at", [datetime(2024, 5, 1, 12, 30), datetime(1969, 1, 1, tzinfo=UTC), -1, 2**63, 1.5, True]
 )
-def test_other_times_are_refused(at: datetime | int, text: str) -> None:
-    with pytest.raises(SettingsError, match=text):
+def test_other_times_are_refused(at: datetime | int) -> None:
+    with pytest.raises(SettingsError, check=about(setting="since", value=at)):
         epoch_ms("since", at)

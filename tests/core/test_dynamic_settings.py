@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import about
 
 from sparrowmq.core import dynamic_settings
 from sparrowmq.core.dynamic_settings import (
@@ -49,12 +50,12 @@ def test_both_ends_of_a_range_are_accepted_and_values_beyond_are_refused(
     )
     assert tuple(map(setting.check, ends)) == ends
     for wrong in (setting.low - 1, setting.high + 1, *WRONG):
-        with pytest.raises(SettingsError, match=f"{setting.name}=.* is out of range: .*{setting.high:.15g}"):
+        with pytest.raises(SettingsError, check=about(setting=setting.name, value=wrong)):
             setting.check(wrong)
 
 
 def test_counts_must_be_whole_numbers() -> None:
-    with pytest.raises(SettingsError, match=r"threads=2\.5 is out of range: must be a whole number"):
+    with pytest.raises(SettingsError, check=about(setting="threads", value=2.5, limit="1 to 1000 handlers")):
         DYNAMIC_SETTINGS["threads"].check(2.5)
     assert DYNAMIC_SETTINGS["delay"].check(2.5) == 2.5
 
@@ -93,18 +94,18 @@ def test_texts_are_parsed_and_values_survive_json(name: str, text: str, value: o
     ],
 )
 def test_invalid_texts_are_refused(name: str, text: str) -> None:
-    with pytest.raises(SettingsError, match=f"{name}=.* is out of range: must be"):
+    with pytest.raises(SettingsError, check=about(setting=name)):
         DYNAMIC_SETTINGS[name].parse(text)
 
 
 @pytest.mark.parametrize("item", ["10.0.0", "host", 5])
 def test_error_for_a_list_names_the_invalid_address(item: object) -> None:
-    with pytest.raises(SettingsError, match="is neither an IP address nor a network; write"):
+    with pytest.raises(SettingsError, check=about(value=item)):
         DYNAMIC_SETTINGS["deny"].check(["10.0.0.1", item])
 
 
 def test_error_for_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match="there is no dynamic setting 'thread'; there are threads, batch"):
+    with pytest.raises(SettingsError, check=about(setting="thread")):
         dynamic_settings.find("thread")
 
 
@@ -128,7 +129,7 @@ def test_scopes_are_parsed_and_written(text: str, place: SettingPlace) -> None:
     "text", ["Orders/", "Orders/x", "Orders/65536", "Orders/-1", f"Orders/{129 * 'b'}/1"]
 )
 def test_invalid_scope_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="is not a valid scope: write "):
+    with pytest.raises(SettingsError, check=about(setting="scope", value=text)):
         SettingPlace.parse(text)
 
 
@@ -140,11 +141,9 @@ def test_topic_of_a_scope_is_checked() -> None:
 def test_setting_in_an_unsupported_scope_is_refused() -> None:
     DYNAMIC_SETTINGS["pause"].check_place(SettingPlace("Orders", 1))
     DYNAMIC_SETTINGS["delay"].check_place(SettingPlace("Orders"))
-    with pytest.raises(
-        SettingsError, match="threads cannot be set for Orders, a topic: it can be set for a group"
-    ):
+    with pytest.raises(SettingsError, check=about(setting="threads", other="Orders")):
         DYNAMIC_SETTINGS["threads"].check_place(SettingPlace("Orders"))
-    with pytest.raises(SettingsError, match=r"tags cannot be set for \*, a group"):
+    with pytest.raises(SettingsError, check=about(setting="tags", other="*")):
         DYNAMIC_SETTINGS["tags"].check_place(SettingPlace())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, Pair, tls_properties
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.tls import TlsSettings, parse_tls
@@ -44,7 +45,7 @@ class TestFiles:
         assert isinstance(server_context(settings), ssl.SSLContext)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match=r"tls\.config\.file=.*none\.properties cannot be read"):
+        with pytest.raises(SettingsError, check=about(setting="tls.config.file")):
             read_tls_settings(tmp_path / "none.properties")
 
     def test_errors_name_the_file(self, tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("given", [True, False])
     def test_enforcing_needs_a_certificate(self, tmp_path: Path, given: bool) -> None:
-        with pytest.raises(SettingsError, match=r"tls\.server\.mode=enforcing: give tls\.config\.file"):
+        with pytest.raises(SettingsError, check=about(setting="tls.server.mode", other="tls.config.file")):
             server_tls(tls_properties(tmp_path) if given else None, "enforcing")
 
     def test_modes(self, tmp_path: Path, pair: Pair) -> None:
@@ -76,7 +77,7 @@ class TestFiles:
 
 class TestContexts:
     def test_a_server_without_certificate(self) -> None:
-        with pytest.raises(SettingsError, match=r"give tls\.server\.certPath"):
+        with pytest.raises(SettingsError, check=about(setting="tls.server.certPath")):
             server_context(TlsSettings())
 
     def test_a_key_of_another_certificate(self, authority: Authority, pair: Pair) -> None:
@@ -160,7 +161,7 @@ class TestContexts:
         )
         assert context.minimum_version == context.maximum_version == ssl.TLSVersion.TLSv1_2
         assert "ECDHE-ECDSA-AES128-GCM-SHA256" in {cipher["name"] for cipher in context.get_ciphers()}
-        with pytest.raises(SettingsError, match=r"tls\.ciphers=NO_SUCH: OpenSSL knows none"):
+        with pytest.raises(SettingsError, check=about(setting="tls.ciphers", value="NO_SUCH")):
             server_context(TlsSettings(**files, ciphers="NO_SUCH"))
 
 

@@ -12,7 +12,7 @@ import sparrowmq as mq
 from sparrowmq.testing import LocalCluster
 
 TOOLS = (
-    "pytest>=8.3",
+    "pytest>=8.4",
     "pytest-timeout>=2.3",
     "hypothesis>=6.120",
     "psutil>=6",

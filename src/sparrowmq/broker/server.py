@@ -398,7 +398,9 @@ async def _numeric(name: str) -> str:
     except OSError as error:
         raise SettingsError(
             f"brokerIP1={name}: this name does not resolve ({error.strerror}); give an address such "
-            "as 10.0.0.5"
+            "as 10.0.0.5",
+            "brokerIP1",
+            name,
         ) from None
     return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
 

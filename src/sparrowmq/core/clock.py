@@ -32,17 +32,21 @@ def epoch_ms(name: str, at: datetime | int) -> int:
         if at.tzinfo is None or at.utcoffset() is None:
             raise SettingsError(
                 f"{name}={at.isoformat(sep=' ')} has no time zone; give an aware datetime, such as "
-                f"datetime.now(UTC) or naive.astimezone(), or epoch milliseconds"
+                f"datetime.now(UTC) or naive.astimezone(), or epoch milliseconds",
+                name,
+                at,
             )
         found = (at - _EPOCH) // _MILLISECOND
     elif isinstance(at, int) and not isinstance(at, bool):
         found = at
     else:
         raise SettingsError(
-            f"{name}={at!r} is of type {type(at).__name__}; must be an aware datetime or epoch milliseconds"
+            f"{name}={at!r} is of type {type(at).__name__}; must be an aware datetime or epoch milliseconds",
+            name,
+            at,
         )
     if not 0 <= found <= _MS_MAX:
-        raise SettingsError(f"{name}={at} is out of range; give a time since 1970")
+        raise SettingsError(f"{name}={at} is out of range; give a time since 1970", name, at)
     return found
 
 

@@ -86,7 +86,9 @@ class SettingPlace:
         if not is_number or int(queue) > QUEUE_MAX or len(broker) > BROKER_CHARS_MAX:
             raise SettingsError(
                 f"{text[:SHOWN_CHARS_MAX]!r} is not a valid scope: write * for all, TOPIC, TOPIC/QUEUE or "
-                f"TOPIC/BROKER/QUEUE, with a queue from 0 to {QUEUE_MAX}"
+                f"TOPIC/BROKER/QUEUE, with a queue from 0 to {QUEUE_MAX}",
+                "scope",
+                text,
             )
         return cls(topic, int(queue), broker)
 
@@ -134,7 +136,10 @@ class DynamicSetting:
         found = _CHECKS[self.kind](value)
         if found is None or (self.high and not self._fits(found)):
             raise SettingsError(
-                f"{self.name}={_shown(value)} is out of range: must be {self.kind.value}, {self.range}"
+                f"{self.name}={_shown(value)} is out of range: must be {self.kind.value}, {self.range}",
+                self.name,
+                value,
+                limit=self.range,
             )
         return found
 
@@ -146,7 +151,9 @@ class DynamicSetting:
         if place.scope not in self.scopes:
             scopes = ", ".join(scope.value for scope in self.scopes)
             raise SettingsError(
-                f"{self.name} cannot be set for {place}, a {place.scope.value}: it can be set for a {scopes}"
+                f"{self.name} cannot be set for {place}, a {place.scope.value}: it can be set for a {scopes}",
+                self.name,
+                other=str(place),
             )
 
     def parse(self, text: str) -> Value:
@@ -190,7 +197,8 @@ def _list(value: object) -> Value | None:
             found.append(str(ipaddress.ip_network(item.strip(), strict=False)))
         except (ValueError, AttributeError):
             raise SettingsError(
-                f"{_shown(item)} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16"
+                f"{_shown(item)} is neither an IP address nor a network; write 10.0.0.5 or 10.1.0.0/16",
+                value=item,
             ) from None
     return tuple(dict.fromkeys(found))
 
@@ -307,7 +315,7 @@ def find(name: str) -> DynamicSetting:
     found = DYNAMIC_SETTINGS.get(name)
     if found is None:
         raise SettingsError(
-            f"there is no dynamic setting {_shown(name)}; there are {', '.join(DYNAMIC_SETTINGS)}"
+            f"there is no dynamic setting {_shown(name)}; there are {', '.join(DYNAMIC_SETTINGS)}", name
         )
     return found
 

@@ -286,7 +286,20 @@ class StoreBrokenError(StoreError):
 
 
 class SettingsError(SparrowError, ValueError):
-    """A setting is unknown, has the wrong type or is out of range; the message names it and the next step."""
+    """A setting is unknown, has the wrong type or is out of range; the message names it and the next step.
+
+    `setting` is its name, `value` what was given (None for secrets and where nothing was), `limit` the bound
+    that the value exceeds, and `other` the setting that it needs or contradicts.
+    """
+
+    def __init__(
+        self, message: str, setting: str = "", value: object = None, *, limit: object = None, other: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.setting = setting
+        self.value = value
+        self.limit = limit
+        self.other = other
 
 
 class ProxyRefusal(SparrowError):

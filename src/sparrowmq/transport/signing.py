@@ -40,10 +40,13 @@ class Credentials:
 
     def __post_init__(self) -> None:
         if not self.access_key:
-            raise SettingsError("access_key is empty; give the account's access key, or leave out both keys")
+            raise SettingsError(
+                "access_key is empty; give the account's access key, or leave out both keys", "access_key"
+            )
         if not self.secret_key:
             raise SettingsError(
-                f"secret_key of access_key={self.access_key!r} is empty; give the account's secret key"
+                f"secret_key of access_key={self.access_key!r} is empty; give the account's secret key",
+                "secret_key",
             )
 
 

@@ -30,11 +30,13 @@ def read_tls_settings(path: Path) -> TlsSettings:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"tls.config.file={path} cannot be read: {error}") from None
+        raise SettingsError(
+            f"tls.config.file={path} cannot be read: {error}", "tls.config.file", path
+        ) from None
     try:
         return parse_tls(parse_properties(text), path.parent)
     except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from None
+        raise SettingsError(f"{path}: {error}", error.setting, error.value, other=error.other) from None
 
 
 def client_context(
@@ -84,7 +86,9 @@ def server_context(settings: TlsSettings, protocols: Sequence[str] = ()) -> ssl.
     Raises `SettingsError` naming the unusable file.
     """
     if settings.server_cert is None:
-        raise SettingsError("TLS needs a certificate: give tls.server.certPath and tls.server.keyPath")
+        raise SettingsError(
+            "TLS needs a certificate: give tls.server.certPath and tls.server.keyPath", "tls.server.certPath"
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_certificate(context, settings.server_cert, settings.server_key, settings.server_key_password)
@@ -200,7 +204,10 @@ def server_tls(path: Path | None, mode: str, protocols: Sequence[str] = ()) -> S
         if mode == "enforcing":
             raise SettingsError(
                 "tls.server.mode=enforcing: give tls.config.file, a properties file with tls.server.certPath "
-                "and tls.server.keyPath"
+                "and tls.server.keyPath",
+                "tls.server.mode",
+                "enforcing",
+                other="tls.config.file",
             )
         return None
     return ServerTls(settings, enforcing=mode == "enforcing", protocols=protocols)
@@ -296,7 +303,9 @@ def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
         except ssl.SSLError:
             raise SettingsError(
                 f"tls.ciphers={settings.ciphers}: OpenSSL knows none of them; "
-                "use OpenSSL's names, such as ECDHE-RSA-AES128-GCM-SHA256"
+                "use OpenSSL's names, such as ECDHE-RSA-AES128-GCM-SHA256",
+                "tls.ciphers",
+                settings.ciphers,
             ) from None
 
 

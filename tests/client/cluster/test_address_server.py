@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from tests.client.fake import fake_cluster
-from tests.support import free_port, run, until
+from tests.support import about, free_port, run, until
 
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.base.settings import ClientSettings, ProducerSettings
@@ -63,7 +63,7 @@ def test_page_is_selected_by_domain_subgroup_and_unit() -> None:
     assert url("here:81", "mine", None) == "http://here:81/rocketmq/mine"
     assert url("here", "nsaddr", "unit1") == "http://here:8080/rocketmq/nsaddr-unit1?nofix=1"
     for bad in ("", "http://here", "here/path", "a b", "here?x"):
-        with pytest.raises(SettingsError, match="namesrv_domain"):
+        with pytest.raises(SettingsError, check=about(setting="namesrv_domain")):
             url(bad, "nsaddr", None)
 
 

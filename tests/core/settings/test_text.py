@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.settings.rows import table
@@ -52,7 +53,7 @@ def test_properties_are_parsed_as_in_java(text: str, pairs: dict[str, str]) -> N
 
 @pytest.mark.parametrize("escape", ["00zz", "12", "", "+123", " 123", "1_23", "d83d", "de00\\ud83d"])
 def test_error_for_a_broken_escape_names_the_property(escape: str) -> None:
-    with pytest.raises(SettingsError, match=r"'a': .*four hexadecimal digits of a character"):
+    with pytest.raises(SettingsError, check=about(setting="a")):
         parse_properties(f"b=1\na=\\u{escape}")
 
 
@@ -67,7 +68,7 @@ def test_toml_values_become_texts() -> None:
 
 @pytest.mark.parametrize("text", ["a = [1]", "[a]\nb = 1", "a = 1.5"])
 def test_toml_must_be_flat(text: str) -> None:
-    with pytest.raises(SettingsError, match="a: must be a string, a whole number or true/false"):
+    with pytest.raises(SettingsError, check=about(setting="a")):
         parse_toml(text)
 
 
@@ -84,7 +85,7 @@ def test_hours_are_parsed(text: str, hours: set[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", ";", "24", "-1", "4;x", "\u0664", "\u00b2", "4.0", "9" * 5000, "00004"])
 def test_invalid_hours_are_refused_with_the_name_of_the_setting(text: str) -> None:
-    with pytest.raises(SettingsError, match=r"^deleteWhen=.*hours from 00 to 23"):
+    with pytest.raises(SettingsError, check=about(setting="deleteWhen", value=text)):
         parse_hours("deleteWhen", text)
 
 
@@ -103,7 +104,7 @@ def test_only_valid_port_numbers_are_parsed(text: str, port: int | None) -> None
 def test_assignments_are_parsed() -> None:
     assert parse_assignments(["a=1", " b =x=y", "a=2"]) == {"a": "2", "b": "x=y"}
     for bad in ("a", "=1", ""):
-        with pytest.raises(SettingsError, match="name=value"):
+        with pytest.raises(SettingsError, check=about(setting="--set")):
             parse_assignments([bad])
 
 
@@ -131,7 +132,7 @@ def test_length_and_encoding_of_a_request_to_change_settings_are_checked() -> No
     """Parsing its lines takes 0.1 s for each megabyte or two."""
     assert request_text("name=wért\n".encode()) == "name=wért\n"
     assert len(request_text(b"x" * REQUEST_BYTES_MAX)) == REQUEST_BYTES_MAX
-    with pytest.raises(SettingsError, match=r"65537 bytes, the limit is 65536"):
+    with pytest.raises(SettingsError, check=about(limit=REQUEST_BYTES_MAX)):
         request_text(b"x" * (REQUEST_BYTES_MAX + 1))
     with pytest.raises(SettingsError, match="UTF-8"):
         request_text(b"\xff")
@@ -141,7 +142,7 @@ def test_labels_of_metrics_are_parsed() -> None:
     assert parse_labels("zone:a, rack:7,") == {"zone": "a", "rack": "7"}
     assert parse_labels("") == {}
     for wrong in ("zone", "zone:", ":a", "a-b:c", "topic:x", "__name__:x"):
-        with pytest.raises(SettingsError, match="is not a label; write name:value"):
+        with pytest.raises(SettingsError, check=about(setting="metricsLabel", value=wrong)):
             parse_labels(wrong)
 
 

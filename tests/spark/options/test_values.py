@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
@@ -16,14 +17,14 @@ def test_numbers_in_range(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "11", "1.5", "", "ten"])
 def test_other_numbers_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match=f"option n='{text}': must be a whole number from 1 to 10"):
+    with pytest.raises(SettingsError, check=about(setting="n", value=text)):
         kinds.number(1, 10)("n", text)
 
 
 def test_switches() -> None:
     assert kinds.switch("s", "TRUE") is True
     assert kinds.switch("s", " false ") is False
-    with pytest.raises(SettingsError, match="must be true or false"):
+    with pytest.raises(SettingsError, check=about(setting="s", value="yes")):
         kinds.switch("s", "yes")
 
 
@@ -37,13 +38,13 @@ def test_durations(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["15", "m", "-1s", "1w"])
 def test_other_durations_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="such as 15m"):
+    with pytest.raises(SettingsError, check=about(setting="d", value=text)):
         kinds.seconds("d", text)
 
 
 def test_milliseconds_become_seconds() -> None:
     assert kinds.millis("m", "250") == 0.25
-    with pytest.raises(SettingsError, match="whole number"):
+    with pytest.raises(SettingsError, check=about(setting="m", value="-1")):
         kinds.millis("m", "-1")
 
 
@@ -53,34 +54,34 @@ def test_name_servers() -> None:
 
 @pytest.mark.parametrize("text", ["", ";", "host", "host:", ":9876", "a b:1", "a:1,b:2", "http://a:1"])
 def test_other_name_servers_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="host:port"):
+    with pytest.raises(SettingsError, check=about(setting="nameServer", value=text)):
         kinds.name_servers("nameServer", text)
 
 
 def test_topics() -> None:
     assert kinds.topics("subscribe", "b, a,b,") == ("b", "a")
     for text in ("", ",", "a b", "a,b/c"):
-        with pytest.raises(SettingsError, match="option subscribe="):
+        with pytest.raises(SettingsError, check=about(setting="subscribe")):
             kinds.topics("subscribe", text)
 
 
 def test_patterns() -> None:
     assert kinds.pattern("subscribePattern", "orders-.*") == "orders-.*"
-    with pytest.raises(SettingsError, match="a regular expression"):
+    with pytest.raises(SettingsError, check=about(setting="subscribePattern", value="(")):
         kinds.pattern("subscribePattern", "(")
 
 
 def test_groups() -> None:
     assert kinds.group("groupId", " g1 ") == "g1"
     for text in ("", "a b", "DEFAULT_CONSUMER"):
-        with pytest.raises(SettingsError, match="a consumer group's name"):
+        with pytest.raises(SettingsError, check=about(setting="groupId", value=text)):
             kinds.group("groupId", text)
 
 
 def test_tags() -> None:
     assert kinds.tags("tags", "TagA || TagB||TagA") == {"TagA", "TagB"}
     assert kinds.tags("tags", "*") == kinds.tags("tags", "") == frozenset()
-    with pytest.raises(SettingsError, match=r"TagA \|\| TagB"):
+    with pytest.raises(SettingsError, check=about(setting="tags", value="TagA ||")):
         kinds.tags("tags", "TagA ||")
 
 
@@ -88,26 +89,26 @@ def test_tokens_of_losses() -> None:
     given = "3f0c9a1b2d4e-20, 000000000000-all"
     assert kinds.loss_tokens("acceptLoss", given) == {"3f0c9a1b2d4e-20", "000000000000-all"}
     for text in ("", "true", "all", "3f0c9a1b2d4e", "3f0c9a1b2d4e-20 000000000000-1"):
-        with pytest.raises(SettingsError, match=r"option acceptLoss=.* must be "):
+        with pytest.raises(SettingsError, check=about(setting="acceptLoss", value=text)):
             kinds.loss_tokens("acceptLoss", text)
 
 
 def test_texts_are_not_empty() -> None:
     assert kinds.text("sql92", " a > 1 ") == "a > 1"
-    with pytest.raises(SettingsError, match="option sql92=' ': must be a string that is not empty"):
+    with pytest.raises(SettingsError, check=about(setting="sql92", value=" ")):
         kinds.text("sql92", " ")
 
 
 def test_secrets_are_not_shown() -> None:
     assert kinds.secret("secretKey", " s3cret ") == "s3cret"
-    with pytest.raises(SettingsError, match=r"^option secretKey is empty$"):
+    with pytest.raises(SettingsError, check=about(setting="secretKey")):
         kinds.secret("secretKey", "")
 
 
 def test_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\x00x")
     assert kinds.content("protobufDescriptor", str(tmp_path / "f")) == b"\x00x"
-    with pytest.raises(SettingsError, match=r"the name of a file that can be read \(Is a directory\)"):
+    with pytest.raises(SettingsError, check=about(setting="protobufDescriptor", value=str(tmp_path))):
         kinds.content("protobufDescriptor", str(tmp_path))
 
 
@@ -117,13 +118,13 @@ def test_times_per_queue() -> None:
         MessageQueue("t", "b", 1): 0,
     }
     for text in ("latest", "7", '{"t": {"b": {"0": -1}}}'):
-        with pytest.raises(SettingsError, match=r"option endingOffsetsByTimestamp=.*JSON such as"):
+        with pytest.raises(SettingsError, check=about(setting="endingOffsetsByTimestamp", value=text)):
             kinds.times("endingOffsetsByTimestamp", text)
 
 
 def test_words() -> None:
     assert kinds.one_of(("error", "latest"))("o", "Latest") == "latest"
-    with pytest.raises(SettingsError, match="must be error or latest"):
+    with pytest.raises(SettingsError, check=about(setting="o", value="no")):
         kinds.one_of(("error", "latest"))("o", "no")
 
 
@@ -148,7 +149,7 @@ def test_assignments_are_sorted_queues() -> None:
     ],
 )
 def test_other_assignments_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="option assign="):
+    with pytest.raises(SettingsError, check=about(setting="assign")):
         kinds.assignment("assign", text)
 
 
@@ -179,10 +180,10 @@ def test_places_are_words_or_offsets() -> None:
     ],
 )
 def test_other_places_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="must be earliest, latest or JSON"):
+    with pytest.raises(SettingsError, check=about(setting="startingOffsets")):
         kinds.place("earliest", "latest")("startingOffsets", text)
 
 
 def test_a_topic_in_json_is_checked() -> None:
-    with pytest.raises(SettingsError, match="a topic's name"):
+    with pytest.raises(SettingsError, check=about(setting="startingOffsets", value="a b")):
         kinds.place("earliest")("startingOffsets", '{"a b": {"b": {"0": 1}}}')

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyspark
 import pytest
 from pyspark.sql import datasource
+from tests.support import about
 
 from sparrowmq.core.errors import SettingsError
 from sparrowmq.spark.options import versions
@@ -12,16 +13,16 @@ from sparrowmq.spark.options.table import ReadOptions
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (ReadOptions(max_offsets=5), "maxOffsetsPerTrigger=5"),
-        (ReadOptions(min_offsets=5), "minOffsetsPerTrigger=5"),
-        (ReadOptions(max_bytes=5), "maxBytesPerTrigger=5"),
+        (ReadOptions(max_offsets=5), "maxOffsetsPerTrigger"),
+        (ReadOptions(min_offsets=5), "minOffsetsPerTrigger"),
+        (ReadOptions(max_bytes=5), "maxBytesPerTrigger"),
     ],
 )
 def test_limits_need_spark_4_2(options: ReadOptions, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     versions.check_limits(options)
     monkeypatch.setattr(versions, "limits", None)
     monkeypatch.setattr(pyspark, "__version__", "4.1.1")
-    with pytest.raises(SettingsError, match=f"option {name} needs Spark 4.2 or later, this is 4.1.1"):
+    with pytest.raises(SettingsError, check=about(setting=name)):
         versions.check_limits(options)
     versions.check_limits(ReadOptions())
 

@@ -260,7 +260,9 @@ def parse_codes(text: str, name: str) -> frozenset[int]:
     """A white list of request codes, separated by commas. Raises `SettingsError`."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() and len(part) <= _CODE_DIGITS_MAX for part in parts):
-        raise SettingsError(f"{name}={text}: write request codes joined with commas, such as 28,34")
+        raise SettingsError(
+            f"{name}={text}: write request codes joined with commas, such as 28,34", name, text
+        )
     return frozenset(map(int, parts))
 
 

@@ -103,7 +103,7 @@ class GroupAdmin(AdminCalls):
         """
         check_group(group)
         if mode not in (PULL_MODE, POP_MODE):
-            raise SettingsError(f"mode={mode!r} is unknown; give {PULL_MODE!r} or {POP_MODE!r}")
+            raise SettingsError(f"mode={mode!r} is unknown; give {PULL_MODE!r} or {POP_MODE!r}", "mode", mode)
         check_range("shared_queues", shared_queues, 0, 2**31 - 1)
         asked = RequestMode(consumer_group=group, mode=mode, pop_share_queue_num=shared_queues, topic=topic)
         code, body = RequestCode.SET_MESSAGE_REQUEST_MODE, asked.encode()

@@ -53,7 +53,25 @@ def check_range(name: str, value: float, low: float, high: float, unit: str = ""
     """Raise `SettingsError` unless `low <= value <= high`."""
     if not low <= value <= high:
         raise SettingsError(
-            f"{name}={value!r} is out of range: must be {low:.15g} to {high:.15g}{f' {unit}' if unit else ''}"
+            f"{name}={value!r} is out of range: must be {low:.15g} to {high:.15g}{unit and f' {unit}'}",
+            name,
+            value,
+            limit=low if value < low else high,
+        )
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...], more: str = "") -> None:
+    if value not in choices:
+        known = " or ".join(map(repr, choices))
+        raise SettingsError(f"{name}={value!r} is unknown; choose {known}{more}", name, value)
+
+
+def _together(name: str, value: object, other: str, other_value: object) -> None:
+    """Raise `SettingsError` if only one of two settings is given."""
+    if (value is None) != (other_value is None):
+        missing, given = (name, other) if value is None else (other, name)
+        raise SettingsError(
+            f"{missing} is missing: {name} and {other} must be given together", missing, other=given
         )
 
 
@@ -137,12 +155,8 @@ class ClientSettings:
         self._check_security()
         check_topic(self.trace_topic)
         check_range("trace_batch", self.trace_batch, 1, 20)
-        if self.compat not in ("5.x", "4.9"):
-            raise SettingsError(f"compat={self.compat!r} is unknown; choose '5.x' or '4.9'")
-        if self.access_channel not in ("local", "cloud"):
-            raise SettingsError(
-                f"access_channel={self.access_channel!r} is unknown; choose 'local' or 'cloud'"
-            )
+        _check_choice("compat", self.compat, ("5.x", "4.9"))
+        _check_choice("access_channel", self.access_channel, ("local", "cloud"))
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             check_range(name, getattr(self, name), 0.01, 3600, "seconds")
         check_range("close_timeout", self.close_timeout, 0, 3600, "seconds")
@@ -155,19 +169,18 @@ class ClientSettings:
         except ValueError:
             raise SettingsError(
                 f"client_ip={self.client_ip!r} is not an IP address; it identifies this client at brokers: "
-                f"give one such as 10.0.0.5, or leave it out"
+                f"give one such as 10.0.0.5, or leave it out",
+                "client_ip",
+                self.client_ip,
             ) from None
 
     def _check_security(self) -> None:
-        if (self.access_key is None) != (self.secret_key is None):
-            missing = "secret_key" if self.secret_key is None else "access_key"
-            raise SettingsError(f"{missing} is missing: access_key and secret_key must be given together")
+        _together("access_key", self.access_key, "secret_key", self.secret_key)
         if self.access_key is not None and self.secret_key is not None:
             Credentials(self.access_key, self.secret_key)
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise SettingsError("tls_cert and tls_key must be given together")
+        _together("tls_cert", self.tls_cert, "tls_key", self.tls_key)
         if not self.tls and (self.tls_ca or self.tls_cert):
-            raise SettingsError("tls_ca or tls_cert is given, but TLS is off; set tls=True")
+            raise SettingsError("tls_ca or tls_cert is given, but TLS is off; set tls=True", "tls", False)
         if self.namespace:
             check_namespace(self.namespace)
 
@@ -252,25 +265,34 @@ class ProducerSettings(ClientSettings):
         check_range("linger", self.linger, 0, 30, "seconds")
         check_range("linger_bytes", self.linger_bytes, 1, 2 * MIB, "bytes")
         check_range("linger_total_bytes", self.linger_total_bytes, 1, 2**40, "bytes")
-        if self.compression not in ("zlib", "lz4", "zstd"):
-            raise SettingsError(f"compression={self.compression!r} is unknown; choose zlib, lz4 or zstd")
+        _check_choice("compression", self.compression, ("zlib", "lz4", "zstd"))
 
     def _check_strategy(self) -> None:
         """Check that the settings of the latency fault strategy agree."""
         check_range("detect_timeout", self.detect_timeout, 0.001, 60, "seconds")
         check_range("detect_interval", self.detect_interval, 0.01, 3600, "seconds")
         if self.detector and not self.latency_fault:
-            raise SettingsError("detector=True has no effect without latency_fault=True; set both or neither")
-        if (self.latency_max is None) != (self.not_available is None):
-            raise SettingsError("latency_max and not_available must be given together")
+            raise SettingsError(
+                "detector=True has no effect without latency_fault=True; set both or neither",
+                "detector",
+                other="latency_fault",
+            )
+        _together("latency_max", self.latency_max, "not_available", self.not_available)
         if self.latency_max is not None and self.not_available is not None:
             if not self.latency_max or len(self.latency_max) != len(self.not_available):
                 raise SettingsError(
                     f"latency_max has {len(self.latency_max)} entries and not_available "
-                    f"{len(self.not_available)}; give the same number of each, at least one"
+                    f"{len(self.not_available)}; give the same number of each, at least one",
+                    "latency_max",
+                    self.latency_max,
+                    other="not_available",
                 )
             if list(self.latency_max) != sorted(self.latency_max) or min(*self.not_available, 0) < 0:
-                raise SettingsError("latency_max must ascend, and not_available must not be negative")
+                raise SettingsError(
+                    "latency_max must ascend, and not_available must not be negative",
+                    "latency_max",
+                    self.latency_max,
+                )
 
     @property
     def codes_retried(self) -> frozenset[int]:
@@ -411,16 +433,19 @@ class ConsumerSettings(ClientSettings):
 
     def _check_model(self) -> None:
         """Check that `model` and `ordered` are compatible."""
-        if self.model not in ("clustering", "broadcasting"):
-            raise SettingsError(f"model={self.model!r} is unknown; give 'clustering' or 'broadcasting'")
+        _check_choice("model", self.model, ("clustering", "broadcasting"))
         if self.model == "broadcasting" and self.ordered:
             raise SettingsError(
                 "ordered=True cannot be combined with model='broadcasting': order needs queues that one "
-                "member has locked, and broadcasting gives every queue to all members"
+                "member has locked, and broadcasting gives every queue to all members",
+                "ordered",
+                other="model",
             )
         if self.model == "broadcasting" and self.server_assignment:
             raise SettingsError(
-                "server_assignment=True cannot be combined with model='broadcasting'; leave it out"
+                "server_assignment=True cannot be combined with model='broadcasting'; leave it out",
+                "server_assignment",
+                other="model",
             )
         if self.managed:
             _check_managed(
@@ -429,15 +454,23 @@ class ConsumerSettings(ClientSettings):
                 ("a custom offset_store", self.offset_store is not None),
             )
         if self.ordered and self.server_assignment:
-            raise SettingsError("server_assignment=True cannot be combined with ordered=True; leave it out")
+            raise SettingsError(
+                "server_assignment=True cannot be combined with ordered=True; leave it out",
+                "server_assignment",
+                other="ordered",
+            )
         if not self.auto_commit and not self.ordered:
-            raise SettingsError("auto_commit=False needs ordered consumption; set ordered=True as well")
+            raise SettingsError(
+                "auto_commit=False needs ordered consumption; set ordered=True as well",
+                "auto_commit",
+                other="ordered",
+            )
 
 
 def _check_consume_from(start: ConsumeFrom) -> None:
-    if isinstance(start, str) and start not in ("last", "first"):
-        raise SettingsError(f"consume_from={start!r} is unknown; give 'last', 'first' or a datetime")
-    if not isinstance(start, str):
+    if isinstance(start, str):
+        _check_choice("consume_from", start, ("last", "first"), " or a datetime")
+    else:
         epoch_ms("consume_from", start)
 
 
@@ -445,7 +478,9 @@ def _check_managed(*settings: tuple[str, bool]) -> None:
     """Refuse settings that are incompatible with a coordinator's plans."""
     for name, wrong in settings:
         if wrong:
-            raise SettingsError(f"managed=True cannot be combined with {name}; leave one of them out")
+            raise SettingsError(
+                f"managed=True cannot be combined with {name}; leave one of them out", "managed", other=name
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -522,8 +557,7 @@ class PullSettings(ClientSettings):
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)
         _check_consume_from(self.consume_from)
-        if self.model not in ("clustering", "broadcasting"):
-            raise SettingsError(f"model={self.model!r} is unknown; give 'clustering' or 'broadcasting'")
+        _check_choice("model", self.model, ("clustering", "broadcasting"))
         check_range("auto_commit_interval", self.auto_commit_interval, 1, 86400, "seconds")
         check_range("pull_batch", self.pull_batch, 1, 1024)
         check_range("pull_bytes", self.pull_bytes, 1, 8 * MIB, "bytes")

@@ -29,7 +29,9 @@ def address_server_url(domain: str, subgroup: str, unit_name: str | None) -> str
         raise SettingsError(
             f"namesrv_domain={domain!r} is not a host or host:port; give the address server without "
             "http:// and "
-            "path"
+            "path",
+            "namesrv_domain",
+            domain,
         )
     place = domain if ":" in domain else f"{domain}:8080"
     unit = f"-{unit_name}?nofix=1" if unit_name else ""

@@ -66,7 +66,9 @@ def credentials(settings: ClientSettings, environment: Mapping[str, str]) -> Cre
         return None
     if not access_key or not secret_key:
         missing = SECRET_VARIABLE if access_key else ACCESS_VARIABLE
-        raise SettingsError(f"{missing} is not set: access key and secret key must be given together")
+        raise SettingsError(
+            f"{missing} is not set: access key and secret key must be given together", missing
+        )
     return Credentials(access_key, secret_key, environment.get(TOKEN_VARIABLE))
 
 
@@ -108,7 +110,7 @@ def tls_context(
         cert, key = environment.get(CERT_VARIABLE) or None, environment.get(KEY_VARIABLE) or None
         if (cert is None) != (key is None):
             missing = CERT_VARIABLE if cert is None else KEY_VARIABLE
-            raise SettingsError(f"{missing} is not set: certificate and key must be given together")
+            raise SettingsError(f"{missing} is not set: certificate and key must be given together", missing)
     files = ca, own, secret = _path(settings.tls_ca or environment.get(CA_VARIABLE)), _path(cert), _path(key)
     return FollowedContext(
         files,
@@ -125,5 +127,5 @@ def _path(given: str | Path | None) -> Path | None:
 def _switch(environment: Mapping[str, str], name: str) -> bool:
     value = environment.get(name, "").strip().lower()
     if value not in ("", "true", "false", "1", "0"):
-        raise SettingsError(f"{name}={value}: write true or false")
+        raise SettingsError(f"{name}={value}: write true or false", name, value)
     return value in ("true", "1")

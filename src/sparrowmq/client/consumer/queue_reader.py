@@ -63,7 +63,11 @@ class PullParameters:
         check_range("max_messages", self.max_messages, 1, MESSAGES_MAX)
         check_range("wait", self.wait, 0, 3600, "seconds")
         if self.read_from not in (None, *get_args(ReadFrom)):
-            raise SettingsError(f"read_from={self.read_from!r}: must be 'master', 'slave' or None")
+            raise SettingsError(
+                f"read_from={self.read_from!r}: must be 'master', 'slave' or None",
+                "read_from",
+                self.read_from,
+            )
 
     @property
     def seconds(self) -> float:

@@ -90,7 +90,7 @@ class PullConsumer(QueueLookups):
             # (client:A-06).
             self.settings = replace(self.settings, instance_name=BROADCASTING_INSTANCE)
         if self.settings.managed and group is None:
-            raise SettingsError("managed=True needs a group; give one, or leave managed out")
+            raise SettingsError("managed=True needs a group; give one, or leave managed out", "managed")
         self._life = Lifecycle(f"pull consumer {group!r}" if group else "pull consumer")
         self._plan = PullPlan(SystemClock())
         self._watch = TopicWatch()

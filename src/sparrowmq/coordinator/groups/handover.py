@@ -98,10 +98,12 @@ class Times:
         if not 0 < self.member_lease * 1.1 <= self.lease:
             raise SettingsError(
                 f"lease={self.lease:g} s must be at least a tenth longer than member_lease="
-                f"{self.member_lease:g} s: clocks run at different rates"
+                f"{self.member_lease:g} s: clocks run at different rates",
+                "lease",
+                self.lease,
             )
         if self.drain < 0:
-            raise SettingsError(f"drain={self.drain:g} s must not be negative")
+            raise SettingsError(f"drain={self.drain:g} s must not be negative", "drain", self.drain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,11 @@ class AdmissionRules:
     ) -> AdmissionRules:
         """Rules of texts like `10.0.0.5` and `10.1.0.0/16`. Raises `SettingsError` for invalid ones."""
         if not 0 <= maximum <= MEMBERS_MAX:
-            raise SettingsError(f"maximum={maximum} is out of range: 0 (no limit) to {MEMBERS_MAX} members")
+            raise SettingsError(
+                f"maximum={maximum} is out of range: 0 (no limit) to {MEMBERS_MAX} members",
+                "maximum",
+                maximum,
+            )
         return cls(_networks("allow", allow), _networks("deny", deny), maximum)
 
 

@@ -36,7 +36,9 @@ class LeaseTimes:
         ):
             raise SettingsError(
                 f"leaseTime={self.ttl_ms}, leaseRenewInterval={self.renew_ms}, leaseMargin={self.margin_ms}: "
-                "a lease must last longer than two renewals and the margin; increase leaseTime"
+                "a lease must last longer than two renewals and the margin; increase leaseTime",
+                "leaseTime",
+                self.ttl_ms,
             )
 
 

@@ -19,6 +19,7 @@ def split_addresses(text: str) -> tuple[str, ...]:
         if not host or port_number(port) is None:
             raise SettingsError(
                 f"{part!r} is not an address; write host:port, several joined with ';', "
-                "for example 127.0.0.1:9876"
+                "for example 127.0.0.1:9876",
+                value=part,
             )
     return parts

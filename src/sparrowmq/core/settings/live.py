@@ -41,12 +41,12 @@ def check_live(name: str, text: str) -> str:
     """
     if name not in LIVE:
         known = ", ".join(sorted(LIVE))
-        raise SettingsError(f"{name[:64]!r} cannot change while a broker runs; these can: {known}")
+        raise SettingsError(f"{name[:64]!r} cannot change while a broker runs; these can: {known}", name)
     row = table(BrokerSettings)[name]
     try:
         value = row.parse(text)
     except (ValueError, KeyError):
         value = None
     if value is None or not row.allows(value) or not text.isprintable():
-        raise SettingsError(f"{name}={text[:60]}: must be {row.range_text}")
+        raise SettingsError(f"{name}={text[:60]}: must be {row.range_text}", name, text)
     return text.strip()

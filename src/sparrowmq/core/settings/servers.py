@@ -326,20 +326,32 @@ class BrokerSettings:
         parse_headers(self.metrics_grpc_exporter_header)
         if self.metrics_exporter_type == "OTLP_GRPC" and not self.metrics_grpc_exporter_target:
             raise SettingsError(
-                "metricsExporterType=OTLP_GRPC needs a collector: metricsGrpcExporterTarget=http://HOST:4317"
+                "metricsExporterType=OTLP_GRPC needs a collector: metricsGrpcExporterTarget=http://HOST:4317",
+                "metricsExporterType",
+                other="metricsGrpcExporterTarget",
             )
         parse_levels(self.log_level)
         try:
             DelayLevels.parse(self.message_delay_level)
         except ValueError as error:
-            raise SettingsError(f"messageDelayLevel={self.message_delay_level}: {error}") from None
+            raise SettingsError(
+                f"messageDelayLevel={self.message_delay_level}: {error}",
+                "messageDelayLevel",
+                self.message_delay_level,
+            ) from None
         if not self.broker_name or "@" in self.broker_name:
-            raise SettingsError(f"brokerName={self.broker_name}: must not be empty or have '@'")
+            raise SettingsError(
+                f"brokerName={self.broker_name}: must not be empty or have '@'",
+                "brokerName",
+                self.broker_name,
+            )
         self._check_role()
         if self.authorization_enabled and not self.authentication_enabled:
             raise SettingsError(
                 "authorizationEnabled=true: authorization requires authentication; "
-                "set authenticationEnabled=true too"
+                "set authenticationEnabled=true too",
+                "authorizationEnabled",
+                other="authenticationEnabled",
             )
 
     def _check_role(self) -> None:
@@ -347,17 +359,26 @@ class BrokerSettings:
             split_addresses(self.ha_master_address)
         if self.is_slave and not self.broker_id:
             raise SettingsError(
-                "brokerRole=SLAVE with brokerId=0: 0 is the master; give the slave an id of 1 or more"
+                "brokerRole=SLAVE with brokerId=0: 0 is the master; give the slave an id of 1 or more",
+                "brokerId",
+                self.broker_id,
+                other="brokerRole",
             )
         if self.broker_id and not self.is_slave:
             raise SettingsError(
                 f"brokerId={self.broker_id} with brokerRole={self.broker_role}: a master has the id 0; set "
-                "brokerRole=SLAVE for a slave"
+                "brokerRole=SLAVE for a slave",
+                "brokerId",
+                self.broker_id,
+                other="brokerRole",
             )
         if self.min_in_sync_replicas > self.in_sync_replicas:
             raise SettingsError(
                 f"minInSyncReplicas={self.min_in_sync_replicas} is more than "
-                f"inSyncReplicas={self.in_sync_replicas}: raise inSyncReplicas too"
+                f"inSyncReplicas={self.in_sync_replicas}: raise inSyncReplicas too",
+                "minInSyncReplicas",
+                self.min_in_sync_replicas,
+                other="inSyncReplicas",
             )
 
     @property
@@ -519,7 +540,10 @@ def _settle_addresses(values: dict[str, Any]) -> None:
     elif told is None and bound is not None:
         if bound in (ANY_ADDRESS, "::"):
             raise SettingsError(
-                f"bindAddress={bound}: set brokerIP1 too, the address under which clients reach this broker"
+                f"bindAddress={bound}: set brokerIP1 too, the address under which clients reach this broker",
+                "bindAddress",
+                bound,
+                other="brokerIP1",
             )
         values["broker_ip1"] = bound
 

@@ -88,7 +88,7 @@ def parse_properties(text: str) -> dict[str, str]:
             found[_unescape(line[:end])] = _unescape(rest)
         except ValueError:
             raise SettingsError(
-                f"{line[:end]!r}: \\u must be followed by four hexadecimal digits of a character"
+                f"{line[:end]!r}: \\u must be followed by four hexadecimal digits of a character", line[:end]
             ) from None
     return found
 
@@ -97,7 +97,8 @@ def request_text(body: bytes) -> str:
     """The text of a request that changes settings. Raises `SettingsError` when it is too long or not text."""
     if len(body) > REQUEST_BYTES_MAX:
         raise SettingsError(
-            f"the settings have {len(body)} bytes, the limit is {REQUEST_BYTES_MAX}; send those that change"
+            f"the settings have {len(body)} bytes, the limit is {REQUEST_BYTES_MAX}; send those that change",
+            limit=REQUEST_BYTES_MAX,
         )
     try:
         return body.decode()
@@ -121,7 +122,9 @@ def parse_toml(text: str) -> dict[str, str]:
             found[name] = str(value)
         else:
             kind = type(value).__name__
-            raise SettingsError(f"{name}: must be a string, a whole number or true/false, not a {kind}")
+            raise SettingsError(
+                f"{name}: must be a string, a whole number or true/false, not a {kind}", name, value
+            )
     return found
 
 
@@ -131,7 +134,7 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise SettingsError(f"--set {name.strip() or '…'}: write it as name=value")
+            raise SettingsError(f"--set {name.strip() or '…'}: write it as name=value", "--set")
         found[name.strip()] = value
     return found
 
@@ -145,7 +148,9 @@ def parse_hours(name: str, text: str) -> frozenset[int]:
     """Hours of the day joined with ';', `04;16` for example; raises `SettingsError` naming the setting."""
     hours = [_number(part.strip(), _HOUR_DIGITS_MAX) for part in text.split(";") if part.strip()]
     if not hours or any(hour is None or hour > 23 for hour in hours):
-        raise SettingsError(f"{name}={text}: must be hours from 00 to 23, several joined with ';'")
+        raise SettingsError(
+            f"{name}={text}: must be hours from 00 to 23, several joined with ';'", name, text
+        )
     return frozenset(hour for hour in hours if hour is not None)
 
 
@@ -160,7 +165,9 @@ def parse_labels(text: str) -> dict[str, str]:
             raise SettingsError(
                 f"metricsLabel={text}: {part.strip()!r} is not a label; write name:value, several joined "
                 "with ',', such as zone:a,rack:7; a name has letters, digits and _ and is none of "
-                + ", ".join(sorted(OWN_LABELS))
+                + ", ".join(sorted(OWN_LABELS)),
+                "metricsLabel",
+                part.strip(),
             )
         found[name] = value
     return found
@@ -176,7 +183,8 @@ def parse_headers(text: str) -> dict[str, str]:
         if not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable() or not value:
             raise SettingsError(
                 f"metricsGrpcExporterHeader: header {len(found) + 1} is not name:value; write several joined "
-                "with ',', such as api-key:secret,tenant:a"
+                "with ',', such as api-key:secret,tenant:a",
+                "metricsGrpcExporterHeader",
             )
         found[name.lower()] = value
     return found
@@ -191,7 +199,9 @@ def parse_levels(text: str) -> dict[str, str]:
         if level.upper() not in LEVELS or bool(name) != bool(equals) or not _LOGGER.fullmatch(name):
             raise SettingsError(
                 f"logLevel={text}: {part.strip()!r} is not a level; write one of {', '.join(LEVELS)}, and "
-                "others for some loggers joined with ',', such as WARNING,store=DEBUG"
+                "others for some loggers joined with ',', such as WARNING,store=DEBUG",
+                "logLevel",
+                part.strip(),
             )
         name = name.removeprefix("sparrowmq").removeprefix(".")
         found[f"sparrowmq.{name}" if name else "sparrowmq"] = level.upper()

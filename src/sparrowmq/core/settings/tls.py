@@ -117,13 +117,18 @@ def _check_pairs(settings: TlsSettings) -> None:
         cert, key = getattr(settings, f"{side}_cert"), getattr(settings, f"{side}_key")
         if (cert is None) != (key is None):
             missing = f"tls.{side}.keyPath" if key is None else f"tls.{side}.certPath"
-            raise SettingsError(f"{missing} is missing: certificate and key must be given together")
+            raise SettingsError(f"{missing} is missing: certificate and key must be given together", missing)
     if settings.server_auth_client and settings.server_trust_cert is None:
         raise SettingsError(
-            "tls.server.authClient=true: give tls.server.trustCertPath, who signs clients' certificates"
+            "tls.server.authClient=true: give tls.server.trustCertPath, who signs clients' certificates",
+            "tls.server.authClient",
+            other="tls.server.trustCertPath",
         )
     if settings.server_need_client_auth != "none" and not settings.server_auth_client:
         raise SettingsError(
             f"tls.server.need.client.auth={settings.server_need_client_auth}: certificates nobody checks "
-            "prove nothing; set tls.server.authClient=true too"
+            "prove nothing; set tls.server.authClient=true too",
+            "tls.server.need.client.auth",
+            settings.server_need_client_auth,
+            other="tls.server.authClient",
         )

@@ -96,9 +96,13 @@ class BadRows:
             raise SettingsError("options apply only to bad rows that go to a topic")
         for name, value in (("most", self.most), ("share_from", self.share_from)):
             if value is not None and value < 0:
-                raise SettingsError(f"{name}={value}: must be 0 or more")
+                raise SettingsError(f"{name}={value}: must be 0 or more", name, value)
         if self.share is not None and not 0 <= self.share <= 1:
-            raise SettingsError(f"share={self.share}: must be a share of the rows from 0 to 1, such as 0.01")
+            raise SettingsError(
+                f"share={self.share}: must be a share of the rows from 0 to 1, such as 0.01",
+                "share",
+                self.share,
+            )
 
     @property
     def where(self) -> str:

@@ -89,7 +89,9 @@ def _descriptor(descriptors: bytes, name: str) -> Descriptor:
             f"{file.package}.{m.name}".lstrip(".") for file in files.file for m in file.message_type
         )
         raise SettingsError(
-            f"option protobufMessage={name!r}: protobufDescriptor has {', '.join(known) or 'no messages'}"
+            f"option protobufMessage={name!r}: protobufDescriptor has {', '.join(known) or 'no messages'}",
+            "protobufMessage",
+            name,
         ) from None
     except Exception as error:  # the class depends on the implementation
         raise SettingsError(

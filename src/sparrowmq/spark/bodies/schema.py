@@ -182,7 +182,9 @@ def sink_columns(schema: StructType, options: WriteOptions) -> SinkColumns:
     if key and key not in present:
         raise SettingsError(
             f"option idempotenceKey={options.idempotence_key!r}: the frame has no such column, it has "
-            f"{', '.join(sorted(present.values()))}"
+            f"{', '.join(sorted(present.values()))}",
+            "idempotenceKey",
+            options.idempotence_key,
         )
     body, sharding_key = _one_of(present, "body", "value"), _one_of(present, "sharding_key", "key")
     if body is None:

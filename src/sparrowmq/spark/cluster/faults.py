@@ -130,4 +130,4 @@ def unusable_filter(options: ReadOptions, error: BaseException) -> SettingsError
         hint = "It must be a condition on properties, such as amount > 100 AND TAGS IN ('created', 'paid')"
     else:
         return None
-    return SettingsError(f"option sql92={options.sql92!r}: {error}. {hint}")
+    return SettingsError(f"option sql92={options.sql92!r}: {error}. {hint}", "sql92", options.sql92)

@@ -71,7 +71,9 @@ class MetricsListener(StreamingQueryListener):
     ) -> None:
         if every <= 0 or ask_seconds <= 0:
             raise SettingsError(
-                f"every={every} and ask_seconds={ask_seconds}: both must be more than 0 seconds"
+                f"every={every} and ask_seconds={ask_seconds}: both must be more than 0 seconds",
+                "every",
+                every,
             )
         self._address = None if http is None else address(http)
         self._text_file = None if text_file is None else Path(text_file)

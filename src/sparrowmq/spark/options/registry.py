@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sparrowmq.core.errors import SettingsError
+from sparrowmq.spark.options import problems
 
 CONFLUENT: Final = "confluent"
 ROCKETMQ: Final = "rocketmq"
@@ -37,22 +38,26 @@ class RegistrySettings:
     def check(self) -> None:
         """Raise `SettingsError` if the settings contradict each other."""
         if bool(self.user) != bool(self.password):
-            raise SettingsError(
-                "options schemaRegistryUser and schemaRegistryPassword must be given together"
-            )
+            raise _half("schemaRegistryUser", self.user, "schemaRegistryPassword")
         if self.user and self.token:
-            raise SettingsError("schemaRegistryUser and schemaRegistryToken are both given; leave one out")
+            raise problems.both("schemaRegistryUser", "schemaRegistryToken")
         if bool(self.cert) != bool(self.key):
-            raise SettingsError("options schemaRegistryCert and schemaRegistryKey must be given together")
+            raise _half("schemaRegistryCert", self.cert, "schemaRegistryKey")
         if self.ca or self.cert:
             plain = [one for one in self.addresses if not one.startswith("https:")]
             if plain:
                 raise SettingsError(
-                    f"schemaRegistry={plain[0]!r} does not use TLS: give an address with https:"
+                    f"schemaRegistry={plain[0]!r} does not use TLS: give an address with https:",
+                    "schemaRegistry",
+                    plain[0],
                 )
 
     def __str__(self) -> str:
         return " or ".join(self.addresses)
+
+
+def _half(name: str, value: object, other: str) -> SettingsError:
+    return problems.half(other, name) if value else problems.half(name, other)
 
 
 def addresses(name: str, text: str) -> tuple[str, ...]:
@@ -62,10 +67,14 @@ def addresses(name: str, text: str) -> tuple[str, ...]:
         if "@" in urlsplit(one).netloc:
             raise SettingsError(
                 f"option {name} has a user in its address; instead, give schemaRegistryUser and "
-                f"schemaRegistryPassword"
+                f"schemaRegistryPassword",
+                name,
+                other="schemaRegistryUser",
             )
     if not found or not all(_ADDRESS.fullmatch(one) for one in found):
         raise SettingsError(
-            f"option {name}={text!r}: must be addresses such as http://registry:8081, separated by commas"
+            f"option {name}={text!r}: must be addresses such as http://registry:8081, separated by commas",
+            name,
+            text,
         )
     return found

@@ -18,6 +18,7 @@ from sparrowmq.core.errors import SettingsError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.results import ReadFrom
 from sparrowmq.core.subscription import Expression, Sql
+from sparrowmq.spark.options import problems
 from sparrowmq.spark.options import registry as registries
 from sparrowmq.spark.options import values as kinds
 from sparrowmq.spark.options.registry import CONFLUENT, RegistrySettings
@@ -103,17 +104,16 @@ class ConnectionOptions:
         _together("accessKey", self.access_key, "secretKey", self.secret_key)
         _together("tlsCert", self.tls_cert, "tlsKey", self.tls_key)
         if self.security_token is not None and self.access_key is None:
-            raise SettingsError("option securityToken needs the options accessKey and secretKey")
+            raise problems.needs("securityToken", "accessKey", why=" and secretKey")
         if not self.tls:
             for name, value in (("tlsCa", self.tls_ca), ("tlsCert", self.tls_cert)):
                 if value is not None:
-                    raise SettingsError(f"option {name}={value!r} needs the option tls=true")
+                    raise problems.needs(name, "tls", value, why="=true")
 
 
 def _together(name: str, value: object, other: str, other_value: object) -> None:
     if (value is None) != (other_value is None):
-        given, missing = (name, other) if other_value is None else (other, name)
-        raise SettingsError(f"option {missing} is missing: {given} and {missing} must be given together")
+        raise problems.half(*((other, name) if other_value is None else (name, other)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +142,15 @@ class BodyOptions:
             ("protobufMessage", self.protobuf_message, ("protobuf",)),
         ):
             if value and self.format not in formats:
-                raise SettingsError(
-                    f"option {name} is for bodyFormat={' or '.join(formats)}, not {self.format}"
-                )
+                raise problems.other_format(name, formats, self.format)
             if self._is_the_registrys(name):
                 continue
             if not value and name != "bodySchema" and self.format in formats:
-                raise SettingsError(f"bodyFormat={self.format} needs the option {name}")
+                raise problems.needs("bodyFormat", name, self.format)
 
         if self.registry is not None:
-            if self.format not in ("avro", "protobuf", "json"):
-                raise SettingsError(
-                    f"option schemaRegistry is for bodyFormat=avro, protobuf or json, not {self.format}"
-                )
+            if self.format not in (formats := ("avro", "protobuf", "json")):
+                raise problems.other_format("schemaRegistry", formats, self.format)
             self.registry.check()
 
     def _is_the_registrys(self, name: str) -> bool:
@@ -168,10 +164,8 @@ class BodyOptions:
     def needed_schema(self) -> str:
         """The option `bodySchema`. Raises `SettingsError` without it."""
         if not self.schema:
-            raise SettingsError(
-                f"bodyFormat={self.format} needs the option bodySchema, such as id bigint, name string, or a "
-                "schema of the read with a column body"
-            )
+            why = ", such as id bigint, name string, or a schema of the read with a column body"
+            raise problems.needs("bodyFormat", "bodySchema", self.format, why=why)
         return self.schema
 
 
@@ -374,7 +368,7 @@ class ReadOptions(ConnectionOptions):
 
     def _check_store(self) -> None:
         if self.subscribe and self.subscribe_pattern:
-            raise SettingsError("a read of a store needs either subscribe or subscribePattern, not both")
+            raise problems.both("subscribe", "subscribePattern")
         for name, value in (
             ("assign", self.assign),
             ("startingOffsets", self.starting_offsets),
@@ -389,11 +383,7 @@ class ReadOptions(ConnectionOptions):
             ("schemaRegistry", self.schema_registry),
         ):
             if value:
-                raise SettingsError(
-                    f"option {name} is for reads of a cluster, but store={self.store!r} is given; leave "
-                    f"one out. To read part of a store use subscribe, tags, startingTimestamp and "
-                    f"endingTimestamp"
-                )
+                raise problems.of_clusters(name, self.store)
 
     def _check(self, use: Use | None) -> None:
         self._check_connection()
@@ -401,14 +391,16 @@ class ReadOptions(ConnectionOptions):
         self.body.check()
         self._check_registry()
         if self.tags and self.sql92:
-            raise SettingsError("options tags and sql92 are both given; sql92 takes TAGS = 'a' as well")
+            raise problems.both("tags", "sql92", why="sql92 takes TAGS = 'a' as well")
         if use == "batch" and self.starting_offsets == LATEST:
             raise SettingsError(
                 "option startingOffsets='latest': a batch read needs 'earliest', 'group' or JSON; 'latest' "
-                "would read nothing"
+                "would read nothing",
+                "startingOffsets",
+                LATEST,
             )
         if self.starting_offsets == GROUP and self.group_id is None:
-            raise SettingsError("option startingOffsets='group' needs the option groupId")
+            raise problems.needs("startingOffsets", "groupId", GROUP)
         _at_most("minOffsetsPerTrigger", self.min_offsets, "maxOffsetsPerTrigger", self.max_offsets)
         _at_most("minPartitions", self.min_partitions, "maxPartitions", self.max_partitions)
 
@@ -424,7 +416,7 @@ class ReadOptions(ConnectionOptions):
             ("schemaRegistryCert", self.registry_cert),
         ):
             if value:
-                raise SettingsError(f"option {name} needs the option schemaRegistry, the registry's address")
+                raise problems.needs(name, "schemaRegistry", why=", the registry's address")
 
     def _check_topics(self) -> None:
         chosen = [
@@ -441,13 +433,15 @@ class ReadOptions(ConnectionOptions):
             raise SettingsError(
                 "a read needs exactly one of the options subscribe, subscribePattern and assign, "
                 f"{found} given"
-                f"{_TABLE_HINT}"
+                f"{_TABLE_HINT}",
+                "subscribe",
+                other=" and ".join(chosen[1:]),
             )
 
 
 def _at_most(name: str, value: int | None, other: str, most: int | None) -> None:
     if most is not None and (value or 0) > most:
-        raise SettingsError(f"option {name}={value}: must be at most {other}={most}")
+        raise problems.above(name, value or 0, other, most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -509,7 +503,7 @@ class WriteOptions(ConnectionOptions):
         parsed = cls(**_values(cls, options, "write"), hadoop=hadoop)
         parsed._check_connection()
         if parsed.job_batch and not parsed.job_id:
-            raise SettingsError(f"option jobBatch={parsed.job_batch} needs the option jobId")
+            raise problems.needs("jobBatch", "jobId", parsed.job_batch)
         return replace(parsed, name_server=_name_server(parsed.name_server, environ))
 
 
@@ -528,7 +522,12 @@ def _with_delivery(options: Mapping[str, str]) -> dict[str, str]:
             continue
         given = next((found[other] for other in found if other.lower() == "delivery"), delivery)
         if given.strip().lower() != delivery.lower():
-            raise SettingsError(f"option {name}={text} contradicts delivery={given}; leave {name} out")
+            raise SettingsError(
+                f"option {name}={text} contradicts delivery={given}; leave {name} out",
+                name,
+                text,
+                other="delivery",
+            )
         found["delivery"] = delivery
         log.warning("option %s=%s is deprecated: use delivery=%s", name, text, delivery)
     return found
@@ -564,7 +563,9 @@ def _values(kind: type, options: Mapping[str, str], use: Use | None) -> dict[str
             continue
         field, option = known[lower]
         if use == "stream" and option.only == "batch":
-            raise SettingsError(f"option {option.name}={text!r} is for batch reads only; leave it out")
+            raise SettingsError(
+                f"option {option.name}={text!r} is for batch reads only; leave it out", option.name, text
+            )
         if use == "batch" and option.only == "stream":
             log.warning("option %s=%r has no effect on a batch read", option.name, text)
         values[field] = option.parse(option.name, text)
@@ -578,12 +579,12 @@ def _unknown(kind: type, key: str, text: str) -> SettingsError:
     from sparrowmq.spark.options.kafka_names import what_it_is_here
 
     if kafka := what_it_is_here(key, names.values()):
-        return SettingsError(f"option {key}={shown} is an option of the Kafka source; {kafka}")
+        return SettingsError(f"option {key}={shown} is an option of the Kafka source; {kafka}", key)
     from difflib import get_close_matches
 
     near = get_close_matches(key.lower(), names, 1, 0.75)
     hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(sorted(names.values()))}"
-    return SettingsError(f"option {key}={shown} is unknown for {purpose}; {hint}")
+    return SettingsError(f"option {key}={shown} is unknown for {purpose}; {hint}", key)
 
 
 def _name_server(given: str, environ: Mapping[str, str]) -> str:
@@ -592,4 +593,6 @@ def _name_server(given: str, environ: Mapping[str, str]) -> str:
     for variable in ("SPARROW_NAMESRV", "NAMESRV_ADDR"):
         if environ.get(variable):
             return kinds.name_servers(f"nameServer (from {variable})", environ[variable])
-    raise SettingsError(f"option nameServer is missing: give host:port of a name server{_TABLE_HINT}")
+    raise SettingsError(
+        f"option nameServer is missing: give host:port of a name server{_TABLE_HINT}", "nameServer"
+    )

@@ -39,7 +39,7 @@ _ADDRESS = re.compile(r"(?:[^\s:;\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 
 def wrong(name: str, value: object, allowed: str) -> SettingsError:
     """The error for an option: its name, its value and the allowed values."""
-    return SettingsError(f"option {name}={value!r}: must be {allowed}")
+    return SettingsError(f"option {name}={value!r}: must be {allowed}", name, value)
 
 
 def number(low: int, high: int) -> Callable[[str, str], int]:
@@ -75,7 +75,7 @@ def text(name: str, text: str) -> str:
 def secret(name: str, text: str) -> str:
     """Like `text`; errors do not show the value."""
     if not text.strip():
-        raise SettingsError(f"option {name} is empty")
+        raise SettingsError(f"option {name} is empty", name)
     return text.strip()
 
 

@@ -54,7 +54,9 @@ def check_limits(options: ReadOptions) -> None:
         if value is not None:
             raise SettingsError(
                 f"option {name}={value} needs Spark 4.2 or later, this is {pyspark.__version__}; leave it "
-                "out or upgrade"
+                "out or upgrade",
+                name,
+                value,
             )
 
 

@@ -186,7 +186,9 @@ class Lookup:
         if not found and self._options.lost_brokers:
             lost = ",".join(sorted(self._options.lost_brokers))
             raise SettingsError(
-                f"option lostBrokers={lost}: topics {', '.join(topics)} have only queues of lost brokers"
+                f"option lostBrokers={lost}: topics {', '.join(topics)} have only queues of lost brokers",
+                "lostBrokers",
+                lost,
             )
         return sorted(found)
 

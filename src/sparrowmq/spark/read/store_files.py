@@ -62,12 +62,16 @@ def log_files(store: str) -> list[StoredLogFile]:
         found = sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name))
         sizes = {path: path.stat().st_size for path in found}
     except OSError as error:
-        raise SettingsError(f"option store={store!r} cannot be read: {error.strerror}") from error
+        raise SettingsError(
+            f"option store={store!r} cannot be read: {error.strerror}", "store", store
+        ) from error
     found = [path for path in found if sizes[path]]
     if not found:
         raise SettingsError(
             f"option store={store!r}: there is no commit log; give the broker's storePathRootDir, the "
-            f"directory that contains commitlog"
+            f"directory that contains commitlog",
+            "store",
+            store,
         )
     for before, after in pairwise(found):
         if int(after.name) != int(before.name) + sizes[before]:

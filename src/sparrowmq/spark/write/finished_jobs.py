@@ -149,7 +149,9 @@ def find(options: WriteOptions) -> Tally | None:
         if epoch > first_epoch(batch + 1):
             raise SettingsError(
                 f"option jobBatch={batch}: a later batch of job {options.job_id!r} was already written "
-                f"({note or 'epoch ' + str(epoch)}); batches of a job must be written in order"
+                f"({note or 'epoch ' + str(epoch)}); batches of a job must be written in order",
+                "jobBatch",
+                batch,
             )
     for epoch, note in ends.values():
         known = noted(note)
@@ -185,7 +187,9 @@ def _found_in_file(options: WriteOptions) -> Tally | None:
     if found.topic and found.topic != options.topic:
         raise SettingsError(
             f"option jobId={options.job_id!r}: batch {batch} was written to topic {found.topic!r} according "
-            f"to {where}, not to {options.topic!r}; give another jobId"
+            f"to {where}, not to {options.topic!r}; give another jobId",
+            "jobId",
+            options.job_id,
         )
     return found.written if still_there(options, found.places, where) else None
 

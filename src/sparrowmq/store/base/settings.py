@@ -68,7 +68,11 @@ class StoreSettings:
         _within("maxProducerStates", self.producers_max, 1)
         _within("producerStateExpireHours", self.producer_expire_hours, 1)
         if self.flush_disk_type not in FLUSH_TYPES:
-            raise SettingsError(f"flushDiskType={self.flush_disk_type}: must be one of {FLUSH_TYPES}")
+            raise SettingsError(
+                f"flushDiskType={self.flush_disk_type}: must be one of {FLUSH_TYPES}",
+                "flushDiskType",
+                self.flush_disk_type,
+            )
 
     @property
     def commit_log(self) -> Path:
@@ -88,4 +92,4 @@ class StoreSettings:
 
 def _within(name: str, value: int, low: int, high: int = INT_MAX) -> None:
     if not low <= value <= high:
-        raise SettingsError(f"{name}={value}: must be from {low} to {high}")
+        raise SettingsError(f"{name}={value}: must be from {low} to {high}", name, value)

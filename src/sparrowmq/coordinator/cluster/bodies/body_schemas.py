@@ -96,13 +96,13 @@ class BodySchemas:
         try:
             tables = tomllib.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise SettingsError(f"bodySchemas={path} cannot be read: {error}") from None
+            raise SettingsError(f"bodySchemas={path} cannot be read: {error}", "bodySchemas", path) from None
         found = {}
         for topic, table in tables.items():
             try:
                 found[topic] = schema_of(table, path.parent)
             except SettingsError as error:
-                raise SettingsError(f"bodySchemas={path}, [{topic}]: {error}") from None
+                raise SettingsError(f"bodySchemas={path}, [{topic}]: {error}", "bodySchemas", path) from None
         return BodySchemas(found)
 
     def decoded(self, topic: str, body: bytes) -> DecodedBody | None:
@@ -195,7 +195,7 @@ def protobuf(data: bytes, name: str) -> Read:
     except KeyError:
         names = (f"{file.package}.{one.name}".lstrip(".") for file in files.file for one in file.message_type)
         raise SettingsError(
-            f"message={name!r}: the file has {', '.join(sorted(names)) or 'no messages'}"
+            f"message={name!r}: the file has {', '.join(sorted(names)) or 'no messages'}", "message", name
         ) from None
     except Exception as error:  # the class depends on the implementation
         text = str(error)[:ERROR_CHARS_MAX]

@@ -223,7 +223,9 @@ def _opener(settings: RegistrySettings) -> OpenerDirector:
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(
             f"schemaRegistryCa={settings.ca!r}, schemaRegistryCert={settings.cert!r}: they must be PEM files "
-            f"that can be read ({error})"
+            f"that can be read ({error})",
+            "schemaRegistryCa",
+            settings.ca,
         ) from None
     return build_opener(_NoRedirect, HTTPSHandler(context=context))
 

@@ -80,7 +80,7 @@ class ArchiveSettings:
         if bool(self.topics) == bool(self.pattern):
             raise SettingsError("an archive needs either topics or a pattern")
         if self.start not in (EARLIEST, LATEST):
-            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}")
+            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}", "start", self.start)
         for name, value, least in (
             ("every", self.every, 0),
             ("batch_rows", self.batch_rows, 1),
@@ -92,10 +92,12 @@ class ArchiveSettings:
             ("history_days", self.history_days, 0),
         ):
             if value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more")
+                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
         if self.hold_hours and not self.group:
             raise SettingsError(
-                f"hold_hours={self.hold_hours} needs a group, whose offsets show what is archived"
+                f"hold_hours={self.hold_hours} needs a group, whose offsets show what is archived",
+                "hold_hours",
+                self.hold_hours,
             )
         self._check_format()
         if self.bad_rows is not None and "body" not in self.columns:
@@ -109,7 +111,9 @@ class ArchiveSettings:
 
     def _check_format(self) -> None:
         if self.format not in FORMATS:
-            raise SettingsError(f"format={self.format!r}: must be one of {', '.join(FORMATS)}")
+            raise SettingsError(
+                f"format={self.format!r}: must be one of {', '.join(FORMATS)}", "format", self.format
+            )
         if self.format == PARQUET and (self.table or self.sort or self.keep_days):
             raise SettingsError("table, sort and keep_days need a format with tables: delta or iceberg")
         if self.format == "iceberg" and self.table.count(".") < 2:

@@ -92,7 +92,7 @@ class AuditSettings:
         if not self.topics:
             raise SettingsError("an audit needs at least one topic")
         if self.match not in MATCHES:
-            raise SettingsError(f"match={self.match!r}: must be {' or '.join(MATCHES)}")
+            raise SettingsError(f"match={self.match!r}: must be {' or '.join(MATCHES)}", "match", self.match)
         if self.match == "keys" and self.groups and len(self.topics) > 1:
             raise SettingsError(
                 "consumers' traces do not name the topic: match='keys' with groups allows one topic at a time"
@@ -103,7 +103,7 @@ class AuditSettings:
             ("shown", self.shown, 0),
         ):
             if value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more")
+                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
         self._check_window()
         self._check_ledger()
         allowed_of(self.allow)
@@ -116,7 +116,7 @@ class AuditSettings:
         if self.spans and (self.since is not None or self.until is not None):
             raise SettingsError("give either offsets or times for an audit")
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}")
+            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
         if len({span.queue for span in self.spans}) < len(self.spans):
             raise SettingsError("offsets name a queue twice; give one range per queue")
         strange = sorted({span.queue.topic for span in self.spans} - set(self.topics))
@@ -125,10 +125,14 @@ class AuditSettings:
 
     def _check_ledger(self) -> None:
         if self.ledger and not self.with_sent:
-            raise SettingsError(f"ledger={self.ledger!r} records sends, which are not checked")
+            raise SettingsError(
+                f"ledger={self.ledger!r} records sends, which are not checked", "ledger", self.ledger
+            )
         if self.ledger and self.ledger_kind not in LEDGER_FORMATS:
             raise SettingsError(
-                f"ledger={self.ledger!r}: unknown format; give one of {', '.join(LEDGER_FORMATS)}"
+                f"ledger={self.ledger!r}: unknown format; give one of {', '.join(LEDGER_FORMATS)}",
+                "ledger",
+                self.ledger,
             )
         for name in self.ledger_columns:
             if name not in LEDGER_COLUMNS:
@@ -169,7 +173,7 @@ class AuditSettings:
         """The window, with the defaults filled in. Raises `SettingsError` for a time in the future."""
         until = now if self.until is None else self.until
         if until > now:
-            raise SettingsError(f"until={until} is in the future; give a time in the past")
+            raise SettingsError(f"until={until} is in the future; give a time in the past", "until", until)
         return (until - DAY_MS if self.since is None else self.since), until
 
 

@@ -68,9 +68,9 @@ class BackfillSettings:
             ("parallel", self.parallel, 1),
         ):
             if value is not None and value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more")
+                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}")
+            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
         unknown = [name for name in self.columns if name not in SOURCE_COLUMNS]
         if unknown:
             raise SettingsError(

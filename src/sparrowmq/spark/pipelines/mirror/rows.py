@@ -61,7 +61,9 @@ def check_name(what: str, name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise SettingsError(
             f"{what}={name!r}: a cluster's name in a mirror must have 1 to 64 letters, digits, '_', '.' "
-            f"and '-'"
+            f"and '-'",
+            what,
+            name,
         )
 
 

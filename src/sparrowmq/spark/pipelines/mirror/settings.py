@@ -77,19 +77,21 @@ class MirrorSettings:
         if not self.target_name_server:
             raise SettingsError("a mirror needs target_name_server, such as 10.0.0.2:9876")
         if self.start not in (EARLIEST, LATEST):
-            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}")
+            raise SettingsError(f"start={self.start!r}: must be {EARLIEST} or {LATEST}", "start", self.start)
         for name, value, least in (
             ("every", self.every, 0),
             ("batch_rows", self.batch_rows, 1),
             ("groups_every", self.groups_every, 0),
         ):
             if value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more")
+                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
         for topic in self.topics:
             check_topic(topic)
         if "%" in self.pattern:
             raise SettingsError(
-                f"pattern={self.pattern!r}: retry topics are not mirrored; name each dead-letter topic"
+                f"pattern={self.pattern!r}: retry topics are not mirrored; name each dead-letter topic",
+                "pattern",
+                self.pattern,
             )
         for group in self.groups:
             check_group(group)

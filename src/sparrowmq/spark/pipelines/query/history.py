@@ -55,7 +55,7 @@ class HistorySettings:
 
     def __post_init__(self) -> None:
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}")
+            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class StoreSettings:
 
     def __post_init__(self) -> None:
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}")
+            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
 
     @property
     def source_options(self) -> dict[str, str]:

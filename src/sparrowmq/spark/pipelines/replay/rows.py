@@ -183,4 +183,4 @@ def _told(name: str, text: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        raise SettingsError(f"{name}={text!r}: {explain(error)}") from None
+        raise SettingsError(f"{name}={text!r}: {explain(error)}", name, text) from None

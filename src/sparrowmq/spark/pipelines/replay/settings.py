@@ -96,11 +96,11 @@ class ReplaySettings:
             ("tasks", self.tasks, 1),
         ):
             if value is not None and value < least:
-                raise SettingsError(f"{name}={value}: must be {least} or more")
+                raise SettingsError(f"{name}={value}: must be {least} or more", name, value)
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise SettingsError(f"since={self.since} is not before until={self.until}")
+            raise SettingsError(f"since={self.since} is not before until={self.until}", "since", self.since)
         if self.ids not in ("renew", "keep"):
-            raise SettingsError(f"ids={self.ids!r}: must be renew or keep")
+            raise SettingsError(f"ids={self.ids!r}: must be renew or keep", "ids", self.ids)
         unknown = [name for name in self.values if name not in DEFAULTS]
         if unknown:
             raise SettingsError(f"values has {unknown[0]!r}; it may have {', '.join(DEFAULTS)}")
@@ -122,7 +122,9 @@ class ReplaySettings:
         if not self.dead_letters_of and not live and self.archive is None:
             raise SettingsError("a replay needs a source: topics, ranges, an archive or dead_letters_of")
         if self.dead_letters_of and TOPIC in self.to:
-            raise SettingsError(f"to={self.to!r}: dead letters need the name of a target topic")
+            raise SettingsError(
+                f"to={self.to!r}: dead letters need the name of a target topic", "to", self.to
+            )
         if self.sql92 and self.archive is not None:
             raise SettingsError("sql92 is for brokers; use tags and where for an archive")
         if self.sql92 and self.tags:

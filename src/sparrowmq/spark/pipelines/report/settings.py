@@ -95,12 +95,12 @@ class ReportSettings:
             check_group(group)
         for name, value, most in (("days", self.days, DAYS_MAX), ("top", self.top, TOP_MAX)):
             if not 1 <= value <= most:
-                raise SettingsError(f"{name}={value}: must be 1 to {most}")
+                raise SettingsError(f"{name}={value}: must be 1 to {most}", name, value)
         try:
             ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError):
             raise SettingsError(
-                f"zone={self.zone!r} is not a time zone; give one such as Europe/Berlin"
+                f"zone={self.zone!r} is not a time zone; give one such as Europe/Berlin", "zone", self.zone
             ) from None
         assert self.stored.topics, "Stored refuses none"
 
@@ -120,5 +120,5 @@ class ReportSettings:
         today = Day.of(now, self.zone).date
         last = today - timedelta(days=1) if self.day is None else self.day
         if last > today:
-            raise SettingsError(f"day={last} is in the future; it is {today} in {self.zone}")
+            raise SettingsError(f"day={last} is in the future; it is {today} in {self.zone}", "day", last)
         return [Day(last - timedelta(days=back), self.zone) for back in reversed(range(self.days))]
