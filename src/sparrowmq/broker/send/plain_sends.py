@@ -122,8 +122,7 @@ class PlainSends:
     def alike_batch(self, topic: str, body: bytes) -> tuple[AlikeBatch, Sequence[int]] | None:
         """The messages of a plain batch with equal flags and lengths, and their tag codes; None for
         others."""
-        limits = self._limits
-        batch = None if limits.is_over(topic, body) else decode_alike(body)
+        batch = None if self._limits.is_over(topic, body) else decode_alike(body)
         if batch is None or not batch.bodies[0] or not batch.properties[0]:
             return None
         owns, count = batch.properties, len(batch.bodies)
@@ -132,7 +131,6 @@ class PlainSends:
             len(owns[0]) > self._text_max
             or may_be_special(text)
             or text[len(owns[0]) - 1 :: len(owns[0])] != properties.VALUE_END * count
-            or limits.size(topic, body, count) > limits.most
         ):
             return None
         return batch, self._alike_codes(owns, text) if _TAGS in text else [0] * count
@@ -148,8 +146,7 @@ class PlainSends:
 
     def batch(self, topic: str, body: bytes) -> list[ChunkItem]:
         """The messages of a plain batch; empty for any other. Raises `RecordError`."""
-        limits = self._limits
-        if limits.is_over(topic, body) or may_be_special(body):
+        if self._limits.is_over(topic, body) or may_be_special(body):
             return []
         tags_code = self.codes_of(body)
         members = decode_batch(body)
@@ -158,9 +155,7 @@ class PlainSends:
             for flag, one, own in members
             if one and own[-1:] == properties.VALUE_END and len(own) <= self._text_max
         ]
-        if len(items) != len(members) or limits.size(topic, body, len(items)) > limits.most:
-            return []
-        return items
+        return items if len(items) == len(members) else []
 
     # Tag codes
 
