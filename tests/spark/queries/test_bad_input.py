@@ -147,6 +147,9 @@ def test_a_topic_that_gets_fewer_queues_is_read_to_its_end(
     topics.send(topic, 16, first=16)
     topics.admin.create_topic(topic, queues=2, force=True)
     assert _run(stream(spark, options), checkpoint).texts == numbered(16, 32)
+    rows = spark.read.format("rocketmq").options(**options).load().collect()
+    assert sorted(bytes(row["body"]) for row in rows) == sorted(text.encode() for text in numbered(0, 32))
+    assert _run(stream(spark, options), f"{checkpoint}-new").texts == numbered(0, 32)
 
 
 def _run(frame: DataFrame, checkpoint: str) -> Collected:

@@ -140,6 +140,35 @@ def test_the_broker_of_a_queue_that_the_route_lacks_is_asked_for_its_end() -> No
     assert found.state is Absence.AWAY and "pulling is forbidden" in found.why
 
 
+def test_queues_that_left_their_topic_are_read_as_far_as_brokers_serve_them() -> None:
+    broker, first, second = _broker()
+    third, seventh, away = broker.add(2, 7), broker.add(6, 3), broker.add(5, 2)
+    broker.unrouted |= {third, seventh, broker.add(3, 0)}
+    broker.retired.add(away)  # Apache's brokers serve none
+    lookup = _lookup(broker)
+    assert run(lookup.starts("earliest")) == {first: 10, second: 0, third: 0, seventh: 0}
+    assert run(lookup.stops()) == {first: 30, second: 5, third: 7, seventh: 3}
+    assert run(_lookup(broker).starts("latest")) == {first: 30, second: 5}
+    assert run(_lookup(broker, subscribe=(), assign=(second,)).starts("earliest")) == {second: 0}
+    time = 1_700_000_000_001
+    of_time = {first: 10, second: 4, third: 4, seventh: 3}
+    assert run(_lookup(broker, starting_timestamp=time + 4).starts("earliest")) == of_time
+    for places in ({first: 15, second: 1}, {first: 15, second: 1, third: 4}):
+        assert run(_lookup(broker, starting_offsets=places).starts("earliest")) == places
+    with pytest.raises(SettingsError, match="endingOffsets has no offset for t/broker-a/2, t/broker-a/6"):
+        lookup = _lookup(broker, ending_offsets={first: -1, second: -1})
+        run(lookup.starts("earliest"))
+        run(lookup.stops())
+
+
+def test_a_broker_that_does_not_answer_hides_no_queue_that_left() -> None:
+    broker, *_ = _broker()
+    broker.unrouted.add(broker.add(2, 7))
+    broker.fault = lambda queue, offset: BrokerError(2, "busy") if queue.queue_id == 2 else None
+    with pytest.raises(BrokerError, match="busy"):
+        run(_lookup(broker).starts("earliest"))
+
+
 def test_queues_of_brokers_that_are_lost_for_good_are_left_out() -> None:
     broker, first, second = _broker()
     lost = broker.add(0, 9, broker="broker-b")
@@ -306,7 +335,7 @@ def test_a_filter_is_tried_before_anything_runs(error: SparrowError, text: str) 
     broker, *_ = _broker()
     lookup = _lookup(broker, sql92="a > ", retries=50)
     assert run(lookup.starts("earliest"))
-    assert [offset for _, offset, _ in broker.pulls] == [5]
+    assert [offset for queue, offset, _ in broker.pulls if queue in broker.queues_] == [5]
     broker.filters = lambda expression: error if isinstance(expression, Sql) else None
     broker.pulls.clear()
     with pytest.raises((SettingsError, BrokerError), match=text):

@@ -52,6 +52,8 @@ _SAMPLE_MESSAGES: Final = 32
 _SAMPLE_QUEUES: Final = 32
 _CALLS_MAX: Final = 512
 """Questions on their way at once: a topic may have thousands of queues."""
+_IDS_AFTER_LAST: Final = 4
+"""So many numbers after a topic's last queue are asked for; as many again as long as one of them is there."""
 
 
 class Consumer(RawConsumer, Protocol):
@@ -130,6 +132,8 @@ class Lookup:
         self._queues_at = float("-inf")
         self._there: frozenset[MessageQueue] | None = None
         """The queues in the last answers of name servers."""
+        self._left: list[MessageQueue] = []
+        """The queues that the topics lost, of the last `starts`."""
         self._complaints = Occasionally()
 
     async def retried(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -256,26 +260,66 @@ class Lookup:
         return found
 
     async def starts(self, default: str) -> Found:
-        """Where to start in every queue, as the options say; `default` is for none given."""
+        """Where to start in every queue, as the options say; `default` is for none given.
+
+        Queues with messages that a topic no longer has to read are read as well, as far as brokers serve
+        them; where the options give a place for each queue, those that they name.
+        """
         options = self._options
         queues = await self.queues(fresh=True)
         if options.sql92:
             await self._try_filter(queues)
+        place = options.starting_offsets if options.starting_offsets is not None else default
+        self._left = await self._that_left(queues, place)
         if options.starting_timestamp is not None:
             times = dict.fromkeys(queues, options.starting_timestamp)
-            return await self._at_times("startingTimestamp", times)
+            left = await self._search(dict.fromkeys(self._left, options.starting_timestamp))
+            return await self._at_times("startingTimestamp", times) | left
+        queues = [*queues, *self._left]
         if options.starting_times is not None:
             _check_queues("startingOffsetsByTimestamp", queues, options.starting_times)
             return await self._at_times("startingOffsetsByTimestamp", options.starting_times)
-        place = options.starting_offsets if options.starting_offsets is not None else default
         if place == GROUP:
             return await self._of_group(queues)
         return await self._at("startingOffsets", queues, place)
 
+    async def _that_left(self, queues: Iterable[MessageQueue], place: Place) -> list[MessageQueue]:
+        """The queues with messages beyond the topics' last ones, which a read from `place` is to read."""
+        by_time = self._options.starting_timestamp is not None or self._options.starting_times is not None
+        if self._options.assign or (place == LATEST and not by_time):
+            return []
+        ends: dict[tuple[str, str], int] = {}
+        for queue in queues:
+            of_broker = queue.topic, queue.broker_name
+            ends[of_broker] = max(ends.get(of_broker, 0), queue.queue_id + 1)
+        found: list[MessageQueue] = []
+        while ends:
+            asked = [
+                MessageQueue(*of_broker, queue_id)
+                for of_broker, end in ends.items()
+                for queue_id in range(end, end + _IDS_AFTER_LAST)
+            ]
+            there = [queue for queue, is_there in (await _each(asked, self._has_left)).items() if is_there]
+            found += there
+            again = {(queue.topic, queue.broker_name) for queue in there}
+            ends = {of_broker: end + _IDS_AFTER_LAST for of_broker, end in ends.items() if of_broker in again}
+        given = self._options.starting_times if by_time else place
+        return [queue for queue in found if not isinstance(given, Mapping) or queue in given]
+
+    async def _has_left(self, queue: MessageQueue) -> bool:
+        """Whether a broker serves messages of a queue that is not in the route."""
+        try:
+            answer = await self._one(queue, 0)
+        except SparrowError as error:
+            if is_deleted(error):
+                return False
+            raise
+        return answer.max_offset > answer.min_offset
+
     async def stops(self) -> Found:
         """Where a batch read ends in every queue, according to the options."""
         options = self._options
-        queues = await self.queues()
+        queues = [*await self.queues(), *self._left]
         if options.ending_timestamp is not None:
             return await self._search(dict.fromkeys(queues, options.ending_timestamp))
         if options.ending_times is not None:
