@@ -89,7 +89,8 @@ def second_run(cell: Cell, first: Plan, answer: str) -> Plan:
     read = dict(first.read)
     if cell.fault is Fault.LOST:
         write |= {"lostBrokers": "broker-b"}
-        read |= {"brokerTimeoutMs": "2000"}  # an archive stands before one of the source's
+        if cell.scenario is Scenario.ARCHIVE:  # it reads the cluster that lost a broker
+            read |= {"lostBrokers": "broker-b"}
     plan = replace(
         first,
         read=read,

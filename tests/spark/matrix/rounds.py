@@ -163,13 +163,10 @@ class _Round:
             seconds = self._ended(driver, plan)
             answer = driver.answer
             if answer and self._cell.promise is Promise.REFUSED:
-                assert "use a new archive for it" in answer or self._cell.fault is Fault.LOST, answer
+                assert "use a new archive for it" in answer, answer
                 home = world.root / "another"
                 self._archives.append(home / "archive")
                 seconds = self._ended(driver, replace(plan, home=str(home), answer=f"{plan.answer}-2"))
-            elif answer and self._cell.fault is Fault.LOST and self._cell.scenario is Scenario.ARCHIVE:
-                shutil.rmtree(world.home / "archive" / "checkpoint")
-                seconds = self._ended(driver, replace(plan, answer=f"{plan.answer}-2"))
             if driver.answer:
                 raise WedgedError(f"{self._cell.id} does not go on: {driver.answer}; see {driver.log}")
             return seconds

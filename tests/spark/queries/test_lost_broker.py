@@ -1,4 +1,4 @@
-"""A streaming write whose batch was begun over two brokers, one of which is lost for good."""
+"""Streams over two brokers, one of which is lost for good: a write in the middle of a batch, and a read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from tests.spark.support import QUERY_SECONDS, numbered, run_available
+from tests.spark.support import QUERY_SECONDS, Collected, numbered, run_available
 from tests.support import free_port, until_sync
 
 import sparrowmq as mq
@@ -90,3 +90,34 @@ def test_it_goes_on_without_it_and_what_the_other_has_is_not_doubled(
         note_lost(ArrowFolder(str(checkpoint / FOLDER)), "broker-b")
     copy(brokerTimeoutMs="5000", **({} if noted else {"lostBrokers": "broker-b"}))
     assert stored("broker-a") == Counter(numbered(0, COUNT))
+
+
+def test_a_read_goes_on_without_it(
+    spark: SparkSession, brokers: tuple[str, ChildServers], tmp_path: Path
+) -> None:
+    namesrv, second = brokers
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def send(first: int, broker: str) -> None:
+        with mq.Producer("there", namesrv=namesrv) as producer:
+            there = next(queue for queue in producer.queues("Copy") if queue.broker_name == broker)
+            texts = numbered(first, first + 20)
+            producer.send_batch([mq.Message("Copy", text.encode()) for text in texts], queue=there)
+
+    def read(**options: str) -> list[str]:
+        source = spark.readStream.format("rocketmq").schema("body binary")
+        given = {"nameServer": namesrv, "subscribe": "Copy", "startingOffsets": "earliest", **options}
+        collected = Collected()
+        run_available(source.options(**given).load().writeStream.foreachBatch(collected), checkpoint)
+        return collected.texts
+
+    send(0, "broker-a")
+    send(20, "broker-b")
+    assert read() == numbered(0, 40)
+    send(40, "broker-b")  # nobody will read these
+    send(60, "broker-a")
+    second.kill()
+    patience = {"brokerTimeoutMs": "300", "fetchOffset.numRetries": "1"}
+    with pytest.raises(StreamingQueryException, match="option lostBrokers=broker-b reads the others"):
+        read(**patience)
+    assert read(**patience, lostBrokers="broker-b") == numbered(60, 80)
