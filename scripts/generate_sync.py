@@ -23,7 +23,7 @@ TARGET = CLIENT / "sync" / "sync_generated.py"
 BASES = {
     "Producer": ("producer.producer", "ProducerFacade"),
     "PushConsumer": ("push.push_consumer", "PushConsumerFacade"),
-    "PullConsumer": ("pull.pull_consumer", "Facade[_PullConsumer]"),
+    "PullConsumer": ("pull.pull_consumer", "PullConsumerFacade"),
     "SimpleConsumer": ("simple.simple_consumer", "SimpleConsumerFacade"),
     "PullSchedule": ("pull.pull_schedule", "PullScheduleFacade"),
     "Admin": ("admin.admin", "Facade[_Admin]"),
@@ -44,7 +44,7 @@ PARTS = {
         "admin.messages:MessageAdmin",
         "admin.trace:TraceAdmin",
     ),
-    "PullConsumer": ("pull.queue_lookups:QueueLookups",),
+    "PullConsumer": ("pull.polled_queues:PolledQueues", "pull.queue_lookups:QueueLookups"),
 }
 """Bases with further public methods."""
 SKIPPED = {
@@ -171,6 +171,8 @@ def members_lines(name: str, definition: ast.ClassDef, module: Module, needed: d
     """The public members of one asyncio class."""
     lines: list[str] = []
     for function in definition.body:
+        if isinstance(function, ast.Assign):  # a former name
+            lines += [f"    {ast.unparse(function)}", ""]
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if (name, function.name) in SKIPPED or (

@@ -282,6 +282,23 @@ def test_admin_and_pull_consumer_work(cluster: FakeCluster) -> None:
         assert consumer.committed(queue) == 0
 
 
+def test_pull_consumer_is_iterated(cluster: FakeCluster) -> None:
+    for number in range(5):
+        cluster.broker.store("T", 0, b"%d" % number)
+    seen = []
+    with mq.PullConsumer("g", namesrv=cluster.namesrv, settings=mq.PullSettings(pull_hold=0.2)) as consumer:
+        queue = mq.MessageQueue("T", "broker-a", 0)
+        consumer.assign([queue])
+        consumer.seek_to_beginning(queue)
+        for message in consumer:
+            seen.append(message.body)
+            if len(seen) == 3:
+                break
+        assert (consumer.position(queue), consumer.lag) == (3, {queue: 3})
+    assert seen == [b"0", b"1", b"2"]
+    assert cluster.broker.offsets["g", "T", 0] == 2, "the last one was in hand"
+
+
 def test_interrupt_while_waiting_cancels_the_call() -> None:
     started, cancelled = threading.Event(), threading.Event()
     main = threading.get_ident()

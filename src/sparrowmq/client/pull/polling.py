@@ -55,8 +55,24 @@ class _Held:
     process_queue: ProcessQueue
     consume_offset: int = -1
     begun: int = -1
+    after: int = -1
+    """The offset once the message that an iteration has in hand is handled."""
     task: asyncio.Task[None] | None = None
     resumed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def position(self) -> int:
+        """The offset after what was handed out."""
+        return self.handled if self.after < 0 else self.after
+
+    @property
+    def handled(self) -> int:
+        """The offset after what was handled."""
+        return self.begun if self.consume_offset < 0 else self.consume_offset
+
+    def move(self, offset: int) -> None:
+        """Continue from `offset`."""
+        self.consume_offset, self.after = offset, -1
 
 
 class LitePull:
@@ -100,6 +116,8 @@ class LitePull:
         self._occasional = OccasionalLog(log)
         self._commit_at = 0.0
         self._ended = False
+        self._in_hand: _Held | None = None
+        """The queue whose message an iteration has in hand."""
         self._loop = PullLoop(group, instance, self, ReceivedMessage, error_delay=settings.error_delay)
 
     def __repr__(self) -> str:
@@ -173,7 +191,7 @@ class LitePull:
         """Continue from `offset`, which must be stored; buffered messages are discarded (client:E-38)."""
         held = self.need(queue)
         self._read_from(held, offset)
-        held.consume_offset = offset
+        held.move(offset)
 
     def begin_anew(self, changed: Changed) -> None:
         """Apply changed dynamic settings. Buffered messages of queues that are now paused or have other tags
@@ -184,8 +202,7 @@ class LitePull:
             if held.process_queue.leaving:
                 continue
             if queue.topic in changed.tags or is_paused(changed.pauses, queue, 0):
-                offset = held.begun if held.consume_offset < 0 else held.consume_offset
-                self._read_from(held, offset)
+                self._read_from(held, held.position)
             elif queue.topic in changed.pulls and held.task is not None:
                 held.task.cancel()
                 self._begin(held)
@@ -227,17 +244,21 @@ class LitePull:
 
     # Taking
 
-    async def poll(self, timeout: float) -> list[ReceivedMessage]:
-        """The next batch of one queue; empty when none arrived within `timeout` seconds (client:E-33)."""
+    async def poll(self, timeout: float, *, singly: bool = False) -> list[ReceivedMessage]:
+        """The next batch of one queue; empty when none arrived within `timeout` seconds (client:E-33).
+
+        `singly`: one message, which counts as handled at the next call.
+        """
         loop = asyncio.get_running_loop()
+        self.handled()
         self._commit_when_due(loop.time())
         self.finish()
         deadline = loop.time() + timeout
-        while not (messages := self._next()) and not self._ended:
+        while not (messages := self._next(singly)) and not self._ended:
             left = deadline - loop.time()
             if left <= 0:
                 await asyncio.sleep(0)  # polling in a loop without waiting must let pulls run
-                return self._next()
+                return self._next(singly)
             self._arrived.clear()
             try:
                 async with asyncio.timeout(left):
@@ -246,35 +267,58 @@ class LitePull:
                 pass
         return messages
 
-    def _next(self) -> list[ReceivedMessage]:
+    def _next(self, singly: bool) -> list[ReceivedMessage]:
         resting = []
         found: list[ReceivedMessage] = []
         while self._waiting and not found:
             one = self._waiting.popleft()
             self._room.set()
             if one[1].may_start():
-                found = self._given_out(*one)
+                found = self._given_out(*one, singly)
             elif not one[1].leaving:
                 resting.append(one)
         self._waiting.extendleft(reversed(resting))
         return found
 
     def _given_out(
-        self, held: _Held, process_queue: ProcessQueue, messages: list[ReceivedMessage]
+        self, held: _Held, process_queue: ProcessQueue, messages: list[ReceivedMessage], singly: bool
     ) -> list[ReceivedMessage]:
         """The part of the buffered messages that one poll returns."""
         known = self.dynamic.pull(process_queue.queue.topic)
-        if known.told and len(messages) > known.batch:  # it was pulled in larger batches
-            self._waiting.appendleft((held, process_queue, messages[known.batch :]))
-            messages = messages[: known.batch]
+        most = known.batch if known.told else len(messages)  # it was pulled in larger batches
+        most = 1 if singly else most
+        if len(messages) > most:
+            self._waiting.appendleft((held, process_queue, messages[most:]))
+            messages = messages[:most]
         if process_queue not in self._given:
             self._given.add(process_queue)
             process_queue.began(self._instance.clock.monotonic())
         offset = process_queue.remove(messages)
-        if offset >= 0:
+        if offset >= 0 and singly:
+            held.after = offset
+            self._in_hand = held
+        elif offset >= 0:
             held.consume_offset = offset
         self._hooks.taken(process_queue.queue, messages)
         return messages
+
+    def handled(self) -> None:
+        """The message that an iteration has in hand was handled."""
+        held, self._in_hand = self._in_hand, None
+        if held is not None and held.after >= 0:
+            held.move(held.after)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset after what was handed out of a queue; None until it is known."""
+        held = self._queues.get(queue)
+        return None if held is None or held.position < 0 else held.position
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages per queue that are not handled yet, as of the last pull."""
+        return {
+            queue: max(0, held.process_queue.broker_max_offset - held.handled)
+            for queue, held in sorted(self._queues.items())
+        }
 
     # Commits
 
@@ -314,7 +358,8 @@ class LitePull:
         return [
             queue
             for queue, offset in offsets.items()
-            if (held := self._queues.get(queue)) is not None and offset >= held.consume_offset
+            if (held := self._queues.get(queue)) is not None
+            and offset >= max(held.consume_offset, held.after)
         ]
 
     # Pulling
@@ -422,8 +467,8 @@ class LitePull:
         if held is None or held.process_queue is not process_queue:
             return
         held.begun = min(held.begun, offset)
-        if held.consume_offset > offset:
-            held.consume_offset = offset
+        if max(held.consume_offset, held.after) > offset:
+            held.move(offset)
             self._store.set(process_queue.queue, offset)
 
     async def topic_gone(self, process_queue: ProcessQueue) -> None:
@@ -434,7 +479,7 @@ class LitePull:
             return
         process_queue.drop()
         self._waiting = deque(one for one in self._waiting if one[1] is not process_queue)
-        held.consume_offset = -1
+        held.move(-1)
         await forget_deleted(self._store, queue)
         if self._queues.get(queue) is held and held.process_queue is process_queue:
             now = self._instance.clock.monotonic()
@@ -453,5 +498,9 @@ class LitePull:
         passes none that was not polled.
         """
         held = self._queues[process_queue.queue]
-        if answer.next_offset > max(held.begun, held.consume_offset):
+        if answer.next_offset <= max(held.begun, held.consume_offset, held.after):
+            return
+        if held.after >= 0:
+            held.after = answer.next_offset
+        else:
             held.consume_offset = answer.next_offset

@@ -3,8 +3,9 @@
 `fetch_raw` is the bulk path: stored records as bytes. Our brokers answer with up to 8 MiB; Apache's give 32
 messages at most (broker:5.2), so a fast reader keeps several pulls in flight. Calls may overlap freely.
 
-This is the facade: `QueueLookups` has the queues of topics and their ends, `QueueReader` sends requests for
-single queues, `LitePull` reads ahead for `poll`, `PullMember` is the membership, `PullPlan` the read mode.
+This is the facade: `PolledQueues` polls, `QueueLookups` has the queues of topics and their ends,
+`QueueReader` asks single queues, `LitePull` reads ahead for `poll`, `PullMember` is the membership, and
+`PullPlan` the mode.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from sparrowmq.client.cluster.instance import ClientInstance
 from sparrowmq.client.cluster.instances import shared_instance
 from sparrowmq.client.consumer.offset_store import OffsetStore, store_of
 from sparrowmq.client.consumer.queue_reader import MESSAGES_MAX, USUAL_MESSAGES, PullParameters, QueueReader
+from sparrowmq.client.pull.polled_queues import PolledQueues
 from sparrowmq.client.pull.pull_hooks import PullHooks
 from sparrowmq.client.pull.pull_results import pull_result, raw_batch
-from sparrowmq.client.pull.queue_lookups import QueueLookups
 from sparrowmq.client.pull.read_mode import Mode, PullPlan, QueueListener
 from sparrowmq.client.pull.topic_watch import CHECK_FIRST_SECONDS, TopicWatch
 from sparrowmq.core.clock import SystemClock
@@ -49,7 +50,7 @@ BROADCASTING_INSTANCE: Final = "DEFAULT"
 _SEND_BACK_TIMEOUT: Final = 3.0
 
 
-class PullConsumer(QueueLookups):
+class PullConsumer(PolledQueues):
     """Reads messages on request. There are three ways to read; one consumer uses one of them.
 
     By offset, without a group:
@@ -62,7 +63,7 @@ class PullConsumer(QueueLookups):
 
         async with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
-            for message in await consumer.poll():
+            async for message in consumer:  # or: for message in await consumer.poll()
                 ...
 
     Or by offset from the member's share: `register_topic` and `fetch_message_queues_in_balance`.
@@ -263,66 +264,6 @@ class PullConsumer(QueueLookups):
             )
         self._plan.filter_assigned(topic, expression)
 
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now, sorted."""
-        return [] if self._member is None else sorted(self._member.owned())
-
-    async def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
-        """The next messages of one queue, at most `pull_batch`; empty when none arrived in time.
-
-        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
-        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
-        assigned, `SettingsError` for a negative timeout.
-        """
-        self._running()
-        lite = self._need_lite()
-        limit = self.settings.poll_timeout if timeout is None else timeout
-        check_range("timeout", limit, 0, 86400, "seconds")
-        messages = await lite.poll(limit)
-        if self._failure is not None and not messages:
-            raise self._failure
-        return messages
-
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Poll `queue` from `offset` on; its buffered messages are discarded.
-
-        Raises `ClientError` when the queue is not in `assignment`, `SettingsError` when the offset is below
-        the smallest stored one or above the next one.
-        """
-        lite = self._need_lite()
-        lite.need(queue)
-        low, high = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
-        check_range(f"offset of {queue}", offset, low, high)
-        lite.seek(queue, offset)
-
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Poll `queue` from the oldest stored message on."""
-        self._need_lite().need(queue)
-        offset = await self.min_offset(queue)
-        self._need_lite().seek(queue, offset)
-
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Poll only messages that are stored in `queue` from now on."""
-        self._need_lite().need(queue)
-        offset = await self.max_offset(queue)
-        self._need_lite().seek(queue, offset)
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop reading from these queues; buffered messages are still returned by `poll`. Raises
-        `ClientError` for a queue that is not in `assignment`.
-        """
-        self._need_lite().pause(queues)
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Resume reading from paused queues. Raises the same errors as `pause`."""
-        self._need_lite().resume(queues)
-
-    @property
-    def paused(self) -> list[MessageQueue]:
-        """The paused queues, sorted."""
-        return [] if self._lite is None else self._lite.paused
-
     # Sharing without polling
 
     def register_topic(self, topic: str, listener: QueueListener | None = None) -> None:
@@ -355,21 +296,6 @@ class PullConsumer(QueueLookups):
         self._running()
         if (pulls := self._offset_pulls()) is not None:
             pulls.finish(queue)
-
-    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Set the next offset to consume in memory; it may be smaller than before. It is sent every
-        `persist_interval` seconds for queues of the member's share. Other queues need `commit`.
-        """
-        check_range("offset", offset, 0, 2**63 - 1)
-        self._need_store().set(queue, offset)
-
-    async def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
-        """The next offset to consume: the one in memory, or else the broker's. With `from_store` only the
-        broker's. None if there is none.
-        """
-        store = self._need_store()
-        known = None if from_store else store.get(queue)
-        return await self._reader.committed(queue) if known is None else known
 
     async def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
@@ -466,10 +392,10 @@ class PullConsumer(QueueLookups):
     ) -> None:
         """Store the next offset the group will read. Needs a `group`.
 
-        `commit()` commits all polled messages, `commit(queue, offset)` one queue, `commit({queue: offset})`
-        several; the last form skips queues that are not in `assignment` with a warning. With `persist`
-        brokers confirm the commit, and their errors are raised. Without it the commit is sent within
-        `persist_interval` seconds if the queue is in `assignment`.
+        `commit()` commits all messages that were polled or iterated, `commit(queue, offset)` one queue,
+        `commit({queue: offset})` several; the last form skips queues that are not in `assignment` with a
+        warning. With `persist` brokers confirm the commit, and their errors are raised. Without it the commit
+        is sent within `persist_interval` seconds if the queue is in `assignment`.
         """
         group, store = self._need_group(), self._need_store()
         if isinstance(queue, MessageQueue):
@@ -483,6 +409,8 @@ class PullConsumer(QueueLookups):
             moved: Sequence[MessageQueue] = (queue,)
         else:
             lite = self._need_lite()
+            if queue is None:
+                lite.handled()
             moved = lite.commit_polled() if queue is None else lite.commit(queue)
         known = {one: at for one in moved if (at := store.get(one)) is not None}
         try:

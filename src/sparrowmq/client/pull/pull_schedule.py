@@ -49,7 +49,7 @@ class PullSchedule:
             offset = await context.consumer.fetch_consume_offset(queue) or 0
             result = await context.consumer.pull(queue, offset)
             ...
-            context.consumer.update_consume_offset(queue, result.next_offset)
+            context.consumer.store_offset(queue, result.next_offset)
 
         schedule = PullSchedule("audit", namesrv="127.0.0.1:9876")
         schedule.register("TopicTest", work)

@@ -22,12 +22,13 @@ from sparrowmq.client.base.stop_signals import STOP_SIGNALS, stop_signals
 from sparrowmq.client.cluster.pop_calls import PoppedMessage
 from sparrowmq.client.consumer.outcomes import Retry
 from sparrowmq.client.producer.producer import Producer as AsyncProducer
+from sparrowmq.client.pull.pull_consumer import PullConsumer as AsyncPullConsumer
 from sparrowmq.client.pull.pull_schedule import PullSchedule as AsyncPullSchedule
 from sparrowmq.client.push.message_stream import MessageStream, StreamedMessage
 from sparrowmq.client.push.push_consumer import PushConsumer as AsyncPushConsumer
 from sparrowmq.client.simple.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 from sparrowmq.core.errors import InvalidStateError, NoRoomError, SparrowError
-from sparrowmq.core.message import Message, MessageQueue
+from sparrowmq.core.message import Message, MessageQueue, ReceivedMessage
 from sparrowmq.core.results import SendResult
 from sparrowmq.loops.event_loop import ENDED, LoopThread, loop_thread, prepare_exit
 
@@ -217,6 +218,21 @@ class ProducerFacade(Facade[AsyncProducer]):
                     context.run(submit, message, done, timeout=timeout, queue=queue, mode=mode)
             except BaseException as error:
                 done(None, error)
+
+
+class PullConsumerFacade(Facade[AsyncPullConsumer]):
+    """A pull consumer that can be iterated."""
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """The messages of all queues, one at a time, until the consumer is closed.
+
+        A message counts as handled when the loop, or a `poll`, asks for the next one, or when `commit` is
+        called. The one at which a loop is left is delivered again after the consumer was closed. Raises the
+        errors of `poll`.
+        """
+        self._call(self._inner._need_lite)
+        while message := self._run(self._inner._next_message):
+            yield message
 
 
 class PullScheduleFacade(Facade[AsyncPullSchedule]):

@@ -57,6 +57,7 @@ from sparrowmq.client.simple.simple_consumer import SimpleConsumer as _SimpleCon
 from sparrowmq.client.sync.sync_base import (
     Facade,
     ProducerFacade,
+    PullConsumerFacade,
     PullScheduleFacade,
     PushConsumerFacade,
     SimpleConsumerFacade,
@@ -504,7 +505,7 @@ class PushConsumer(PushConsumerFacade):
         self._run(self._inner.wait)
 
 
-class PullConsumer(Facade[_PullConsumer]):
+class PullConsumer(PullConsumerFacade):
     """Reads messages on request. There are three ways to read; one consumer uses one of them.
 
     By offset, without a group:
@@ -517,7 +518,7 @@ class PullConsumer(Facade[_PullConsumer]):
 
         with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
             consumer.subscribe("TopicTest", "TagA || TagB")
-            for message in consumer.poll():
+            for message in consumer:  # or: for message in consumer.poll()
                 ...
 
     Or by offset from the member's share: `register_topic` and `fetch_message_queues_in_balance`.
@@ -597,51 +598,6 @@ class PullConsumer(Facade[_PullConsumer]):
         """Filter assigned queues of `topic`; only before the start. Raises `InvalidStateError`."""
         self._call(lambda: self._inner.filter_assigned(topic, expression))
 
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now, sorted."""
-        return self._call(lambda: self._inner.assignment)
-
-    def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
-        """The next messages of one queue, at most `pull_batch`; empty when none arrived in time.
-
-        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
-        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
-        assigned, `SettingsError` for a negative timeout.
-        """
-        return self._run(self._inner.poll, timeout)
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Poll `queue` from `offset` on; its buffered messages are discarded.
-
-        Raises `ClientError` when the queue is not in `assignment`, `SettingsError` when the offset is below
-        the smallest stored one or above the next one.
-        """
-        self._run(self._inner.seek, queue, offset)
-
-    def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Poll `queue` from the oldest stored message on."""
-        self._run(self._inner.seek_to_begin, queue)
-
-    def seek_to_end(self, queue: MessageQueue) -> None:
-        """Poll only messages that are stored in `queue` from now on."""
-        self._run(self._inner.seek_to_end, queue)
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop reading from these queues; buffered messages are still returned by `poll`. Raises
-        `ClientError` for a queue that is not in `assignment`.
-        """
-        self._call(lambda: self._inner.pause(queues))
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Resume reading from paused queues. Raises the same errors as `pause`."""
-        self._call(lambda: self._inner.resume(queues))
-
-    @property
-    def paused(self) -> list[MessageQueue]:
-        """The paused queues, sorted."""
-        return self._call(lambda: self._inner.paused)
-
     def register_topic(self, topic: str, listener: QueueListener | None = None) -> None:
         """Take a share of the queues of `topic` without reading them: see `fetch_message_queues_in_balance`.
 
@@ -663,18 +619,6 @@ class PullConsumer(Facade[_PullConsumer]):
         The next pull of the queue has the same effect, and so has a request for the queues of its topic.
         """
         self._call(lambda: self._inner.finish(queue))
-
-    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Set the next offset to consume in memory; it may be smaller than before. It is sent every
-        `persist_interval` seconds for queues of the member's share. Other queues need `commit`.
-        """
-        self._call(lambda: self._inner.update_consume_offset(queue, offset))
-
-    def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
-        """The next offset to consume: the one in memory, or else the broker's. With `from_store` only the
-        broker's. None if there is none.
-        """
-        return self._run(self._inner.fetch_consume_offset, queue, from_store=from_store)
 
     def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Have the broker deliver a message again later, to the group's retry topic (client:E-14).
@@ -762,12 +706,84 @@ class PullConsumer(Facade[_PullConsumer]):
     ) -> None:
         """Store the next offset the group will read. Needs a `group`.
 
-        `commit()` commits all polled messages, `commit(queue, offset)` one queue, `commit({queue: offset})`
-        several; the last form skips queues that are not in `assignment` with a warning. With `persist`
-        brokers confirm the commit, and their errors are raised. Without it the commit is sent within
-        `persist_interval` seconds if the queue is in `assignment`.
+        `commit()` commits all messages that were polled or iterated, `commit(queue, offset)` one queue,
+        `commit({queue: offset})` several; the last form skips queues that are not in `assignment` with a
+        warning. With `persist` brokers confirm the commit, and their errors are raised. Without it the commit
+        is sent within `persist_interval` seconds if the queue is in `assignment`.
         """
         self._run(self._inner.commit, queue, offset, persist=persist)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now, sorted."""
+        return self._call(lambda: self._inner.assignment)
+
+    def poll(self, timeout: float | None = None) -> list[ReceivedMessage]:
+        """The next messages of one queue, at most `pull_batch`; empty when none arrived in time.
+
+        `timeout` in seconds defaults to `poll_timeout` (5). The messages count as consumed: with
+        `auto_commit` a later poll commits them. Raises `InvalidStateError` when nothing is subscribed or
+        assigned, `SettingsError` for a negative timeout.
+        """
+        return self._run(self._inner.poll, timeout)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset of the next message to handle in `queue`: of the next one polled, or else as committed.
+        None if there is none.
+        """
+        return self._run(self._inner.position, queue)
+
+    @property
+    def lag(self) -> dict[MessageQueue, int]:
+        """Messages not handled yet per polled queue, as of the last pull."""
+        return self._call(lambda: self._inner.lag)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Poll `queue` from `offset` on; its buffered messages are discarded.
+
+        Raises `ClientError` when the queue is not in `assignment`, `SettingsError` when the offset is below
+        the smallest stored one or above the next one.
+        """
+        self._run(self._inner.seek, queue, offset)
+
+    def seek_to_beginning(self, queue: MessageQueue) -> None:
+        """Poll `queue` from the oldest stored message on."""
+        self._run(self._inner.seek_to_beginning, queue)
+
+    seek_to_begin = seek_to_beginning
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Poll only messages that are stored in `queue` from now on."""
+        self._run(self._inner.seek_to_end, queue)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop reading from these queues; buffered messages are still returned by `poll`. Raises
+        `ClientError` for a queue that is not in `assignment`.
+        """
+        self._call(lambda: self._inner.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Resume reading from paused queues. Raises the same errors as `pause`."""
+        self._call(lambda: self._inner.resume(queues))
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The paused queues, sorted."""
+        return self._call(lambda: self._inner.paused)
+
+    def store_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Set the next offset to consume in memory; it may be smaller than before. It is sent every
+        `persist_interval` seconds for queues of the member's share. Other queues need `commit`.
+        """
+        self._call(lambda: self._inner.store_offset(queue, offset))
+
+    update_consume_offset = store_offset
+
+    def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
+        """The next offset to consume: the one in memory, or else the broker's. With `from_store` only the
+        broker's. None if there is none.
+        """
+        return self._run(self._inner.fetch_consume_offset, queue, from_store=from_store)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of `topic`, sorted; asks a name server each time. Raises `NoRouteError`."""
@@ -914,7 +930,7 @@ class PullSchedule(PullScheduleFacade):
             offset = context.consumer.fetch_consume_offset(queue) or 0
             result = context.consumer.pull(queue, offset)
             ...
-            context.consumer.update_consume_offset(queue, result.next_offset)
+            context.consumer.store_offset(queue, result.next_offset)
 
         schedule = PullSchedule("audit", namesrv="127.0.0.1:9876")
         schedule.register("TopicTest", work)

@@ -1,0 +1,115 @@
+"""Iteration over a pull consumer: a message counts as handled when the loop asks for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from tests.client.fake import FakeCluster
+from tests.client.pulling import flow, quick, store
+from tests.support import until
+
+from sparrowmq.client.pull.pull_consumer import PullConsumer
+from sparrowmq.core.errors import InvalidStateError
+from sparrowmq.core.message import MessageQueue
+
+Q = MessageQueue("T", "broker-a", 0)
+KEY = ("g", "T", 0)
+
+
+async def read(consumer: PullConsumer, count: int) -> list[int]:
+    """The first bodies of a loop, which is left with the last one in hand."""
+    found: list[int] = []
+    messages: Any = aiter(consumer)
+    async with aclosing(messages):
+        async for message in messages:
+            found.append(int(message.body))
+            if len(found) == count:
+                break
+    return found
+
+
+def test_each_message_counts_as_handled_when_the_loop_asks_for_the_next_one() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert await read(consumer, 4) == [0, 1, 2, 3]
+        assert await consumer.position(Q) == 4
+        assert consumer.lag == {Q: 17}, "the one in hand is not handled"
+        await consumer.close()
+        assert cluster.broker.offsets[KEY] == 3
+
+    flow(test, messages=20)
+
+
+def test_message_in_hand_is_delivered_again_to_the_next_consumer() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        assert await read(consumer, 4) == [0, 1, 2, 3]
+        assert await read(consumer, 2) == [4, 5], "another loop asks for the next one"
+        await consumer.close()
+        async with PullConsumer("g", settings=quick(cluster)) as again:
+            again.subscribe("T")
+            assert await read(again, 2) == [5, 6]
+            await again.commit()
+            assert cluster.broker.offsets[KEY] == 7, "a commit says that it is handled"
+            batch = await again.poll(10)
+            assert [int(one.body) for one in batch] == list(range(7, 15)), "a poll takes the rest"
+
+    flow(test, messages=20)
+
+
+def test_handled_messages_are_committed_while_the_loop_waits() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        consumer.subscribe("T")
+        await consumer.start()
+        seen: list[int] = []
+
+        async def loop() -> None:
+            async for message in consumer:
+                seen.append(int(message.body))
+
+        running = asyncio.create_task(loop())
+        await until(lambda: seen == [0, 1, 2])
+        await until(lambda: cluster.broker.offsets.get(KEY) == 3)
+        store(cluster, 1)
+        await until(lambda: len(seen) == 4)
+        await consumer.close()
+        await running  # it ends with the consumer
+
+    flow(test, messages=3, auto_commit_interval=1.0)
+
+
+def test_filtered_messages_do_not_take_the_offset_past_the_one_in_hand() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        store(cluster, 1)
+        consumer.subscribe("T", "A")
+        await consumer.start()
+        assert await read(consumer, 1) == [0]
+        store(cluster, 5, tag="B")
+        lite = consumer._lite
+        assert lite is not None
+        await until(lambda: lite.position(Q) == 6)
+        await consumer.close()
+        assert KEY not in cluster.broker.offsets, "it comes again"
+
+    flow(test)
+
+
+def test_loop_needs_something_to_read() -> None:
+    async def test(cluster: FakeCluster, consumer: PullConsumer) -> None:
+        with pytest.raises(InvalidStateError, match="start it first"):
+            aiter(consumer)
+        await consumer.start()
+        with pytest.raises(InvalidStateError, match=r"subscribe\(topic\) or assign\(queues\)"):
+            aiter(consumer)
+
+    flow(test)
+
+
+def test_former_names_still_work() -> None:
+    assert PullConsumer.seek_to_begin is PullConsumer.seek_to_beginning
+    assert PullConsumer.update_consume_offset is PullConsumer.store_offset
