@@ -136,6 +136,8 @@ LINES: Final = (
     line("GET /cluster/servers/{address}/settings", "read", "/cluster/servers/a/settings"),
     line("GET /cluster/servers/{address}/stalls", "read", "/cluster/servers/a:1/stalls"),
     line("GET /cluster/disks", "read"),
+    line("GET /cluster/holds", "read"),
+    line("GET /cluster/groups/{group}/policies", "read", "/cluster/groups/mine/policies"),
     line("GET /cluster/lag", "read"),
     line("GET /cluster/topics", "read"),
     line("GET /cluster/topics/{topic}", "read", "/cluster/topics/T"),

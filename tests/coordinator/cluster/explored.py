@@ -18,6 +18,7 @@ from sparrowmq.client.admin.types import (
     DeadLetterStatus,
     GroupConnections,
     GroupMemberInfo,
+    HoldStatus,
     ListedEntry,
     MemberStatus,
     NameServerStatus,
@@ -41,6 +42,7 @@ from sparrowmq.protocol import properties
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
 from sparrowmq.protocol.bodies.replicas import ReplicaState
 from sparrowmq.protocol.filter import parse_expression
+from sparrowmq.protocol.managed import GroupPolicies, GroupPolicy, QueueGrant
 from sparrowmq.protocol.record import encode_record
 from sparrowmq.protocol.trace import Trace
 
@@ -131,6 +133,12 @@ class MadeUpAdmin:
         return GroupConnections(
             [member], found, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET"
         )
+
+    async def holds(self) -> list[HoldStatus]:
+        return [HoldStatus("T", "a", "mine", 24, 0, 2, 3000, "")]
+
+    async def group_policies(self, group: str) -> dict[str, GroupPolicies]:
+        return {"a": GroupPolicies([GroupPolicy("mine", queues=[QueueGrant("T", "a", 0, 1, "one")])])}
 
     async def group_rate(self, group: str) -> float:
         return 0.0

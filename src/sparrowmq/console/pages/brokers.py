@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sparrowmq.console.pages import over_time
+from sparrowmq.console.pages import guards, over_time
 from sparrowmq.console.pages.columns import BROKERS, DISKS, broker_rows, disk_rows, role_of
 from sparrowmq.console.tables import Column
 from sparrowmq.console.visits import (
@@ -421,6 +421,7 @@ PAGES: Final = (
         (
             PagePart("brokers", brokers),
             PagePart("disks", disks),
+            guards.HOLDS_PART,
             PagePart("name_servers", name_servers),
         ),
     ),

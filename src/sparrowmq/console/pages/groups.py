@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sparrowmq.console import shown
-from sparrowmq.console.pages import group_changes, over_time
+from sparrowmq.console.pages import group_changes, guards, over_time
 from sparrowmq.console.pages import owners as owners_of
 from sparrowmq.console.pages.columns import LAGS, lag_rows
 from sparrowmq.console.pages.offsets import OFFSET_STEPS, says_of, step_rows
@@ -376,6 +376,7 @@ PAGES: Final = (
             PagePart("assignment", assignment, template="picture"),
             PagePart("members", members),
             PagePart("planned", planned),
+            guards.FENCES_PART,
             PagePart("set", settings),
             PagePart("resets", resets),
             owners_of.part("group"),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from sparrowmq.console.pages import over_time, owners
+from sparrowmq.console.pages import guards, over_time, owners
 from sparrowmq.console.pages.columns import LAGS, lag_rows
 from sparrowmq.console.shown import said
 from sparrowmq.console.tables import Column
@@ -337,6 +337,7 @@ PAGES: Final = (
             PagePart("readers", readers),
             PagePart("senders", senders),
             PagePart("kept", kept),
+            guards.HOLDS_PART,
             PagePart("queues", queues),
             owners.part("topic"),
         ),

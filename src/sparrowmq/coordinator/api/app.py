@@ -35,6 +35,7 @@ from sparrowmq.coordinator.api.told import (
     access,
     audit_export,
     finding,
+    guards,
     members,
     offsets,
     pipelines,
@@ -72,6 +73,7 @@ def make_app(context: Context) -> FastAPI:
     app.include_router(cluster.router, prefix=PREFIX)
     app.include_router(finding.router, prefix=PREFIX)
     app.include_router(groups.router, prefix=PREFIX)
+    app.include_router(guards.router, prefix=PREFIX)
     app.include_router(history.router, prefix=PREFIX)
     app.include_router(letters.router, prefix=PREFIX)
     app.include_router(lives.router, prefix=PREFIX)

@@ -1,0 +1,97 @@
+"""What brokers guard, as pages show it: holds of topics, and the policies and fences of groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.console.site import Reader, Site
+from tests.console.test_pages import read
+from tests.support import until_sync
+
+import sparrowmq as mq
+from sparrowmq.core.errors import RefusedError
+from sparrowmq.protocol.managed import GroupPolicy, PauseRule, QueueGrant
+from sparrowmq.testing import LocalCluster
+
+TOPIC, GROUP = "Guarded", "guarded-archive"
+MARKUP = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def guarded(console: Site, cluster: LocalCluster) -> Iterator[mq.Admin]:
+    """A topic whose two messages are held for a group, one queue of which has an owner."""
+    with mq.Admin(namesrv=cluster.namesrv) as admin:
+        admin.create_topic(TOPIC, queues=1)
+        admin.create_group(GROUP)
+        with mq.Producer("guards", namesrv=cluster.namesrv) as producer:
+            for _ in range(2):
+                producer.send(mq.Message(TOPIC, b"x"))
+        admin.hold_messages(TOPIC, GROUP, hours=24)
+        grant = QueueGrant(TOPIC, "broker-a", 0, 7, owner="archive@1")
+        pause = PauseRule("Other", until=0, reason=MARKUP)
+        admin.set_group_policy(
+            GroupPolicy(GROUP, revision=3, members=["archive@1", MARKUP], queues=[grant], pauses=[pause])
+        )
+        yield admin
+        admin.release_messages(TOPIC)
+        admin.delete_group_policy(GROUP)
+
+
+def test_holds_are_on_the_pages_of_brokers_and_of_their_topic(
+    guarded: mq.Admin, console: Site, viewer: Reader
+) -> None:
+    (hold,) = json.loads(console.call("GET", "/cluster/holds").text)
+    assert (hold["topic"], hold["broker"], hold["group"]) == (TOPIC, "broker-a", GROUP)
+    assert (hold["messages"], hold["hours"], hold["overrun"]) == (2, 24, "")
+    for path in ("/brokers", f"/topics/{TOPIC}"):
+        page = until_sync(
+            lambda path=path: one if TOPIC in (one := viewer.page(path)).part("holds") else None  # type: ignore[misc]
+        )
+        read(page)
+        assert f"{TOPIC} broker-a {GROUP} keeps messages 2" in page.part("holds")
+    assert "Its messages are not held" in viewer.page("/topics/Orders").part("holds")
+
+
+def test_hold_that_gave_way_is_shown_with_its_reason(
+    guarded: mq.Admin, viewer: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(*_: object) -> list[mq.HoldStatus]:
+        return [
+            mq.HoldStatus(TOPIC, "broker-a", GROUP, 1, 1024, 9, 1_000, "the oldest message waits 2 hours")
+        ]
+
+    monkeypatch.setattr("sparrowmq.coordinator.api.told.guards.told", told)
+    shown = viewer.page("/brokers").part("holds")
+    assert "no longer keeps them 9" in shown and "the oldest message waits 2 hours" in shown
+
+
+def test_fences_of_a_group_are_those_that_the_brokers_enforce(
+    guarded: mq.Admin, console: Site, viewer: Reader
+) -> None:
+    (found,) = json.loads(console.call("GET", f"/cluster/groups/{GROUP}/policies").text)["brokers"]
+    assert (found["broker"], found["epoch"], found["revision"], found["maximum"]) == ("broker-a", 0, 3, 0)
+    assert found["queues"] == [
+        {"topic": TOPIC, "queue": 0, "owner": "archive@1", "generation": 7, "fenced": True}
+    ]
+    page = viewer.page(f"/groups/{GROUP}")
+    read(page)
+    shown = page.part("fences")
+    assert f"{TOPIC} broker-a 0 archive@1 7 fenced" in shown
+    assert "broker-a enforces policy 0.3. These may consume: archive@1" in shown
+    assert f"delivers nothing of Other until it is resumed. Reason: {MARKUP}" in shown, "escaped, not lost"
+    assert MARKUP not in page.text
+    assert "No broker has granted queues" in viewer.page("/groups/billing").part("fences")
+
+
+def test_broker_that_does_not_tell_leaves_only_its_part_grey(
+    guarded: mq.Admin, viewer: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(*_: object) -> object:
+        raise RefusedError("no broker answers", status=503)
+
+    monkeypatch.setattr("sparrowmq.coordinator.api.told.guards.told", told)
+    page = viewer.page(f"/groups/{GROUP}")
+    assert "no broker answers" in page.part("fences")
+    assert "no offsets yet" in page.part("queues"), "the other parts are shown"
