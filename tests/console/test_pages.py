@@ -219,7 +219,11 @@ def test_overview_shows_the_cluster(admin: Reader) -> None:
 
 @pytest.mark.parametrize(
     "way",
-    ["key=order-3&by=key", "by=time&begin=2020-01-01&end=2099-01-01", "by=offset&broker=broker-a&queue=0"],
+    [
+        "key=order-3&by=key",
+        "by=time&begin=2020-01-01T00:00Z&end=2099-01-01T00:00Z",
+        "by=offset&broker=broker-a&queue=0",
+    ],
 )
 def test_messages_are_found(admin: Reader, way: str) -> None:
     page = admin.page(f"/messages?topic={ODD.topic}&{way}")
