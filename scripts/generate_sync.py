@@ -122,9 +122,10 @@ def docstring(node: ast.AST, indent: str) -> list[str]:
 def arguments_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """How the wrapper passes on its arguments."""
     args = function.args
-    assert args.vararg is None and args.kwarg is None and not args.posonlyargs
+    assert args.vararg is None and not args.posonlyargs
     parts = [arg.arg for arg in args.args[1:]]
     parts += [f"{arg.arg}={arg.arg}" for arg in args.kwonlyargs]
+    parts += [f"**{args.kwarg.arg}"] if args.kwarg else []
     return ", ".join(parts)
 
 
@@ -180,7 +181,7 @@ def members_lines(name: str, definition: ast.ClassDef, module: Module, needed: d
         ):
             continue
         args = function.args
-        every = [*args.args, *args.kwonlyargs]
+        every = [*args.args, *args.kwonlyargs, *([args.kwarg] if args.kwarg else [])]
         used = names_in(
             *(arg.annotation for arg in every), function.returns, *args.defaults, *args.kw_defaults
         )

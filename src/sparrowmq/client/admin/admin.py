@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from sparrowmq.client.admin.access import AccessAdmin
 from sparrowmq.client.admin.clients import ClientAdmin
@@ -31,6 +31,7 @@ from sparrowmq.client.admin.types import (
     Rate,
     Rates,
 )
+from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
 from sparrowmq.client.base.settings import ClientSettings, check_range
 from sparrowmq.client.cluster.broker_api import check, command, need_address
@@ -61,6 +62,9 @@ from sparrowmq.core.settings.text import parse_properties
 from sparrowmq.protocol import bodies, call_headers, headers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.topic_attributes import changes_text
+
+if TYPE_CHECKING:
+    from sparrowmq.client.base.options import ClientOptions
 
 PERM_READ_WRITE: Final = 6
 TIMEOUT: Final = 5.0
@@ -93,11 +97,18 @@ class Admin(
     topics.
     """
 
-    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
-        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment."""
-        self.settings = settings or ClientSettings()
-        if namesrv is not None:
-            self.settings = replace(self.settings, namesrv=namesrv)
+    def __init__(
+        self,
+        name_servers: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        """`name_servers`, or the keyword `name_server`, is `host:port` (several: separated by `;`), by
+        default from the environment. `options` are the fields of `ClientSettings`; they override `settings`.
+        """
+        given = {"name_server": name_servers, **options} if name_servers is not None else options
+        self.settings = with_keywords(settings or ClientSettings(), given)
         self._life = Lifecycle("admin client")
         self._instance: ClientInstance | None = None
 

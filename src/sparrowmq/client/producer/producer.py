@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sparrowmq.client.base.hooks import SendMode
+from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
 from sparrowmq.client.base.settings import ProducerSettings, check_range
 from sparrowmq.client.base.tasks import TaskGroup, run_every
@@ -33,6 +33,7 @@ from sparrowmq.core.names import check_group
 from sparrowmq.core.results import SendResult
 
 if TYPE_CHECKING:  # loaded only by producers that need it
+    from sparrowmq.client.base.options import ProducerOptions
     from sparrowmq.client.producer.transaction import TransactionListener, TransactionResult, Transactions
     from sparrowmq.client.tracing.dispatcher import Tracing
 
@@ -53,18 +54,16 @@ class Producer:
         self,
         group: str,
         *,
-        namesrv: str | None = None,
-        send_timeout: float | None = None,
-        retries: int | None = None,
-        idempotent: bool | None = None,
         settings: ProducerSettings | None = None,
         transaction_listener: TransactionListener | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        """A producer of `group`; arguments override `settings` (see `ProducerSettings` for the others).
+        """A producer of `group`. `options` are the fields of `ProducerSettings`; they override `settings`.
 
-        `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
-        is the time in seconds for one send including retries (3), `retries` the attempts after the first (2).
-        `send_in_transaction` needs a `transaction_listener`. Raises `InvalidNameError` or `SettingsError`.
+        `name_server` is `host:port` (several: separated by `;`), by default from the environment.
+        `send_timeout` is the time in seconds for one send including retries (3), `retries` the attempts
+        after the first (2). `send_in_transaction` needs a `transaction_listener`. Raises `InvalidNameError`
+        or `SettingsError`.
 
         An `idempotent` producer numbers its messages: a send that is repeated because its response was lost
         is stored once and keeps its order in the queue. It is sent to the same queue until it is answered.
@@ -72,17 +71,8 @@ class Producer:
         messages are supported. Apache's brokers store such messages at least once, like others.
         """
         check_group(group)
-        given: dict[str, Any] = {
-            "namesrv": namesrv,
-            "send_timeout": send_timeout,
-            "retries": retries,
-            "idempotent": idempotent,
-        }
         self.group = group
-        self.settings = replace(
-            settings or ProducerSettings(),
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        self.settings = with_keywords(settings or ProducerSettings(), options)
         self._life = Lifecycle(f"producer {group!r}")
         self._listener = transaction_listener
         self._sender: Sender | None = None

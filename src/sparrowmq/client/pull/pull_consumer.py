@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
+from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
 from sparrowmq.client.base.settings import ClientSettings, PullSettings, check_range
 from sparrowmq.client.base.tasks import TaskGroup, run_every
@@ -40,6 +41,7 @@ from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol.headers import BULK_BYTES_MAX
 
 if TYPE_CHECKING:  # loaded only when a member joins a group
+    from sparrowmq.client.base.options import PullOptions
     from sparrowmq.client.pull.offset_pulls import OffsetPulls
     from sparrowmq.client.pull.polling import LitePull
     from sparrowmq.client.pull.pull_member import PullMember
@@ -72,9 +74,14 @@ class PullConsumer(PolledQueues):
     """
 
     def __init__(
-        self, group: str | None = None, *, namesrv: str | None = None, settings: ClientSettings | None = None
+        self,
+        group: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        **options: Unpack[PullOptions],
     ) -> None:
-        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+        """`options` are the fields of `PullSettings`; they override `settings`. `name_server` is `host:port`
+        (several: separated by `;`), by default from the environment.
 
         Commits, polling and sharing need a `group`. The consumer is a member of it from the start, and the
         other members count it (`PullSettings.announce`). `settings` are `PullSettings`, or `ClientSettings`,
@@ -83,9 +90,7 @@ class PullConsumer(PolledQueues):
         if group is not None:
             check_group(group)
         self.group = group
-        self.settings = PullSettings.of(settings)
-        if namesrv is not None:
-            self.settings = replace(self.settings, namesrv=namesrv)
+        self.settings = with_keywords(PullSettings.of(settings), options)
         if self.settings.model == "broadcasting" and self.settings.instance_name is None:
             # The path of the offset file contains the client id, which must not change across restarts
             # (client:A-06).

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from sparrowmq.client.base.callables import CallThreads, call
 from sparrowmq.client.base.lifecycle import State
@@ -19,6 +19,9 @@ from sparrowmq.client.pull.pull_consumer import PullConsumer
 from sparrowmq.core.errors import ClientError, InvalidStateError
 from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
+
+if TYPE_CHECKING:
+    from sparrowmq.client.base.options import PullOptions
 
 log = logging.getLogger("sparrowmq.client")
 
@@ -66,14 +69,14 @@ class PullSchedule:
         self,
         group: str,
         *,
-        namesrv: str | None = None,
         threads: int = 20,
         settings: ClientSettings | None = None,
+        **options: Unpack[PullOptions],
     ) -> None:
-        """`namesrv` and `settings` are as for `PullConsumer`. Raises `InvalidNameError`, `SettingsError`."""
+        """`settings` and `options` are as for `PullConsumer`. Raises `InvalidNameError`, `SettingsError`."""
         check_group(group)
         check_range("threads", threads, 1, 1000)
-        self.consumer = PullConsumer(group, namesrv=namesrv, settings=settings)
+        self.consumer = PullConsumer(group, settings=settings, **options)
         self.context_consumer: Any = self.consumer
         """The consumer that callbacks get."""
         self._threads = threads

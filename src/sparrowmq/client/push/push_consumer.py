@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
+from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
-from sparrowmq.client.base.settings import ConsumeFrom, ConsumerSettings, Model, check_range
+from sparrowmq.client.base.settings import ConsumerSettings, check_range
 from sparrowmq.client.base.stop_signals import STOP_SIGNALS, Begin, stop_signals
 from sparrowmq.client.push.member import GroupMember
 from sparrowmq.client.push.message_stream import DeliveredMessage, MessageStream, StreamedMessage, iterate
@@ -23,6 +24,9 @@ from sparrowmq.core.message import MessageQueue
 from sparrowmq.core.names import check_group
 from sparrowmq.core.subscription import Expression
 from sparrowmq.protocol.bodies import ConsumerRunningInfo
+
+if TYPE_CHECKING:
+    from sparrowmq.client.base.options import ConsumerOptions
 
 log = logging.getLogger("sparrowmq.client")
 
@@ -51,15 +55,10 @@ class PushConsumer:
         self,
         group: str,
         *,
-        namesrv: str | None = None,
-        consume_from: ConsumeFrom | None = None,
-        threads: int | None = None,
-        batch: int | None = None,
-        model: Model | None = None,
-        ordered: bool | None = None,
         settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
-        """A consumer of `group`; arguments override `settings` (see `ConsumerSettings` for the others).
+        """A consumer of `group`. `options` are the fields of `ConsumerSettings`; they override `settings`.
 
         `consume_from` says where a group without stored offsets starts: "last" (default), "first" or a
         datetime. `threads` is how many handlers run at once (20), `batch` how many messages a handler gets
@@ -67,19 +66,8 @@ class PushConsumer:
         handles the messages of each queue one at a time. Raises `InvalidNameError` or `SettingsError`.
         """
         check_group(group)
-        given: dict[str, Any] = {
-            "namesrv": namesrv,
-            "consume_from": consume_from,
-            "threads": threads,
-            "batch": batch,
-            "model": model,
-            "ordered": ordered,
-        }
         self.group = group
-        self.settings = replace(
-            settings or ConsumerSettings(),
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        self.settings = with_keywords(settings or ConsumerSettings(), options)
         is_broadcasting = self.settings.model == "broadcasting"
         if is_broadcasting and self.settings.instance_name is None:
             # Must not change across restarts: the path of the offset file depends on it (client:A-06, D-70).

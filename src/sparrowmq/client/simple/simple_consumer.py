@@ -7,8 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
+from sparrowmq.client.base.keywords import with_keywords
 from sparrowmq.client.base.lifecycle import Lifecycle, State
 from sparrowmq.client.base.settings import ClientSettings, check_range
 from sparrowmq.client.base.tasks import TaskGroup, run_every
@@ -26,6 +27,9 @@ from sparrowmq.core.subscription import Expression, SubscriptionData
 from sparrowmq.protocol.filter import parse_expression
 from sparrowmq.protocol.pop.receipts import pop_retry_topic
 from sparrowmq.transport.occasional import OccasionalLog
+
+if TYPE_CHECKING:
+    from sparrowmq.client.base.options import ClientOptions
 
 log = logging.getLogger("sparrowmq.client")
 INVISIBLE_MAX: Final = 3 * 86_400.0
@@ -54,12 +58,13 @@ class SimpleConsumer:
         self,
         group: str,
         *,
-        namesrv: str | None = None,
         consume_from_first: bool = True,
         max_reconsume_times: int = -1,
         settings: ClientSettings | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+        """`options` are the fields of `ClientSettings`; they override `settings`. `name_server` is
+        `host:port` (several: separated by `;`), by default from the environment.
 
         A new group begins with the first stored message, or with the last if `consume_from_first` is false.
         A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
@@ -69,9 +74,7 @@ class SimpleConsumer:
         check_group(group)
         check_range("max_reconsume_times", max_reconsume_times, -1, 2**31 - 1)
         self.group = group
-        self.settings = settings or ClientSettings()
-        if namesrv is not None:
-            self.settings = replace(self.settings, namesrv=namesrv)
+        self.settings = with_keywords(settings or ClientSettings(), options)
         self._from_first = consume_from_first
         self._retries_max = max_reconsume_times
         self._life = Lifecycle(f"simple consumer {group!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from sparrowmq.client.admin import queries
 from sparrowmq.client.admin.admin import Admin as _Admin
@@ -33,13 +33,8 @@ from sparrowmq.client.admin.types import (
     ResentLetter,
 )
 from sparrowmq.client.base.lifecycle import State
-from sparrowmq.client.base.settings import (
-    ClientSettings,
-    ConsumeFrom,
-    ConsumerSettings,
-    Model,
-    ProducerSettings,
-)
+from sparrowmq.client.base.options import ClientOptions, ConsumerOptions, ProducerOptions, PullOptions
+from sparrowmq.client.base.settings import ClientSettings, ConsumeFrom, ConsumerSettings, ProducerSettings
 from sparrowmq.client.cluster.pop_calls import PoppedMessage
 from sparrowmq.client.consumer.queue_reader import MESSAGES_MAX
 from sparrowmq.client.producer.producer import Producer as _Producer
@@ -92,18 +87,16 @@ class Producer(ProducerFacade):
         self,
         group: str,
         *,
-        namesrv: str | None = None,
-        send_timeout: float | None = None,
-        retries: int | None = None,
-        idempotent: bool | None = None,
         settings: ProducerSettings | None = None,
         transaction_listener: TransactionListener | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        """A producer of `group`; arguments override `settings` (see `ProducerSettings` for the others).
+        """A producer of `group`. `options` are the fields of `ProducerSettings`; they override `settings`.
 
-        `namesrv` is `host:port` (several: separated by `;`), by default from the environment. `send_timeout`
-        is the time in seconds for one send including retries (3), `retries` the attempts after the first (2).
-        `send_in_transaction` needs a `transaction_listener`. Raises `InvalidNameError` or `SettingsError`.
+        `name_server` is `host:port` (several: separated by `;`), by default from the environment.
+        `send_timeout` is the time in seconds for one send including retries (3), `retries` the attempts
+        after the first (2). `send_in_transaction` needs a `transaction_listener`. Raises `InvalidNameError`
+        or `SettingsError`.
 
         An `idempotent` producer numbers its messages: a send that is repeated because its response was lost
         is stored once and keeps its order in the queue. It is sent to the same queue until it is answered.
@@ -111,15 +104,7 @@ class Producer(ProducerFacade):
         messages are supported. Apache's brokers store such messages at least once, like others.
         """
         super().__init__(
-            _Producer(
-                group,
-                namesrv=namesrv,
-                send_timeout=send_timeout,
-                retries=retries,
-                idempotent=idempotent,
-                settings=settings,
-                transaction_listener=transaction_listener,
-            )
+            _Producer(group, settings=settings, transaction_listener=transaction_listener, **options)
         )
 
     @property
@@ -353,36 +338,16 @@ class PushConsumer(PushConsumerFacade):
     """
 
     def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | None = None,
-        consume_from: ConsumeFrom | None = None,
-        threads: int | None = None,
-        batch: int | None = None,
-        model: Model | None = None,
-        ordered: bool | None = None,
-        settings: ConsumerSettings | None = None,
+        self, group: str, *, settings: ConsumerSettings | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
-        """A consumer of `group`; arguments override `settings` (see `ConsumerSettings` for the others).
+        """A consumer of `group`. `options` are the fields of `ConsumerSettings`; they override `settings`.
 
         `consume_from` says where a group without stored offsets starts: "last" (default), "first" or a
         datetime. `threads` is how many handlers run at once (20), `batch` how many messages a handler gets
         (1); above 1 it gets a list. `model="broadcasting"` gives every member all messages, `ordered=True`
         handles the messages of each queue one at a time. Raises `InvalidNameError` or `SettingsError`.
         """
-        super().__init__(
-            _PushConsumer(
-                group,
-                namesrv=namesrv,
-                consume_from=consume_from,
-                threads=threads,
-                batch=batch,
-                model=model,
-                ordered=ordered,
-                settings=settings,
-            )
-        )
+        super().__init__(_PushConsumer(group, settings=settings, **options))
 
     @property
     def state(self) -> State:
@@ -527,15 +492,20 @@ class PullConsumer(PullConsumerFacade):
     """
 
     def __init__(
-        self, group: str | None = None, *, namesrv: str | None = None, settings: ClientSettings | None = None
+        self,
+        group: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        **options: Unpack[PullOptions],
     ) -> None:
-        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+        """`options` are the fields of `PullSettings`; they override `settings`. `name_server` is `host:port`
+        (several: separated by `;`), by default from the environment.
 
         Commits, polling and sharing need a `group`. The consumer is a member of it from the start, and the
         other members count it (`PullSettings.announce`). `settings` are `PullSettings`, or `ClientSettings`,
         which leave the other settings at their defaults. Raises `InvalidNameError` or `SettingsError`.
         """
-        super().__init__(_PullConsumer(group, namesrv=namesrv, settings=settings))
+        super().__init__(_PullConsumer(group, settings=settings, **options))
 
     @property
     def state(self) -> State:
@@ -842,12 +812,13 @@ class SimpleConsumer(SimpleConsumerFacade):
         self,
         group: str,
         *,
-        namesrv: str | None = None,
         consume_from_first: bool = True,
         max_reconsume_times: int = -1,
         settings: ClientSettings | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment.
+        """`options` are the fields of `ClientSettings`; they override `settings`. `name_server` is
+        `host:port` (several: separated by `;`), by default from the environment.
 
         A new group begins with the first stored message, or with the last if `consume_from_first` is false.
         A message that was delivered again `max_reconsume_times` times becomes a dead letter the next time.
@@ -857,10 +828,10 @@ class SimpleConsumer(SimpleConsumerFacade):
         super().__init__(
             _SimpleConsumer(
                 group,
-                namesrv=namesrv,
                 consume_from_first=consume_from_first,
                 max_reconsume_times=max_reconsume_times,
                 settings=settings,
+                **options,
             )
         )
 
@@ -947,12 +918,12 @@ class PullSchedule(PullScheduleFacade):
         self,
         group: str,
         *,
-        namesrv: str | None = None,
         threads: int = 20,
         settings: ClientSettings | None = None,
+        **options: Unpack[PullOptions],
     ) -> None:
-        """`namesrv` and `settings` are as for `PullConsumer`. Raises `InvalidNameError`, `SettingsError`."""
-        super().__init__(_PullSchedule(group, namesrv=namesrv, threads=threads, settings=settings))
+        """`settings` and `options` are as for `PullConsumer`. Raises `InvalidNameError`, `SettingsError`."""
+        super().__init__(_PullSchedule(group, threads=threads, settings=settings, **options))
 
     @property
     def state(self) -> State:
@@ -990,9 +961,17 @@ class Admin(Facade[_Admin]):
     topics.
     """
 
-    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
-        """`namesrv` is `host:port` (several: separated by `;`), by default from the environment."""
-        super().__init__(_Admin(namesrv, settings=settings))
+    def __init__(
+        self,
+        name_servers: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        """`name_servers`, or the keyword `name_server`, is `host:port` (several: separated by `;`), by
+        default from the environment. `options` are the fields of `ClientSettings`; they override `settings`.
+        """
+        super().__init__(_Admin(name_servers, settings=settings, **options))
 
     @property
     def state(self) -> State:

@@ -1,0 +1,94 @@
+"""Writes `sparrowmq/client/base/options.py`: the settings of clients as keyword arguments.
+
+    python scripts/generate_options.py            write the file
+    python scripts/generate_options.py --check    say (exit status 1) whether it is stale
+
+Each settings class becomes a TypedDict with the same names and types; None leaves a setting as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = ROOT / "src" / "sparrowmq" / "client" / "base"
+TARGET = BASE / "options.py"
+KINDS = {
+    "ClientSettings": "what all clients take",
+    "ProducerSettings": "what `Producer` takes",
+    "ConsumerSettings": "what `PushConsumer` takes",
+    "PullSettings": "what `PullConsumer` takes",
+}
+HEADER = '''"""Settings as keyword arguments. Made by scripts/generate_options.py: do not edit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+'''
+
+
+def options_name(settings: str) -> str:
+    """The name of a settings class's TypedDict."""
+    return f"{settings.removesuffix('Settings')}Options"
+
+
+def class_lines(definition: ast.ClassDef) -> list[str]:
+    """The source of one TypedDict."""
+    bases = [options_name(base.id) for base in definition.bases if isinstance(base, ast.Name)]
+    head = f"class {options_name(definition.name)}({', '.join(bases or ['TypedDict'])}, total=False):"
+    lines = ["", "", head, f'    """Settings as keyword arguments: {KINDS[definition.name]}."""', ""]
+    if not bases:
+        lines.append("    name_server: str | None")
+    for field in definition.body:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            kind = ast.unparse(field.annotation)
+            lines.append(f"    {field.target.id}: {kind if kind.endswith('None') else f'{kind} | None'}")
+    return lines
+
+
+def generate() -> str:
+    """The source of the target, formatted."""
+    tree = ast.parse((BASE / "settings.py").read_text())
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in KINDS]
+    lines = [line for node in classes for line in class_lines(node)]
+    imports = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    own = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    imports = [line for line in imports if "__future__" not in line]
+    imports.append(f"from sparrowmq.client.base.settings import {', '.join(own)}")
+    source = HEADER + "\n".join([*(f"    {line}" for line in imports), *lines, ""])
+    for command in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
+        source = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"],
+            input=source,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        ).stdout
+    return source
+
+
+def main() -> int:
+    """Write or check the target; the exit status."""
+    source = generate()
+    if "--check" in sys.argv[1:]:
+        fresh = TARGET.exists() and TARGET.read_text() == source
+        sys.stdout.write("fresh\n" if fresh else f"{TARGET} is stale: run scripts/generate_options.py\n")
+        return 0 if fresh else 1
+    TARGET.write_text(source)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

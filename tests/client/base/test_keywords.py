@@ -1,0 +1,64 @@
+"""Settings as keyword arguments of clients."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparrowmq as mq
+from sparrowmq import aio
+from sparrowmq.client.base import options
+from sparrowmq.client.base.keywords import with_keywords
+from sparrowmq.client.base.settings import ClientSettings, ConsumerSettings, ProducerSettings, PullSettings
+from sparrowmq.core.errors import SettingsError
+
+KINDS = [ClientSettings, ProducerSettings, ConsumerSettings, PullSettings]
+
+
+def test_generated_options_are_up_to_date() -> None:
+    script = Path(__file__).resolve().parents[3] / "scripts" / "generate_options.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("fresh\n", 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_have_every_setting(kind: type[ClientSettings]) -> None:
+    named = getattr(options, kind.__name__.replace("Settings", "Options"))
+    assert named.__optional_keys__ == {item.name for item in fields(kind)} | {"name_server"}
+
+
+@pytest.mark.parametrize("module", [mq, aio])
+def test_clients_take_their_settings_as_keywords(module: Any) -> None:
+    server = "10.0.0.1:9876"
+    made = [
+        module.Producer("g", name_server=server, linger=0.005, connect_timeout=1),
+        module.PushConsumer("g", namesrv=server, pull_batch=7, connect_timeout=1),
+        module.PullConsumer("g", name_server=server, auto_commit=False, connect_timeout=1),
+        module.SimpleConsumer("g", name_server=server, connect_timeout=1),
+        module.Admin(server, connect_timeout=1),
+        module.Admin(name_server=server, connect_timeout=1),
+        module.Admin(namesrv=server, connect_timeout=1),
+    ]
+    for client in made:
+        settings = getattr(client, "_inner", client).settings
+        assert (settings.namesrv, settings.connect_timeout) == (server, 1)
+
+
+def test_keywords_override_settings_and_none_leaves_them() -> None:
+    given = ProducerSettings(retries=5, linger=0.1)
+    assert with_keywords(given, {"retries": 0, "linger": None}) == ProducerSettings(retries=0, linger=0.1)
+    assert with_keywords(given, {}) is given
+
+
+def test_unknown_and_contradicting_keywords_are_refused() -> None:
+    with pytest.raises(TypeError, match="setting 'retires'; did you mean 'retries'"):
+        with_keywords(ProducerSettings(), {"retires": 1})
+    with pytest.raises(TypeError, match="setting 'xyzzy'; see the fields of ProducerSettings"):
+        with_keywords(ProducerSettings(), {"xyzzy": None})
+    with pytest.raises(SettingsError, match="name_server='a:1' and namesrv='b:1' differ; give one of them"):
+        with_keywords(ProducerSettings(), {"name_server": "a:1", "namesrv": "b:1"})
